@@ -1,0 +1,186 @@
+"""Golden cases: inputs, and the answers that the original model gave at build time (``smoke.json``).
+
+A case is one row of one request. Large tensors are not spelled out: an input may be a ``pattern`` (a
+formula over the element's index), an output may be given at some ``indices`` only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.dtypes import BY_WIRE
+
+LARGE = 4096
+"""Tensors of more elements than this are written as a pattern (inputs) or sampled (outputs)."""
+SAMPLES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseTensor:
+    """One tensor of a case, shape with the batch axis where the endpoint has one."""
+
+    name: str
+    datatype: str
+    """Wire name, e.g. ``FP32``, ``BYTES``."""
+    shape: tuple[int, ...]
+    data: tuple[Any, ...] = ()
+    """Flat values in C order (strings as str); with ``indices``, the values at those flat positions."""
+    pattern: int | None = None
+    indices: tuple[int, ...] | None = None
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole tensor; object array of bytes for BYTES. Not for sampled outputs."""
+        if self.pattern is not None:
+            return pattern(self.shape, self.datatype, self.pattern)
+        if self.datatype == "BYTES":
+            return np.array([str(text).encode() for text in self.data], dtype=object).reshape(self.shape)
+        return np.array(self.data, dtype=BY_WIRE[self.datatype].numpy).reshape(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One request and the original model's answer to it."""
+
+    name: str
+    inputs: tuple[CaseTensor, ...]
+    outputs: tuple[CaseTensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Largest absolute difference allowed to a recorded number: alone, and inside a batch."""
+
+    alone: float
+    batched: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFile:
+    """The golden cases of one endpoint."""
+
+    endpoint: str
+    recorded_with: str
+    tolerance: Tolerance
+    cases: tuple[Case, ...]
+
+
+def pattern(shape: tuple[int, ...], datatype: str, seed: int) -> npt.NDArray[Any]:
+    """A tensor that any program can make again: u = ((i * 2654435761 + seed) mod 2**32) / 2**32.
+
+    Floating types take u, uniform in [0, 1); integer types floor(2u), bool u >= 0.5. The multiplier is
+    Knuth's (The Art of Computer Programming, vol. 3, 6.4).
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    index = np.arange(count, dtype=np.uint64)
+    unit = ((index * np.uint64(2654435761) + np.uint64(seed)) % np.uint64(2**32)).astype(np.float64) / 2.0**32
+    if datatype == "BYTES":
+        return np.array([b"a" if u < 0.5 else b"b" for u in unit], dtype=object).reshape(shape)
+    dtype = np.dtype(BY_WIRE[datatype].numpy)
+    if dtype.kind == "b":
+        return (unit >= 0.5).reshape(shape)
+    values = unit if dtype.kind == "f" else np.floor(unit * 2)
+    return values.astype(dtype).reshape(shape)
+
+
+def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
+    """An output as a case tensor, sampled at SAMPLES fixed positions where it is large."""
+    flat = array.reshape(-1)
+    indices = None
+    if flat.size > LARGE:
+        indices = tuple(int(i) for i in np.linspace(0, flat.size - 1, SAMPLES).astype(np.int64))
+        flat = flat[list(indices)]
+    data = tuple(_plain(value) for value in flat.tolist())
+    return CaseTensor(name=name, datatype=datatype, shape=tuple(array.shape), data=data, indices=indices)
+
+
+def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
+    """Largest absolute difference; inf where shape, a string or a NaN/infinity pattern differs."""
+    if tuple(actual.shape) != expected.shape:
+        return float("inf")
+    flat = actual.reshape(-1)
+    if expected.indices is not None:
+        flat = flat[list(expected.indices)]
+    if expected.datatype == "BYTES":
+        same = [_plain(value) for value in flat.tolist()] == list(expected.data)
+        return 0.0 if same else float("inf")
+    want = np.array(expected.data, dtype=np.float64)
+    got = flat.astype(np.float64)
+    if not want.size:
+        return 0.0
+    finite = np.isfinite(want)
+    if not np.array_equal(want[~finite], got[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return float("inf")
+    return float(np.max(np.abs(want[finite] - got[finite]), initial=0.0))
+
+
+def _plain(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def dump(file: CaseFile) -> str:
+    """The text of ``smoke.json``."""
+    document = {
+        "schema": 1,
+        "endpoint": file.endpoint,
+        "recorded_with": file.recorded_with,
+        "tolerance": {
+            "alone": file.tolerance.alone,
+            "batched": file.tolerance.batched,
+            "reason": file.tolerance.reason,
+        },
+        "cases": [
+            {
+                "name": case.name,
+                "inputs": [_dump_tensor(tensor) for tensor in case.inputs],
+                "outputs": [_dump_tensor(tensor) for tensor in case.outputs],
+            }
+            for case in file.cases
+        ],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    if tensor.pattern is not None:
+        return document | {"pattern": tensor.pattern}
+    if tensor.indices is not None:
+        document["indices"] = list(tensor.indices)
+    return document | {"data": list(tensor.data)}
+
+
+def load(path: Path) -> CaseFile:
+    """Read ``smoke.json``; raises ValueError or KeyError where it is not one of ours."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    cases = tuple(
+        Case(
+            name=case["name"],
+            inputs=tuple(_load_tensor(tensor) for tensor in case["inputs"]),
+            outputs=tuple(_load_tensor(tensor) for tensor in case["outputs"]),
+        )
+        for case in document["cases"]
+    )
+    tolerance = Tolerance(**document["tolerance"])
+    return CaseFile(
+        endpoint=document["endpoint"], recorded_with=document["recorded_with"], tolerance=tolerance, cases=cases
+    )
+
+
+def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
+    indices = document.get("indices")
+    return CaseTensor(
+        name=document["name"],
+        datatype=document["datatype"],
+        shape=tuple(document["shape"]),
+        data=tuple(document.get("data", ())),
+        pattern=document.get("pattern"),
+        indices=None if indices is None else tuple(indices),
+    )

@@ -1,0 +1,110 @@
+"""The ``trb`` command: turns errors into one message and an exit code, nothing else.
+
+Commands live in one file each and are imported only when they run, so that ``trb --help`` and tab
+completion answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from triton_repo_builder import __version__
+from triton_repo_builder.errors import Exit, TrbError
+
+COMMANDS = {
+    "inspect": "Show what a model file is: inputs, outputs, batching, tokenizer, releases.",
+    "build": "Turn an ONNX model into a Triton model repository.",
+    "check": "Lint any Triton model repository, without a server.",
+    "serve": "Run tritonserver on a repository and wait until it answers.",
+    "status": "List the servers started with trb serve --detach.",
+    "stop": "Stop a server started with trb serve --detach.",
+    "smoke": "Prove, through the server, that answers equal the original model's.",
+    "demo": "Do the whole job on a small real model.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports ``cli/<command>.py`` when that command is asked for; help lines come from COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the work, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module and return its ``command``."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"triton_repo_builder.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command named when there is no such one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else " See 'trb --help'."
+            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="trb")
+def group() -> None:
+    """From an exported ONNX model to a verified NVIDIA Triton deployment.
+
+    \b
+    Examples:
+      trb build --model exported/bert --batching on    write model_repository/
+      trb serve                                        run it on a real tritonserver
+      trb smoke                                        prove its answers
+      trb demo                                         all of it, on a small real model
+
+    Tab completion: eval "$(_TRB_COMPLETE=bash_source trb)" (or zsh_source, fish_source).
+    """
+
+
+def report(error: TrbError) -> None:
+    """Print one error on stderr: what, where, what to do; red only on a terminal."""
+    where = f"{error.where}: " if error.where else ""
+    click.echo(click.style("error: ", fg="red", bold=True) + where + error.message, err=True)
+    if error.remedy:
+        click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run ``trb`` and exit: a user's error with its own code, a bug with its traceback and 70."""
+    try:
+        code = group.main(args=argv, prog_name="trb", standalone_mode=False)
+    except TrbError as error:
+        report(error)
+        sys.exit(int(error.code))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(int(Exit.INTERRUPTED))
+    except BrokenPipeError:
+        # The reader of a pipe went away (trb … | head): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo("This is a bug in trb: please report it with the lines above.", err=True)
+        sys.exit(70)
+    sys.exit(code if isinstance(code, int) else 0)

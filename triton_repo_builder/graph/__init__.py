@@ -1,0 +1,1 @@
+"""Reading and composing ONNX graphs: the only importers of ``onnx``."""

@@ -1,0 +1,137 @@
+"""ONNX file → ``ModelSignature``, by its skeleton: no weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+import onnx
+
+from triton_repo_builder import dtypes
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import skeleton
+from triton_repo_builder.graph.vocabulary import vocabulary
+from triton_repo_builder.signature import Batchability, Dim, ExternalFile, ModelSignature, TensorSpec
+
+
+def read_signature(path: Path) -> ModelSignature:
+    """What the model at ``path`` takes, gives and needs.
+
+    Raises ``TrbError``: NOT_ONNX, TRUNCATED, LFS_POINTER, EXTERNAL_DATA, NOT_FOUND.
+    """
+    return signature(load(path, location=path.name), path)
+
+
+def load(path: Path, *, location: str) -> onnx.ModelProto:
+    """The skeleton as a message; for composing graphs, inside ``graph/`` only."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return onnx.load_from_string(skeleton.read(path, location=location).content)
+    except DecodeError:
+        raise TrbError(Exit.NOT_ONNX, "this is not an ONNX model: a part of it does not decode",
+                       where=str(path), remedy="export or download the model again") from None
+
+
+def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
+    """The signature of a skeleton that was read from ``path``."""
+    initialized = {tensor.name for tensor in model.graph.initializer}
+    initialized |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    inputs = tuple(_spec(value) for value in model.graph.input if value.name not in initialized)
+    outputs = tuple(_spec(value) for value in model.graph.output)
+    external = tuple(_external(model, path))
+    return ModelSignature(
+        inputs=inputs,
+        outputs=outputs,
+        optional_inputs=tuple(_spec(value) for value in model.graph.input if value.name in initialized),
+        ir_version=model.ir_version,
+        opsets=_opsets(model),
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        operators=frozenset(node.op_type for node in _nodes(model)),
+        external=external,
+        bytes=path.stat().st_size + sum(file.bytes for file in external),
+        batch=batchability(inputs, outputs),
+        vocabulary=vocabulary(model.graph),
+    )
+
+
+def _nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
+    yield from model.graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:
+    versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+    return tuple(sorted(versions.items(), key=lambda item: (item[0] != "ai.onnx", item[0])))
+
+
+def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
+    kind = value.type.WhichOneof("value") or "tensor_type"
+    tensor = value.type.tensor_type
+    shape: tuple[Dim, ...] | None = None
+    if kind == "tensor_type" and tensor.HasField("shape"):
+        shape = tuple(_dim(dim) for dim in tensor.shape.dim)
+    return TensorSpec(name=value.name, dtype=dtypes.from_onnx(tensor.elem_type), shape=shape,
+                      kind=kind.removesuffix("_type"))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        # Some exporters write -1 or 0 for "any size".
+        return dim.dim_value if dim.dim_value > 0 else None
+    return dim.dim_param or None
+
+
+def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batchability:
+    """Triton batches along a first axis that every input and output must leave open (TRITON.md §3.1)."""
+    for role, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            reason = ""
+            if spec.kind != "tensor":
+                reason = f"{role} '{spec.name}' is a {spec.kind}, not a tensor"
+            elif spec.shape is None:
+                reason = f"the graph does not state the shape of {role} '{spec.name}'"
+            elif not spec.shape:
+                reason = f"{role} '{spec.name}' is a scalar and has no batch axis"
+            elif isinstance(spec.shape[0], int):
+                reason = f"the first axis of {role} '{spec.name}' is fixed at {spec.shape[0]}"
+            if reason:
+                return Batchability(possible=False, tensor=spec.name, reason=reason)
+    if not inputs:
+        return Batchability(possible=False, reason="the model has no inputs")
+    return Batchability(possible=True)
+
+
+def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
+    """The files beside the model that hold its data, each looked at once.
+
+    A location must be a plain relative path: ONNX Runtime opens nothing outside the model's folder.
+    """
+    needed: dict[str, int] = {}
+    for tensor in model.graph.initializer:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or location == path.name:
+            continue
+        end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        needed[location] = max(needed.get(location, 0), end)
+    for location, end in sorted(needed.items()):
+        posix = PurePosixPath(location)
+        if not location or posix.is_absolute() or ".." in posix.parts:
+            raise TrbError(Exit.EXTERNAL_DATA, f"its external data lies outside its folder: '{location}'",
+                           where=str(path), remedy="save the model again with its data beside it")
+        file = path.parent / posix
+        if not file.is_file():
+            raise TrbError(Exit.EXTERNAL_DATA, f"its weights are in '{location}', which is not there",
+                           where=str(path), remedy=f"copy '{location}' beside the model, under that name")
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            if stream.read(len(skeleton.LFS)) == skeleton.LFS:
+                raise TrbError(Exit.LFS_POINTER, "this is a git-LFS pointer, not the weights", where=str(file),
+                               remedy="run 'git lfs pull' in that repository, then build again")
+        if size < end:
+            raise TrbError(Exit.TRUNCATED, f"the file is cut off: {size:,} bytes of at least {end:,}",
+                           where=str(file), remedy="copy or download it again and compare sizes")
+        yield ExternalFile(location=location, bytes=size)

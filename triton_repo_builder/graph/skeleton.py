@@ -1,0 +1,136 @@
+"""The skeleton of an ONNX file: the same model with its large weights left where they are.
+
+A large initializer is one ``raw_data`` field of a ``TensorProto``. Walking the wire format and skipping
+those fields gives a small model whose initializers are ``data_location: EXTERNAL`` with ``location`` the
+user's own file and ``offset``/``length`` where the bytes already lie in it. The user's file stays byte
+for byte, and cost grows with the graph, not with the weights.
+
+Field numbers are those of onnx.proto (github.com/onnx/onnx).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import wire
+
+MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
+MODEL_FIELDS = {*range(1, 9), 14, 20, 25, 26}
+GRAPH_INITIALIZER = 5
+TENSOR_RAW_DATA, TENSOR_EXTERNAL_DATA, TENSOR_DATA_LOCATION = 9, 13, 14
+EXTERNAL = 1
+
+INLINE = 1024
+"""Initializers up to this many bytes stay inside: shapes and axes, which ONNX Runtime must see."""
+
+LFS = b"version https://git-lfs.github.com/spec"
+FOREIGN = (
+    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)"),
+    (b"\x89HDF", "an HDF5 file, perhaps a Keras model"),
+    (b"\x80\x02", "a Python pickle"),
+    (b"TFL3", "a TensorFlow Lite model"),
+    (b"<", "an HTML or XML page, perhaps a failed download"),
+    (b"{", "a JSON file"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skeleton:
+    """The bytes of the small model, and how many bytes of weights it refers to in the user's file."""
+
+    content: bytes
+    external_bytes: int
+
+
+def read(path: Path, *, location: str) -> Skeleton:
+    """The skeleton of the model at ``path``, its weights said to lie in a file called ``location``.
+
+    Raises ``TrbError`` for a file that is missing, empty, truncated, a git-LFS pointer or no ONNX model.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+            if not head:
+                raise TrbError(Exit.NOT_ONNX, "the file is empty", where=str(path),
+                               remedy="export the model again")
+            if head.startswith(LFS):
+                raise TrbError(Exit.LFS_POINTER, "this is a git-LFS pointer, not the model", where=str(path),
+                               remedy="run 'git lfs pull' in that repository, then build again")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+                return _skeleton(view, location, path, head)
+    except FileNotFoundError:
+        raise TrbError(Exit.NOT_FOUND, "no such model file", where=str(path),
+                       remedy="check the path given to --model") from None
+    except OSError as error:
+        raise TrbError(Exit.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path),
+                       remedy="check the path and its permissions") from None
+
+
+def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skeleton:
+    seen: set[int] = set()
+    pieces: list[bytes | memoryview] = []
+    external = 0
+    try:
+        for item in wire.fields(view, 0, len(view)):
+            if item.number not in MODEL_FIELDS:
+                raise wire.WireError(f"unknown field {item.number}")
+            seen.add(item.number)
+            if item.number == MODEL_GRAPH and item.wire_type == wire.BYTES:
+                graph, size = _graph(view, item, location)
+                external += size
+                pieces += [wire.varint(MODEL_GRAPH << 3 | wire.BYTES), wire.varint(sum(map(len, graph))), *graph]
+            else:
+                pieces.append(view[item.start : item.end])
+        content = b"".join(pieces)
+    except wire.WireTruncated:
+        # A cut-off model still begins like one; anything else merely looks like a long field.
+        if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
+            raise TrbError(Exit.TRUNCATED, f"the file is cut off after {len(view):,} bytes", where=str(path),
+                           remedy="copy or download the model again and compare sizes") from None
+        raise _not_onnx(path, head) from None
+    except wire.WireError:
+        raise _not_onnx(path, head) from None
+    finally:
+        for piece in pieces:
+            if isinstance(piece, memoryview):
+                piece.release()
+    if MODEL_GRAPH not in seen:
+        raise _not_onnx(path, head)
+    return Skeleton(content=content, external_bytes=external)
+
+
+def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[bytes | memoryview], int]:
+    """The graph's pieces with large initializers replaced, and the bytes they hold."""
+    pieces: list[bytes | memoryview] = []
+    external = 0
+    for item in wire.fields(view, graph.value, graph.end):
+        raw = None
+        if item.number == GRAPH_INITIALIZER:
+            raw = next((f for f in wire.fields(view, item.value, item.end) if f.number == TENSOR_RAW_DATA), None)
+        if raw is None or raw.end - raw.value <= INLINE:
+            pieces.append(view[item.start : item.end])
+        else:
+            pieces.append(wire.field(GRAPH_INITIALIZER, b"".join(_outside(view, item, raw, location))))
+            external += raw.end - raw.value
+    return pieces, external
+
+
+def _outside(view: memoryview, tensor: wire.Field, raw: wire.Field, location: str) -> Iterator[bytes]:
+    """The tensor's other fields, then where its data lies."""
+    yield bytes(view[tensor.value : raw.start])
+    yield bytes(view[raw.end : tensor.end])
+    entries = (("location", location), ("offset", str(raw.value)), ("length", str(raw.end - raw.value)))
+    for key, value in entries:
+        pair = wire.field(1, key.encode()) + wire.field(2, value.encode())
+        yield wire.field(TENSOR_EXTERNAL_DATA, pair)
+    yield wire.varint(TENSOR_DATA_LOCATION << 3 | wire.VARINT) + wire.varint(EXTERNAL)
+
+
+def _not_onnx(path: Path, head: bytes) -> TrbError:
+    looks = next((what for magic, what in FOREIGN if head.lstrip().startswith(magic)), None)
+    return TrbError(Exit.NOT_ONNX, "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),
+                    where=str(path), remedy="export the model to ONNX first, e.g. with 'optimum-cli export onnx'")

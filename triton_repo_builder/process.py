@@ -1,0 +1,55 @@
+"""The one door to other processes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+class ProcessFailed(Exception):
+    """A command that did not exit 0: carries the command, its code and what it printed."""
+
+    def __init__(self, argv: Sequence[str], code: int, stdout: str, stderr: str) -> None:
+        super().__init__(f"{shlex.join(argv)} exited {code}\n{stderr.strip() or stdout.strip()}")
+        self.argv = tuple(argv)
+        self.code = code
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
+        timeout: float | None = None) -> str:
+    """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0."""
+    done = subprocess.run(list(argv), env=None if env is None else dict(env), cwd=cwd, timeout=timeout,
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ProcessFailed(argv, done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str],
+          new_session: bool = True) -> subprocess.Popen[bytes]:
+    """Start in the background with stdout and stderr appended to ``log``.
+
+    A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
+    """
+    with log.open("ab") as sink:
+        return subprocess.Popen(list(argv), env=dict(env), stdout=sink, stderr=sink,
+                                stdin=subprocess.DEVNULL, start_new_session=new_session)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this id exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
