@@ -170,7 +170,10 @@ def load(path: Path) -> CaseFile:
     )
     tolerance = Tolerance(**document["tolerance"])
     return CaseFile(
-        endpoint=document["endpoint"], recorded_with=document["recorded_with"], tolerance=tolerance, cases=cases
+        endpoint=document["endpoint"],
+        recorded_with=document["recorded_with"],
+        tolerance=tolerance,
+        cases=cases,
     )
 
 

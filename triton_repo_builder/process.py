@@ -20,25 +20,44 @@ class ProcessFailed(Exception):
         self.stderr = stderr
 
 
-def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
-        timeout: float | None = None) -> str:
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> str:
     """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0."""
-    done = subprocess.run(list(argv), env=None if env is None else dict(env), cwd=cwd, timeout=timeout,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        list(argv),
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise ProcessFailed(argv, done.returncode, done.stdout, done.stderr)
     return done.stdout
 
 
-def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str],
-          new_session: bool = True) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str], new_session: bool = True
+) -> subprocess.Popen[bytes]:
     """Start in the background with stdout and stderr appended to ``log``.
 
     A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
     """
     with log.open("ab") as sink:
-        return subprocess.Popen(list(argv), env=dict(env), stdout=sink, stderr=sink,
-                                stdin=subprocess.DEVNULL, start_new_session=new_session)
+        return subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            stdout=sink,
+            stderr=sink,
+            stdin=subprocess.DEVNULL,
+            start_new_session=new_session,
+        )
 
 
 def alive(pid: int) -> bool:

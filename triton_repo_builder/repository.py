@@ -64,21 +64,33 @@ class Repository:
 def read(path: Path) -> Repository:
     """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet."""
     if not path.is_dir():
-        raise TrbError(Exit.REPOSITORY_UNREADABLE, "no such model repository", where=str(path),
-                       remedy="name the folder that holds the model directories, or make one with 'trb build'")
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "no such model repository",
+            where=str(path),
+            remedy="name the folder that holds the model directories, or make one with 'trb build'",
+        )
     try:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
-        raise TrbError(Exit.REPOSITORY_UNREADABLE, f"cannot be read: {error.strerror}", where=str(path),
-                       remedy="make the folder readable for the user that runs trb") from None
-    return Repository(path=path, models=tuple(_model(folder) for folder in folders), manifest=_manifest(path))
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            remedy="make the folder readable for the user that runs trb",
+        ) from None
+    return Repository(
+        path=path, models=tuple(_model(folder) for folder in folders), manifest=read_manifest(path)
+    )
 
 
 def _model(folder: Path) -> Model:
     file = folder / "config.pbtxt"
     text, config, error = None, {}, None
     try:
-        versions = tuple(sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name)))
+        versions = tuple(
+            sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
+        )
         if file.is_file():
             text = file.read_text(encoding="utf-8")
             config = pbtxt.parse(text)
@@ -87,21 +99,34 @@ def _model(folder: Path) -> Model:
     except UnicodeDecodeError as problem:
         error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
     except OSError as problem:
-        raise TrbError(Exit.REPOSITORY_UNREADABLE, f"cannot be read: {problem.strerror}",
-                       where=str(problem.filename or folder), remedy="make it readable for this user") from None
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"cannot be read: {problem.strerror}",
+            where=str(problem.filename or folder),
+            remedy="make it readable for this user",
+        ) from None
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
 
 
-def _manifest(path: Path) -> Mapping[str, Any] | None:
+def read_manifest(path: Path) -> Mapping[str, Any] | None:
+    """The repository's manifest.json, None where there is none; TrbError where it is broken."""
     file = path / MANIFEST
     if not file.is_file():
         return None
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TrbError(Exit.REPOSITORY_UNREADABLE, f"is not readable JSON: {error}", where=str(file),
-                       remedy="restore it (git checkout) or build the repository again") from None
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"is not readable JSON: {error}",
+            where=str(file),
+            remedy="restore it (git checkout) or build the repository again",
+        ) from None
     if not isinstance(manifest, dict) or "files" not in manifest or "endpoints" not in manifest:
-        raise TrbError(Exit.REPOSITORY_UNREADABLE, "is not a manifest of trb", where=str(file),
-                       remedy="restore it (git checkout) or build the repository again")
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "is not a manifest of trb",
+            where=str(file),
+            remedy="restore it (git checkout) or build the repository again",
+        )
     return manifest

@@ -29,8 +29,12 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
     try:
         return onnx.load_from_string(skeleton.read(path, location=location).content)
     except DecodeError:
-        raise TrbError(Exit.NOT_ONNX, "this is not an ONNX model: a part of it does not decode",
-                       where=str(path), remedy="export or download the model again") from None
+        raise TrbError(
+            Exit.NOT_ONNX,
+            "this is not an ONNX model: a part of it does not decode",
+            where=str(path),
+            remedy="export or download the model again",
+        ) from None
 
 
 def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
@@ -72,8 +76,12 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     shape: tuple[Dim, ...] | None = None
     if kind == "tensor_type" and tensor.HasField("shape"):
         shape = tuple(_dim(dim) for dim in tensor.shape.dim)
-    return TensorSpec(name=value.name, dtype=dtypes.from_onnx(tensor.elem_type), shape=shape,
-                      kind=kind.removesuffix("_type"))
+    return TensorSpec(
+        name=value.name,
+        dtype=dtypes.from_onnx(tensor.elem_type),
+        shape=shape,
+        kind=kind.removesuffix("_type"),
+    )
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
@@ -120,18 +128,34 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
     for location, end in sorted(needed.items()):
         posix = PurePosixPath(location)
         if not location or posix.is_absolute() or ".." in posix.parts:
-            raise TrbError(Exit.EXTERNAL_DATA, f"its external data lies outside its folder: '{location}'",
-                           where=str(path), remedy="save the model again with its data beside it")
+            raise TrbError(
+                Exit.EXTERNAL_DATA,
+                f"its external data lies outside its folder: '{location}'",
+                where=str(path),
+                remedy="save the model again with its data beside it",
+            )
         file = path.parent / posix
         if not file.is_file():
-            raise TrbError(Exit.EXTERNAL_DATA, f"its weights are in '{location}', which is not there",
-                           where=str(path), remedy=f"copy '{location}' beside the model, under that name")
+            raise TrbError(
+                Exit.EXTERNAL_DATA,
+                f"its weights are in '{location}', which is not there",
+                where=str(path),
+                remedy=f"copy '{location}' beside the model, under that name",
+            )
         size = file.stat().st_size
         with file.open("rb") as stream:
             if stream.read(len(skeleton.LFS)) == skeleton.LFS:
-                raise TrbError(Exit.LFS_POINTER, "this is a git-LFS pointer, not the weights", where=str(file),
-                               remedy="run 'git lfs pull' in that repository, then build again")
+                raise TrbError(
+                    Exit.LFS_POINTER,
+                    "this is a git-LFS pointer, not the weights",
+                    where=str(file),
+                    remedy="run 'git lfs pull' in that repository, then build again",
+                )
         if size < end:
-            raise TrbError(Exit.TRUNCATED, f"the file is cut off: {size:,} bytes of at least {end:,}",
-                           where=str(file), remedy="copy or download it again and compare sizes")
+            raise TrbError(
+                Exit.TRUNCATED,
+                f"the file is cut off: {size:,} bytes of at least {end:,}",
+                where=str(file),
+                remedy="copy or download it again and compare sizes",
+            )
         yield ExternalFile(location=location, bytes=size)

@@ -55,19 +55,29 @@ def read(path: Path, *, location: str) -> Skeleton:
         with path.open("rb") as file:
             head = file.read(512)
             if not head:
-                raise TrbError(Exit.NOT_ONNX, "the file is empty", where=str(path),
-                               remedy="export the model again")
+                raise TrbError(
+                    Exit.NOT_ONNX, "the file is empty", where=str(path), remedy="export the model again"
+                )
             if head.startswith(LFS):
-                raise TrbError(Exit.LFS_POINTER, "this is a git-LFS pointer, not the model", where=str(path),
-                               remedy="run 'git lfs pull' in that repository, then build again")
+                raise TrbError(
+                    Exit.LFS_POINTER,
+                    "this is a git-LFS pointer, not the model",
+                    where=str(path),
+                    remedy="run 'git lfs pull' in that repository, then build again",
+                )
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
                 return _skeleton(view, location, path, head)
     except FileNotFoundError:
-        raise TrbError(Exit.NOT_FOUND, "no such model file", where=str(path),
-                       remedy="check the path given to --model") from None
+        raise TrbError(
+            Exit.NOT_FOUND, "no such model file", where=str(path), remedy="check the path given to --model"
+        ) from None
     except OSError as error:
-        raise TrbError(Exit.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path),
-                       remedy="check the path and its permissions") from None
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            remedy="check the path and its permissions",
+        ) from None
 
 
 def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skeleton:
@@ -82,15 +92,23 @@ def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skele
             if item.number == MODEL_GRAPH and item.wire_type == wire.BYTES:
                 graph, size = _graph(view, item, location)
                 external += size
-                pieces += [wire.varint(MODEL_GRAPH << 3 | wire.BYTES), wire.varint(sum(map(len, graph))), *graph]
+                pieces += [
+                    wire.varint(MODEL_GRAPH << 3 | wire.BYTES),
+                    wire.varint(sum(map(len, graph))),
+                    *graph,
+                ]
             else:
                 pieces.append(view[item.start : item.end])
         content = b"".join(pieces)
     except wire.WireTruncated:
         # A cut-off model still begins like one; anything else merely looks like a long field.
         if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
-            raise TrbError(Exit.TRUNCATED, f"the file is cut off after {len(view):,} bytes", where=str(path),
-                           remedy="copy or download the model again and compare sizes") from None
+            raise TrbError(
+                Exit.TRUNCATED,
+                f"the file is cut off after {len(view):,} bytes",
+                where=str(path),
+                remedy="copy or download the model again and compare sizes",
+            ) from None
         raise _not_onnx(path, head) from None
     except wire.WireError:
         raise _not_onnx(path, head) from None
@@ -110,7 +128,9 @@ def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[byt
     for item in wire.fields(view, graph.value, graph.end):
         raw = None
         if item.number == GRAPH_INITIALIZER:
-            raw = next((f for f in wire.fields(view, item.value, item.end) if f.number == TENSOR_RAW_DATA), None)
+            raw = next(
+                (f for f in wire.fields(view, item.value, item.end) if f.number == TENSOR_RAW_DATA), None
+            )
         if raw is None or raw.end - raw.value <= INLINE:
             pieces.append(view[item.start : item.end])
         else:
@@ -132,5 +152,9 @@ def _outside(view: memoryview, tensor: wire.Field, raw: wire.Field, location: st
 
 def _not_onnx(path: Path, head: bytes) -> TrbError:
     looks = next((what for magic, what in FOREIGN if head.lstrip().startswith(magic)), None)
-    return TrbError(Exit.NOT_ONNX, "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),
-                    where=str(path), remedy="export the model to ONNX first, e.g. with 'optimum-cli export onnx'")
+    return TrbError(
+        Exit.NOT_ONNX,
+        "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),
+        where=str(path),
+        remedy="export the model to ONNX first, e.g. with 'optimum-cli export onnx'",
+    )

@@ -27,7 +27,7 @@ def vocabulary(graph: onnx.GraphProto, ids: str = "input_ids") -> int | None:
     return None
 
 
-def _rows(name: str, tables: dict[str, "list[int]"], producer: dict[str, onnx.NodeProto]) -> int | None:
+def _rows(name: str, tables: dict[str, list[int]], producer: dict[str, onnx.NodeProto]) -> int | None:
     for _ in range(8):
         if name in tables:
             return int(tables[name][0]) if len(tables[name]) >= 2 else None

@@ -1,0 +1,345 @@
+"""``trb build``: source → plan → files. Nothing is written here; ``publish.py`` does that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder import (
+    __version__,
+    cases,
+    golden,
+    planner,
+    releases,
+    render,
+    resources,
+    source,
+    tasks,
+    tokenizer,
+    vendor,
+)
+from triton_repo_builder.cases import CaseFile
+from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.files import File
+from triton_repo_builder.graph import compose, skeleton
+from triton_repo_builder.options import BuildOptions, usage
+from triton_repo_builder.plan import ModelPlan, RepositoryPlan, TensorPlan, WarmupInput
+from triton_repo_builder.releases import Release
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import tensor
+from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tasks.text_classification import LABEL_FILE
+from triton_repo_builder.tokenizer import TokenizerSpec
+
+PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+CASES_FILE = "smoke.json"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What will be written: the plan, every file, and this endpoint's entry for the manifest."""
+
+    plan: RepositoryPlan
+    files: tuple[File, ...]
+    entry: dict[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name."""
+        return self.plan.endpoint.name
+
+
+def build(options: BuildOptions, progress: Progress = lambda message: None) -> Build:
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
+    name = source.check_name(options.name) if options.name else None
+    progress("reading the model")
+    src = source.read(options.model, options.tokenizer)
+    name = name or source.default_name(src.path)
+    release = releases.get(options.triton_release) if options.triton_release else releases.default()
+    check_release(src, release)
+    tensor.check_types(src)
+    module, guess = tasks.choose(src, options.task)
+    task: TaskPlan = module.plan(src, options)
+    batching = _batching(src, options)
+    notes = [note for note in (guess, *task.notes) if note]
+    if module is tensor:
+        plan, case_file, extra, more = _plain(src, task, options, name, batching, progress)
+    else:
+        plan, case_file, extra, more = _text(src, task, options, name, batching, progress)
+    progress("composing the graph")
+    files = [*_rendered(plan), *_model_files(src, task, plan, release), *extra]
+    if case_file:
+        files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
+    if task.labels:
+        labels = "\n".join(task.labels) + "\n"
+        files.append(File(path=f"{plan.models[-1].name}/{LABEL_FILE}", content=labels.encode()))
+    progress("taking checksums")
+    entry = _entry(src, task, options, plan, release, case_file)
+    return Build(
+        plan=plan, files=tuple(sorted(files, key=lambda file: file.path)), entry=entry, notes=(*notes, *more)
+    )
+
+
+def check_release(src: Source, release: Release) -> None:
+    """``TrbError`` TOO_NEW where the release's ONNX Runtime cannot load the model's opset.
+
+    A newer IR version alone is no obstacle: the served model is written with one the release knows.
+    """
+    opset = src.signature.opset
+    if opset <= release.max_opset:
+        return
+    able = [name for name, other in releases.load().items() if opset <= other.max_opset]
+    remedy = f"export with opset {release.max_opset} or older"
+    remedy += f", or target --triton-release {able[0]}" if able else "; no known release can load it"
+    raise TrbError(
+        Exit.TOO_NEW,
+        f"opset {opset} is too new for Triton {release.name}, whose ONNX Runtime {release.onnxruntime} "
+        f"takes up to {release.max_opset}",
+        where=str(src.path),
+        remedy=remedy,
+    )
+
+
+def _batching(src: Source, options: BuildOptions) -> bool:
+    """Whether the model gets a batch axis in Triton."""
+    verdict = src.signature.batch
+    if verdict.possible:
+        return True
+    if options.batching == "on" or (options.max_batch_size or 0) > 1:
+        field = "--batching on" if options.batching == "on" else f"--max-batch-size {options.max_batch_size}"
+        raise TrbError(
+            Exit.NOT_BATCHABLE,
+            f"cannot batch ({field}): {verdict.reason}",
+            where=str(src.path),
+            remedy=f"export again with a dynamic first axis on '{verdict.tensor}' "
+            "(torch: dynamic_axes), or use --batching off",
+        )
+    return False
+
+
+_Parts = tuple[RepositoryPlan, CaseFile | None, list[File], tuple[str, ...]]
+
+
+def _plain(
+    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, progress: Progress
+) -> _Parts:
+    notes: tuple[str, ...] = () if batching else (f"served without batching: {src.signature.batch.reason}",)
+    case_file = None
+    if options.golden:
+        progress("recording the original model's answers")
+        recorded = golden.tensor(src, name, batching=batching)
+        case_file = recorded.file
+        if batching and not recorded.batchable:
+            if options.batching == "on":
+                raise TrbError(
+                    Exit.NOT_BATCHABLE,
+                    f"cannot batch (--batching on): {recorded.note}",
+                    where=str(src.path),
+                    remedy="use --batching off",
+                )
+            batching = False
+            notes += (f"served without batching: {recorded.note}",)
+        elif recorded.note:
+            notes += (recorded.note,)
+    plan = planner.plain(name, src.signature, task, options, batching=batching)
+    return plan, case_file, [], notes
+
+
+def _text(
+    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, progress: Progress
+) -> _Parts:
+    assert src.tokenizer is not None
+    progress("reading the tokenizer")
+    spec = tokenizer.read(src.tokenizer)
+    check_vocabulary(src, spec)
+    ids = src.signature.input("input_ids")
+    fixed = ids.dims[1] if ids and ids.shape and len(ids.dims) == 2 and ids.dims[1] > 0 else 0
+    max_length, notes = _max_length(spec, options, fixed)
+    settings = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    if not batching:
+        notes = (*notes, f"served without batching: {src.signature.batch.reason}")
+    case_file = None
+    if options.golden:
+        progress("recording the original model's answers")
+        case_file = golden.text(src, task, settings, name, batching=batching)
+    sample, warm_files = _warmup(src, task, options, name, spec, settings, batching)
+    plan = planner.text(
+        name,
+        src.signature,
+        task,
+        options,
+        batching=batching,
+        pad_id=spec.pad_id,
+        max_length=max_length,
+        pad_to=fixed,
+        sample=sample,
+    )
+    root = f"{plan.models[1].name}/{options.version}"
+    extra = [
+        File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
+        File(path=f"{root}/tokenizer.json", source=spec.file),
+        File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
+        *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
+        *warm_files,
+    ]
+    return plan, case_file, extra, notes
+
+
+def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
+    """``TrbError`` TOKENIZER_MISMATCH where the tokenizer knows ids that the model has no row for."""
+    rows, shown = src.signature.vocabulary, "its embedding table"
+    if rows is None:
+        rows, shown = src.config.get("vocab_size"), "its config.json"
+    if isinstance(rows, int) and spec.largest_id >= rows:
+        raise TrbError(
+            Exit.TOKENIZER_MISMATCH,
+            f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
+            where=str(spec.file),
+            remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
+        )
+
+
+def _max_length(spec: TokenizerSpec, options: BuildOptions, fixed: int) -> tuple[int | None, tuple[str, ...]]:
+    """Where truncation sets in, and what the user should know of it."""
+    limits = [
+        (limit, why)
+        for limit, why in ((spec.max_length, spec.max_length_from), (fixed, "the graph"))
+        if limit
+    ]
+    limit, why = min(limits) if limits else (None, "")
+    if options.max_length is not None:
+        if limit is not None and options.max_length > limit and why != "sentence_bert_config.json":
+            raise usage(
+                "max_length",
+                f"{options.max_length} is more than the model's maximum of {limit} ({why})",
+                "lower it, or leave it out",
+            )
+        return options.max_length, ()
+    if limit is None:
+        return None, (
+            "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
+        )
+    return limit, ()
+
+
+def _warmup(
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    name: str,
+    spec: TokenizerSpec,
+    settings: golden.TextSettings,
+    batching: bool,
+) -> tuple[tuple[WarmupInput, ...], list[File]]:
+    """A real text as the model's first request: random ids may be outside the vocabulary."""
+    if not options.warmup:
+        return (), []
+    from tokenizers import Tokenizer
+
+    library = Tokenizer.from_file(str(spec.file))
+    library.no_padding()
+    library.no_truncation()
+    if settings.max_length:
+        library.enable_truncation(settings.max_length)
+    row = library.encode("Warm-up: the first request must not be slower than the others.")
+    width = settings.pad_to or len(row.ids)
+    values = {
+        "input_ids": (row.ids, spec.pad_id),
+        "attention_mask": ([1] * len(row.ids), 0),
+        "token_type_ids": (row.type_ids, 0),
+        "position_ids": (range(len(row.ids)), 0),
+    }
+    sample, files = [], []
+    for tensor_spec in planner.model_inputs(src.signature, task):
+        content, filler = values[tensor_spec.name]
+        padded = [*content, *[filler] * (width - len(row.ids))]
+        data = np.array(padded, dtype=np.dtype(tensor_spec.dtype.numpy).newbyteorder("<")).tobytes()
+        dims = (width,) if batching else (1, width)
+        sample.append(
+            WarmupInput(
+                name=tensor_spec.name,
+                data_type=tensor_spec.dtype.config,
+                dims=dims,
+                input_data_file=tensor_spec.name,
+            )
+        )
+        files.append(File(path=f"{name}_model/warmup/{tensor_spec.name}", content=data))
+    return tuple(sample), files
+
+
+def _rendered(plan: RepositoryPlan) -> list[File]:
+    return [File(path=f"{m.name}/config.pbtxt", content=render.config(m).encode()) for m in plan.models]
+
+
+def _model_files(src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release) -> list[File]:
+    """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
+    root = f"{plan.models[-1].name}/{plan.version}"
+    external = [
+        File(path=f"{root}/{file.location}", source=src.path.parent / file.location)
+        for file in src.signature.external
+    ]
+    if task.head is None and src.signature.ir_version <= release.max_ir:
+        return [File(path=f"{root}/model.onnx", source=src.path), *external]
+    taken = {file.location for file in src.signature.external}
+    weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
+    content = compose.compose(src.path, weights=weights, head=task.head, release=release)
+    files = [File(path=f"{root}/model.onnx", content=content), *external]
+    if skeleton.read(src.path, location=weights).external_bytes:
+        files.append(File(path=f"{root}/{weights}", source=src.path))
+    return files
+
+
+def _entry(
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    plan: RepositoryPlan,
+    release: Release,
+    case_file: CaseFile | None,
+) -> dict[str, Any]:
+    """This endpoint's part of manifest.json: no path and no date of this machine."""
+    import onnx  # noqa: TID251  only its version
+
+    endpoint = plan.endpoint
+    sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
+    sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
+    given = [File(path=path.name, source=path) for path in sources]
+    return {
+        "task": task.name,
+        "facts": dict(task.facts),
+        "models": [model.name for model in plan.models],
+        "version": plan.version,
+        "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
+        "max_batch_size": endpoint.max_batch_size,
+        "inputs": [_io(endpoint, item) for item in endpoint.input],
+        "outputs": [_io(endpoint, item) for item in endpoint.output],
+        "triton_release": release.name,
+        "sources": [{"file": file.path, "sha256": file.sha256(), "bytes": file.size()} for file in given],
+        "opset": src.signature.opset,
+        "ir_version": src.signature.ir_version,
+        "tools": {"triton_repo_builder": __version__, "onnx": onnx.__version__},
+    }
+
+
+def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
+    """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
+    batch = [-1] if model.max_batch_size else []
+    return {"name": item.name, "datatype": BY_CONFIG[item.data_type].wire, "shape": [*batch, *item.dims]}
+
+
+def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:
+    """The text of manifest.json."""
+    document = {
+        "schema": 1,
+        "generator": {"name": "triton_repo_builder", "version": __version__},
+        "endpoints": dict(sorted(entries.items())),
+        "files": dict(sorted(files.items())),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,73 @@
+"""Which backend serves a model: the server's rules for filling in what a config.pbtxt leaves out."""
+
+from __future__ import annotations
+
+from triton_repo_builder.repository import Model
+
+PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "tensorflow_graphdef": "tensorflow",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorrt_plan": "tensorrt",
+}
+FILES = {
+    "model.graphdef": "tensorflow",
+    "model.savedmodel": "tensorflow",
+    "model.plan": "tensorrt",
+    "model.onnx": "onnxruntime",
+    "model.xml": "openvino",
+    "model.pt": "pytorch",
+    "model.py": "python",
+}
+STOCK = frozenset({"dali", "fil", "onnxruntime", "openvino", "python", "pytorch", "tensorflow", "tensorrt"})
+"""The backends of the py3 image that read a model file; of the others it has identity, repeat, square."""
+TOYS = frozenset({"identity", "repeat", "square"})
+MISSPELT = {
+    "ensemble": "an ensemble has platform: \"ensemble\" and no backend",
+    "onnx": 'backend: "onnxruntime"',
+    "onnxruntime_onnx": 'backend: "onnxruntime"',
+    "ort": 'backend: "onnxruntime"',
+    "py": 'backend: "python"',
+    "pytorch_libtorch": 'backend: "pytorch"',
+    "tensorrt_plan": 'backend: "tensorrt"',
+    "torch": 'backend: "pytorch"',
+    "trt": 'backend: "tensorrt"',
+}
+
+
+def is_ensemble(model: Model) -> bool:
+    """Whether the model is meant as an ensemble, rightly declared or not."""
+    return model.config.get("platform") == "ensemble" or "ensemble_scheduling" in model.config
+
+
+def backend_of(model: Model) -> str:
+    """The backend that the server would choose, ``ensemble``, or "" where it would refuse.
+
+    AutoCompleteBackendFields of core's model_config_utils.cc: backend, else platform, else the model's
+    file in the lexicographically first sub-directory, else what follows the dot in the model's name.
+    """
+    config = model.config
+    platform, filename = str(config.get("platform", "")), str(config.get("default_model_filename", ""))
+    if config.get("backend"):
+        return str(config["backend"])
+    if platform:
+        return "ensemble" if platform == "ensemble" else PLATFORMS.get(platform, "")
+    if filename:
+        return FILES.get(filename, "")
+    folders = sorted(entry for entry in model.path.iterdir() if entry.is_dir())
+    for name, backend in FILES.items():
+        if folders and (folders[0] / name).exists():
+            return backend
+    return model.name.partition(".")[2]
+
+
+def filename_of(model: Model, backend: str) -> str | None:
+    """The file a version directory must hold; None where the backend wants none or we do not know."""
+    named = str(model.config.get("default_model_filename", ""))
+    if named or model.config.get("cc_model_filenames"):
+        return named or None
+    if backend == "tensorflow":
+        platform = model.config.get("platform")
+        return "model.graphdef" if platform == "tensorflow_graphdef" else "model.savedmodel"
+    return next((name for name, owner in FILES.items() if owner == backend), None)

@@ -1,0 +1,151 @@
+"""``trb build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from triton_repo_builder.options import BATCHING
+
+
+@click.command(name="build", short_help="Turn an ONNX model into a Triton model repository.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="ONNX file, or a folder that an exporter wrote."
+)
+@click.option("--name", help="Name of the endpoint.  [default: from the file or folder]")
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="tokenizer.json or its folder.  [default: beside the model]",
+)
+@click.option("--task", help="embedding, text-classification or tensor.  [default: from the model's files]")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
+)
+@click.option("--version", "version", type=int, help="Version directory to write.  [default: 1]")
+@click.option(
+    "--batching",
+    type=click.Choice(BATCHING),
+    help="Join waiting requests.  [default: auto: on if the graph can]",
+)
+@click.option("--max-batch-size", type=int, help="Most rows in a request or batch.  [default: 32]")
+@click.option("--preferred-batch-size", help="Batch sizes to wait for, e.g. 8,16. The largest caps batches.")
+@click.option("--max-queue-delay", help="How long to wait for them, e.g. 200us.  [default: 0]")
+@click.option("--instances", type=int, help="Instances of the model.  [default: 2]")
+@click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
+@click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
+@click.option(
+    "--max-length", type=int, help="Truncate after so many tokens.  [default: the model's own maximum]"
+)
+@click.option(
+    "--pooling", help="mean, cls, max, lasttoken, weightedmean, mean_sqrt_len.  [default: from 1_Pooling/]"
+)
+@click.option(
+    "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
+)
+@click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
+@click.option(
+    "--response-cache", is_flag=True, default=None, help="Let the server cache the endpoint's answers."
+)
+@click.option(
+    "--warmup/--no-warmup", default=None, help="Run a first request while loading.  [default: warmup]"
+)
+@click.option(
+    "--golden/--no-golden",
+    default=None,
+    help="Record the original's answers for trb smoke.  [default: golden]",
+)
+@click.option(
+    "--tokenizers-wheel",
+    type=click.Path(path_type=Path),
+    help="Linux wheel to vendor, when not on Linux x86-64.",
+)
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
+)
+@click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them.")
+@click.option("--dry-run", is_flag=True, help="List what would change; write nothing.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show the change as a diff; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    config: Path | None, force: bool, dry_run: bool, show_diff: bool, as_json: bool, **flags: Any
+) -> None:
+    """Turn an ONNX model into a Triton model repository.
+
+    \b
+    Examples:
+      trb build --model bert.onnx --batching on
+      trb build --model exported/minilm --name minilm --max-batch-size 64
+      trb build --model resnet.onnx --task tensor --instances 4
+      trb build --config trb.toml --diff
+    """
+    from triton_repo_builder import build, options, publish
+    from triton_repo_builder.cli.ui import status
+
+    if flags["max_queue_delay"] is not None:
+        flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
+    if flags["preferred_batch_size"] is not None:
+        flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
+    default = Path("trb.toml")
+    merged = options.merge(flags, config or (default if default.is_file() else None))
+    with status() as progress:
+        made = build.build(merged, progress)
+        progress("comparing with what is there")
+        publication = publish.prepare(made, merged.output, force=force or dry_run or show_diff)
+        if not (dry_run or show_diff):
+            progress("writing")
+            publish.publish(publication)
+    if as_json:
+        click.echo(_json(made, publication, written=not (dry_run or show_diff)))
+    elif show_diff:
+        click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
+    else:
+        _report(made, publication, written=not dry_run)
+
+
+def _report(made: Any, publication: Any, *, written: bool) -> None:
+    changes = publication.changes
+    for note in made.notes:
+        click.echo(click.style("note: ", fg="yellow") + note, err=True)
+    counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
+    if not written:
+        for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
+            for path in paths:
+                if "/vendor/" not in path:
+                    click.echo(f"  {sign} {path}")
+        click.echo(f"dry run: {counts}; nothing was written")
+        return
+    click.echo(f"{publication.output}: {counts if changes else 'unchanged'}")
+    for model in made.plan.models:
+        click.echo(f"  {model.name:<28} {model.about}")
+    endpoint = made.plan.endpoint
+    shapes = [
+        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+    ]
+    click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
+    click.echo(
+        "next: "
+        + click.style(f"trb smoke {publication.output}", bold=True)
+        + " proves it, "
+        + click.style(f"trb serve {publication.output}", bold=True)
+        + " runs it"
+    )
+
+
+def _json(made: Any, publication: Any, *, written: bool) -> str:
+    import json
+
+    changes = publication.changes
+    return json.dumps(
+        {
+            "endpoint": made.name,
+            "output": str(publication.output),
+            "written": written,
+            "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
+            "notes": made.notes,
+            **made.entry,
+        },
+        indent=1,
+    )

@@ -1,0 +1,102 @@
+"""``trb inspect``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.inspection import Inspection
+
+
+@click.command(name="inspect", short_help="Show what a model file is.")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    help="tokenizer.json or its folder, if not beside the model.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
+    """Show what an ONNX model is: tensors, batching, tokenizer, task, size, releases that can load it.
+
+    Reads the graph only, however large the weights are.
+
+    \b
+    Examples:
+      trb inspect bert.onnx
+      trb inspect exported/minilm --json | jq .releases
+    """
+    from triton_repo_builder import inspection
+
+    found = inspection.inspect(path, tokenizer)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(inspection.as_json(found), indent=1, ensure_ascii=False))
+    else:
+        _print(found)
+
+
+def _print(found: Inspection) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from triton_repo_builder.cli import ui
+
+    signature = found.source.signature
+    console = ui.console()
+    console.print(Text(str(found.source.path), style="bold"))
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("", "name", "type", "shape"):
+        table.add_column(title)
+    for role, specs in (
+        ("input", signature.inputs),
+        ("output", signature.outputs),
+        ("optional", signature.optional_inputs[:8]),
+    ):
+        for spec in specs:
+            shape = (
+                "unknown"
+                if spec.shape is None
+                else str([dim if dim is not None else "?" for dim in spec.shape])
+            )
+            kind = spec.dtype.name if spec.kind == "tensor" else spec.kind
+            table.add_row(role, Text(spec.name), kind, Text(shape.replace("'", "")))
+    console.print(table)
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in _facts(found):
+        facts.add_row(Text(key, style="bold"), Text(value))
+    console.print(facts)
+    if found.problem:
+        console.print(Text(f"a build would fail: {found.problem.message}", style="yellow"))
+        console.print(Text(f"  fix: {found.problem.remedy}"))
+
+
+def _facts(found: Inspection) -> list[tuple[str, str]]:
+    src, signature = found.source, found.source.signature
+    external = ", ".join(file.location for file in signature.external)
+    others = [f"{domain} {version}" for domain, version in signature.opsets if domain != "ai.onnx"]
+    length = f", at most {found.max_length} tokens ({found.max_length_from})" if found.max_length else ""
+    return [
+        ("batchable", "yes" if signature.batch.possible else f"no: {signature.batch.reason}"),
+        ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
+        ("producer", signature.producer or "unknown"),
+        ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
+        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),
+        ("task", found.task + (f"  ({found.task_reason})" if found.task_reason else "")),
+        ("Triton", _releases(found)),
+    ]
+
+
+def _releases(found: Inspection) -> str:
+    if not found.after_lowering:
+        return "no known release can load this opset"
+    span = f"{found.after_lowering[0]} to {found.after_lowering[-1]}"
+    if found.releases == found.after_lowering:
+        return span
+    direct = f"{found.releases[0]} and newer" if found.releases else "none"
+    return f"{span} after trb build, which lowers the IR version; the file as it is: {direct}"

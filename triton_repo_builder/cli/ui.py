@@ -1,0 +1,30 @@
+"""What commands share in talking to a person: a spinner on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextlib.contextmanager
+def status() -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr whose text the yielded function sets; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda message: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as spinner:
+        yield spinner.update
+
+
+def console() -> Console:
+    """A rich console on stdout; piped output is wide, so that no table breaks its lines for nobody."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)

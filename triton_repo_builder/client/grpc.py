@@ -1,0 +1,95 @@
+"""Triton's gRPC endpoint, through ``tritonclient``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder.client.codec import wire_type
+from triton_repo_builder.client.values import (
+    BROKEN,
+    REFUSED,
+    SILENT,
+    Array,
+    Metadata,
+    RequestFailed,
+    read_metadata,
+)
+
+_GRPC_REFUSED = {
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED",
+}
+_GRPC_LOST = (
+    "failed to connect",
+    "connection refused",
+    "socket closed",
+    "connection reset",
+    "stream removed",
+)
+
+
+class GrpcClient:
+    """Triton's gRPC endpoint at ``url`` (``host:port``). One channel, which threads may share."""
+
+    def __init__(self, url: str, timeout: float = 30.0, *, secure: bool = False) -> None:
+        from tritonclient import grpc
+
+        self.url = url
+        self.timeout = timeout
+        self._grpc = grpc
+        self._client = grpc.InferenceServerClient(url, ssl=secure)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._client.close()
+
+    def live(self) -> bool:
+        """Whether the server says that it is up."""
+        return bool(self._call("is_server_live"))
+
+    def ready(self, model: str = "") -> bool:
+        """Whether the server, or one model, says that it is ready."""
+        return bool(self._call("is_model_ready", model) if model else self._call("is_server_ready"))
+
+    def version(self) -> str:
+        """The server's version, e.g. ``2.51.0``."""
+        return str(self._call("get_server_metadata").version)
+
+    def metadata(self, model: str) -> Metadata:
+        """A model's inputs and outputs."""
+        return read_metadata(self._call("get_model_metadata", model, as_json=True))
+
+    def infer(self, model: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Send one request and give all outputs."""
+        tensors = []
+        for name, array in inputs.items():
+            tensor = self._grpc.InferInput(name, list(array.shape), wire_type(array))
+            tensors.append(tensor.set_data_from_numpy(np.ascontiguousarray(array)))
+        answer = self._call("infer", model, tensors)
+        return {output.name: answer.as_numpy(output.name) for output in answer.get_response().outputs}
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        from tritonclient.utils import InferenceServerException
+
+        try:
+            return getattr(self._client, method)(*args, client_timeout=self.timeout, **options)
+        except InferenceServerException as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Any) -> RequestFailed:
+        status = str(error.status() or "").removeprefix("StatusCode.")
+        message = str(error.message())
+        if status == "DEADLINE_EXCEEDED":
+            return RequestFailed(SILENT, "", f"no answer within {self.timeout:g} s")
+        if status in ("UNAVAILABLE", "CANCELLED") and any(text in message.lower() for text in _GRPC_LOST):
+            return RequestFailed(SILENT, "", f"no answer: {message}")
+        return RequestFailed(REFUSED if status in _GRPC_REFUSED else BROKEN, status, message)

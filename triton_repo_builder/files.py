@@ -1,0 +1,136 @@
+"""Files to be written, and the swap that puts them in place: all of them, or none.
+
+A build is staged in a folder beside the repository and moved in by renaming whole model directories, so
+that a failure at any point, a full disk too, leaves the old repository as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of the repository: its path there, and its content or the file it is a copy of."""
+
+    path: str
+    content: bytes = b""
+    source: Path | None = None
+
+    def sha256(self) -> str:
+        """Hex digest of the content."""
+        return hash_file(self.source) if self.source else hashlib.sha256(self.content).hexdigest()
+
+    def size(self) -> int:
+        """Bytes."""
+        return self.source.stat().st_size if self.source else len(self.content)
+
+
+def hash_file(path: Path) -> str:
+    """Hex sha256 of a file, read once in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def put(file: File, root: Path) -> None:
+    """Write one file under ``root``; a copy shares the source's blocks or inode where it can."""
+    target = root / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.source is None:
+        target.write_bytes(file.content)
+        return
+    source = file.source.resolve()
+    if not _reflink(source, target):
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+
+
+def _reflink(source: Path, target: Path) -> bool:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # not on this platform
+        return False
+    with source.open("rb") as origin, target.open("wb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _FICLONE, origin.fileno())
+            return True
+        except OSError:
+            pass
+    target.unlink()
+    return False
+
+
+@contextlib.contextmanager
+def staging(output: Path) -> Iterator[Path]:
+    """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``."""
+    parent = output.resolve().parent
+    folder = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.trb-", dir=parent))
+        yield folder
+    except OSError as error:
+        raise explain(error, output) from error
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def explain(error: OSError, output: Path) -> TrbError:
+    """What a failed write means for the user. The repository has not changed."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TrbError(
+            Exit.DISK_FULL,
+            "the disk is full; the repository is as it was",
+            where=str(output),
+            remedy="free some space, or choose another disk with --output",
+        )
+    return TrbError(
+        Exit.OUTPUT_NOT_WRITABLE,
+        f"cannot be written: {error.strerror or error}",
+        where=str(error.filename or output),
+        remedy="choose a folder that you may write to with --output, or change its permissions",
+    )
+
+
+def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
+    """Move ``names`` from ``stage`` into ``output`` in this order, what was there into ``stage``.
+
+    A name that is not in ``stage`` is removed from ``output``. Undone as a whole if any step fails.
+    """
+    old = stage / ".old"
+    old.mkdir()
+    created = not output.exists()
+    done: list[tuple[Path, Path]] = []
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            for source, target in ((output / name, old / name), (stage / name, output / name)):
+                if source.exists():
+                    source.rename(target)
+                    done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            target.rename(source)
+        if created:
+            with contextlib.suppress(OSError):
+                output.rmdir()
+        raise

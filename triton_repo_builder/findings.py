@@ -1,0 +1,44 @@
+"""What a check found: data, shown all at once, each with a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, or probably not meant."""
+
+    severity: Severity
+    code: str
+    """Short and stable, e.g. ``version-missing``; docs/checks.md explains each."""
+    where: str
+    """A path, with ``:line`` or ``:line:column`` where known."""
+    message: str
+    """The server's own words where the server would refuse."""
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """By file, then by line; what has no line comes first."""
+        path, line, column = _position(self.where)
+        return path, line, column, self.severity, self.code, self.message
+
+
+def _position(where: str) -> tuple[str, int, int]:
+    match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
+    assert match  # Every part is optional.
+    return match[1], int(match[2] or 0), int(match[3] or 0)
+
+
+def arrange(findings: Iterable[Finding]) -> list[Finding]:
+    """Sorted, and each said once."""
+    return sorted(set(findings), key=lambda finding: finding.order)

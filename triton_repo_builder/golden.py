@@ -1,0 +1,326 @@
+"""Records golden cases by a path that shares nothing with serving.
+
+Text goes through the *transformers* tokenizer and ONNX Runtime on the *untouched* file, and the task's
+numpy arithmetic; the server uses the `tokenizers` library, the composed graph and Triton. Where the two
+agree, the repository is right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import cases
+from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.signature import TensorSpec
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import TaskPlan
+
+LONG = "Batching must not change an answer, however long its neighbour in the batch may be. "
+TEXTS = (
+    ("short", "Hello"),
+    ("sentence", "The quick brown fox jumps over the lazy dog."),
+    ("question", "How do I reset my password if I no longer have access to my e-mail?"),
+    ("accents", "Où est la bibliothèque? Straße, naïve, São Paulo, Ångström"),
+    ("scripts", "今日は天気がいい。Привет, мир! مرحبا 😀👍🏽"),
+    ("spaces", "  tabs\tand\nnew lines  and   many   spaces "),
+    ("empty", ""),
+    ("beyond_the_limit", LONG * 80),
+)
+ABSOLUTE = 1e-4
+HALF = 5e-3
+FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
+"""Sizes tried for the open axes of a tensor model, until it accepts one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How the served tokenizer will be set, so that the recording path is set alike."""
+
+    max_length: int | None
+    pad_to: int
+    """0: no padding beyond the request's longest row."""
+    pad_id: int
+
+
+def session(source: Source) -> Any:
+    """ONNX Runtime on the user's own file, on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(source.path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise TrbError(
+            Exit.GOLDEN_FAILED,
+            f"ONNX Runtime cannot load the model: {_first_line(error)}",
+            where=str(source.path),
+            remedy="repair or re-export the model; --no-golden builds without proving its answers",
+        ) from None
+
+
+def _recorded_with(source: Source, *others: str) -> str:
+    import onnxruntime
+
+    tools = [*others, f"ONNX Runtime {onnxruntime.__version__} (CPU)"]
+    return f"{' + '.join(tools)} on the original {source.path.name}"
+
+
+def text(
+    source: Source, task: TaskPlan, settings: TextSettings, endpoint: str, *, batching: bool
+) -> CaseFile:
+    """Golden cases of a text endpoint: TEXT in, the task's outputs out."""
+    encode = _encoder(source, settings)
+    runner = session(source)
+    encoded = {name: encode(sentence) for name, sentence in TEXTS}
+    answers = {name: _answer(runner, source, task, [row], settings) for name, row in encoded.items()}
+    recorded = tuple(
+        Case(
+            name=name,
+            inputs=(
+                CaseTensor(
+                    name="TEXT", datatype="BYTES", shape=(1, 1) if batching else (1,), data=(sentence,)
+                ),
+            ),
+            outputs=tuple(_record(task, name, array) for name, array in sorted(answers[name].items())),
+        )
+        for name, sentence in TEXTS
+    )
+    drift = 0.0
+    if batching:
+        neighbour = encoded["beyond_the_limit"]
+        for name, row in encoded.items():
+            both = _answer(runner, source, task, [row, neighbour], settings)
+            drift = max(drift, _drift(recorded, name, both))
+    return CaseFile(
+        endpoint=endpoint,
+        recorded_with=_recorded_with(source, f"transformers {metadata.version('transformers')} tokenizer"),
+        tolerance=tolerance(recorded, drift),
+        cases=recorded,
+    )
+
+
+def _drift(recorded: Sequence[Case], name: str, both: Mapping[str, npt.NDArray[Any]]) -> float:
+    """How far the original model's own answer moves when a long neighbour shares its batch."""
+    case = next(case for case in recorded if case.name == name)
+    numbers = [tensor for tensor in case.outputs if tensor.datatype != "BYTES"]
+    return max((cases.difference(tensor, both[tensor.name][:1]) for tensor in numbers), default=0.0)
+
+
+def _encoder(source: Source, settings: TextSettings) -> Any:
+    """text → ids and type ids, by transformers."""
+    # Only its tokenizers are used: no advice on missing frameworks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    file = source.tokenizer
+    assert file is not None
+    try:
+        if (file.parent / "tokenizer_config.json").is_file():
+            tokenizer = AutoTokenizer.from_pretrained(str(file.parent), use_fast=True, local_files_only=True)
+        else:
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
+    except Exception as error:
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"transformers cannot load it: {_first_line(error)}",
+            where=str(file.parent),
+            remedy="save it again with save_pretrained; --no-golden builds without this proof",
+        ) from None
+    limit = settings.max_length
+
+    def encode(sentence: str) -> dict[str, list[int]]:
+        row = tokenizer(
+            sentence,
+            truncation=limit is not None,
+            max_length=limit,
+            padding=False,
+            return_token_type_ids=True,
+            return_attention_mask=False,
+        )
+        return {"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}
+
+    return encode
+
+
+def _answer(
+    runner: Any,
+    source: Source,
+    task: TaskPlan,
+    rows: Sequence[Mapping[str, list[int]]],
+    settings: TextSettings,
+) -> dict[str, npt.NDArray[Any]]:
+    """The original model on these rows, padded on the right, and the task's arithmetic on its outputs."""
+    width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
+    tensors = {
+        "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),
+        "attention_mask": np.zeros((len(rows), width), dtype=np.int64),
+        "token_type_ids": np.zeros((len(rows), width), dtype=np.int64),
+        "position_ids": np.zeros((len(rows), width), dtype=np.int64),
+    }
+    for number, row in enumerate(rows):
+        length = len(row["input_ids"])
+        tensors["input_ids"][number, :length] = row["input_ids"]
+        tensors["token_type_ids"][number, :length] = row["token_type_ids"]
+        tensors["attention_mask"][number, :length] = 1
+        tensors["position_ids"][number, :length] = np.arange(length)
+    feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
+    try:
+        values = runner.run(None, feeds)
+    except Exception as error:
+        raise TrbError(
+            Exit.GOLDEN_FAILED,
+            f"the original model fails on {width} tokens: {_first_line(error)}",
+            where=str(source.path),
+            remedy="if the text is longer than the model can take, set --max-length; "
+            "else repair the model, or use --no-golden",
+        ) from None
+    outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
+    return task.reference(outputs, tensors["attention_mask"])
+
+
+def _record(task: TaskPlan, name: str, array: npt.NDArray[Any]) -> CaseTensor:
+    planned = next(tensor for tensor in task.outputs if tensor.name == name)
+    wire = "BYTES" if planned.data_type == "TYPE_STRING" else planned.data_type.removeprefix("TYPE_")
+    return cases.record(name, wire, array)
+
+
+def tolerance(recorded: Sequence[Case], drift: float) -> Tolerance:
+    """Float noise of another kernel or batch; twice the original's own drift where that is larger."""
+    tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype != "BYTES"]
+    largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
+    half = any(tensor.datatype == "FP16" for tensor in tensors)
+    alone = _round_up((HALF if half else ABSOLUTE) * max(1.0, float(largest)))
+    if 2 * drift <= alone:
+        return Tolerance(alone=alone, batched=alone, reason="float noise between kernels and batch sizes")
+    return Tolerance(
+        alone=alone,
+        batched=_round_up(2 * drift),
+        reason=f"the original model's own answers move by {drift:.2g} with their neighbours in a batch",
+    )
+
+
+def _round_up(value: float) -> float:
+    """To two significant digits, so that a rebuild writes the same bytes."""
+    digits = 1 - int(np.floor(np.log10(value)))
+    return float(round(np.ceil(value * 10.0**digits) / 10.0**digits, max(digits, 0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorCases:
+    """Cases of a tensor model, and whether its rows turned out to be independent of each other."""
+
+    file: CaseFile | None
+    batchable: bool
+    note: str = ""
+
+
+def tensor(source: Source, endpoint: str, *, batching: bool) -> TensorCases:
+    """Golden cases of any other model, from generated inputs; also tries two rows in one run."""
+    runner = session(source)
+    failure = ""
+    for size in FREE_SIZES:
+        try:
+            inputs = [_generated(source.signature.inputs, size, seed) for seed in (1, 2)]
+            answers = [_run(runner, source, feeds) for feeds in inputs]
+        except Exception as error:
+            failure = failure or _first_line(error)
+            continue
+        recorded = tuple(
+            _tensor_case(source, number, feeds, answers[number - 1]) for number, feeds in enumerate(inputs, 1)
+        )
+        problem, drift = _rows(runner, source, inputs, recorded) if batching else ("", 0.0)
+        file = CaseFile(
+            endpoint=endpoint,
+            recorded_with=_recorded_with(source),
+            tolerance=tolerance(recorded, drift),
+            cases=recorded,
+        )
+        return TensorCases(file=file, batchable=batching and not problem, note=problem)
+    note = (
+        f"no golden cases: the model refuses generated inputs ({failure}); trb smoke cannot prove its answers"
+    )
+    return TensorCases(file=None, batchable=batching, note=note)
+
+
+def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
+    """Patterned inputs of one row: open first axes 1, other open axes ``size``."""
+    tensors = {}
+    for position, spec in enumerate(specs):
+        shape = tuple(
+            dim if isinstance(dim, int) else 1 if axis == 0 else size
+            for axis, dim in enumerate(spec.shape or ())
+        )
+        small = int(np.prod(shape)) <= cases.LARGE // 16
+        wire = spec.dtype.wire
+        whole = CaseTensor(name=spec.name, datatype=wire, shape=shape, pattern=1000 * seed + position)
+        if small and wire != "FP16":
+            values = whole.array().reshape(-1).tolist()
+            data = tuple(value.decode() if isinstance(value, bytes) else value for value in values)
+            whole = CaseTensor(name=spec.name, datatype=wire, shape=shape, data=data)
+        tensors[spec.name] = whole
+    return tensors
+
+
+def _run(runner: Any, source: Source, feeds: Mapping[str, CaseTensor]) -> dict[str, npt.NDArray[Any]]:
+    arrays = {name: _feed(tensor) for name, tensor in feeds.items()}
+    values = runner.run(None, arrays)
+    return {
+        spec.name: np.asarray(value) for spec, value in zip(source.signature.outputs, values, strict=True)
+    }
+
+
+def _feed(tensor: CaseTensor) -> npt.NDArray[Any]:
+    array = tensor.array()
+    if tensor.datatype != "BYTES":
+        return array
+    return np.array([item.decode() for item in array.reshape(-1)], dtype=object).reshape(array.shape)
+
+
+def _tensor_case(
+    source: Source, number: int, feeds: Mapping[str, CaseTensor], answer: Mapping[str, npt.NDArray[Any]]
+) -> Case:
+    outputs = tuple(
+        cases.record(spec.name, spec.dtype.wire, answer[spec.name]) for spec in source.signature.outputs
+    )
+    return Case(name=f"generated_{number}", inputs=tuple(feeds.values()), outputs=outputs)
+
+
+def _rows(
+    runner: Any, source: Source, inputs: Sequence[Mapping[str, CaseTensor]], recorded: Sequence[Case]
+) -> tuple[str, float]:
+    """Run both cases as one batch: (why the first axis is no batch axis, else "", drift).
+
+    An open first axis does not prove a batch: detectors put the number of boxes there.
+    """
+    stacked = {name: np.concatenate([_feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
+    try:
+        values = runner.run(None, stacked)
+    except Exception as error:
+        return f"it fails on a batch of two ({_first_line(error)})", 0.0
+    drift = 0.0
+    for spec, value in zip(source.signature.outputs, values, strict=True):
+        if value.shape[:1] != (len(inputs),):
+            given = value.shape[0] if value.ndim else "no"
+            return f"output '{spec.name}' gives {given} rows for a batch of two", 0.0
+        for row, case in enumerate(recorded):
+            expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
+            moved = cases.difference(expected, value[row : row + 1])
+            scale = max((abs(v) for v in expected.data if isinstance(v, (int, float))), default=0.0)
+            if moved > 0.1 * max(scale, 1e-6):
+                return f"rows of output '{spec.name}' depend on each other", 0.0
+            drift = max(drift, moved)
+    return "", drift
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

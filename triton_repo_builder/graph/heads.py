@@ -1,0 +1,138 @@
+"""The small graphs put after a user's model, in ONNX's own text form: what is read here is what runs.
+
+Every pooling but ``max`` is a weighted sum of token vectors, ``weights @ hidden``; only the weights
+differ. Padding has mask 0, so padded and unpadded rows give the same answer. Syntax:
+github.com/onnx/onnx/blob/main/docs/Syntax.md.
+"""
+
+from __future__ import annotations
+
+FLOAT, INT64 = 1, 7
+
+# Shared by all poolings: the mask as floats, its running count (1, 2, … over real tokens), its sum.
+# Where nothing is masked in, the sum is held above 0, so that the answer is zeros and not NaN.
+_MASK = """
+    hidden32 = Cast <to = 1> (hidden)
+    mask = Cast <to = 1> (attention_mask)
+    axis = Constant <value = int64 {1}> ()
+    count = CumSum (mask, axis)
+    as_row = Constant <value = int64[3] {0, 1, -1}> ()
+    as_column = Constant <value = int64[3] {0, -1, 1}> ()
+    mask_row = Reshape (mask, as_row)
+    mask_column = Reshape (mask, as_column)
+    tokens_3d = MatMul (mask_row, mask_column)
+    flat = Constant <value = int64[2] {0, -1}> ()
+    tokens = Reshape (tokens_3d, flat)
+    tiny = Constant <value = float {1e-9}> ()
+    tokens_safe = Max (tokens, tiny)
+"""
+
+_WEIGHTS = {
+    "mean": "weights = Div (mask, tokens_safe)",
+    "mean_sqrt_len": """
+    root = Sqrt (tokens_safe)
+    weights = Div (mask, root)""",
+    "cls": """
+    first = Constant <value = float {1}> ()
+    is_first = Equal (count, first)
+    is_first32 = Cast <to = 1> (is_first)
+    weights = Mul (is_first32, mask)""",
+    "lasttoken": """
+    is_last = Equal (count, tokens)
+    is_last32 = Cast <to = 1> (is_last)
+    weights = Mul (is_last32, mask)""",
+    "weightedmean": """
+    positions = Mul (count, mask)
+    positions_row = Reshape (positions, as_row)
+    total_3d = MatMul (positions_row, mask_column)
+    total = Reshape (total_3d, flat)
+    total_safe = Max (total, tiny)
+    weights = Div (positions, total_safe)""",
+}
+
+_WEIGHTED_SUM = """
+    weights_row = Reshape (weights, as_row)
+    summed = MatMul (weights_row, hidden32)
+    pooled = Reshape (summed, flat)
+"""
+
+# A masked token counts as the lowest float, so it is never the largest.
+_MAX = """
+    kept = Cast <to = 9> (mask_column)
+    lowest = Constant <value = float {-3.4e38}> ()
+    visible = Where (kept, hidden32, lowest)
+    {reduce}
+"""
+
+POOLINGS = (*_WEIGHTS, "max")
+
+# x / max(|x|, 1e-12), the definition of torch.nn.functional.normalize.
+_NORMALISE = """
+    p_row = Reshape (pooled, as_row_p)
+    p_column = Reshape (pooled, as_column_p)
+    square_3d = MatMul (p_row, p_column)
+    square = Reshape (square_3d, flat_p)
+    length = Sqrt (square)
+    smallest = Constant <value = float {1e-12}> ()
+    length_safe = Max (length, smallest)
+    embedding = Div (pooled, length_safe)
+"""
+_NORMALISE_SHAPES = """
+    as_row_p = Constant <value = int64[3] {0, 1, -1}> ()
+    as_column_p = Constant <value = int64[3] {0, -1, 1}> ()
+    flat_p = Constant <value = int64[2] {0, -1}> ()
+"""
+
+
+def embedding(*, pooling: str | None, normalise: bool, width: int | None, opset: int) -> str:
+    """hidden [batch, tokens, width], attention_mask [batch, tokens] → embedding [batch, width].
+
+    With ``pooling`` None, ``hidden`` is [batch, width], pooled by the model itself.
+    """
+    size = width or "W"
+    body = ""
+    if pooling is None:
+        head = f"embed (float[B, {size}] hidden) => (float[B, {size}] embedding)"
+        body = "pooled = Cast <to = 1> (hidden)\n"
+    else:
+        head = (
+            f"embed (float[B, T, {size}] hidden, int64[B, T] attention_mask) => (float[B, {size}] embedding)"
+        )
+        body = _MASK
+        if pooling == "max":
+            body += _MAX.replace("{reduce}", _reduce_max(opset))
+        else:
+            body += _WEIGHTS[pooling] + _WEIGHTED_SUM
+    body += _NORMALISE_SHAPES + _NORMALISE if normalise else "embedding = Identity (pooled)\n"
+    return head + " {" + body + "}"
+
+
+def _reduce_max(opset: int) -> str:
+    """The axes of ReduceMax became an input in opset 18."""
+    if opset < 18:
+        return "pooled = ReduceMax <axes = [1], keepdims = 0> (visible)"
+    return "axes = Constant <value = int64[1] {1}> ()\n    pooled = ReduceMax <keepdims = 0> (visible, axes)"
+
+
+ACTIVATIONS = {
+    "softmax": "scores = Softmax <axis = 1> (logits32)",
+    "sigmoid": "scores = Sigmoid (logits32)",
+    "none": "scores = Identity (logits32)",
+}
+
+
+def classification(*, activation: str, labels: int) -> str:
+    """logits [batch, labels] → scores; with several labels also the top one's name and score.
+
+    The names are the text model's string initializer ``label_names``, which the composer adds.
+    """
+    cast = f"logits32 = Cast <to = 1> (logits)\n    {ACTIVATIONS[activation]}\n"
+    if labels == 1:
+        return f"classify (float[B, 1] logits) => (float[B, 1] scores) {{\n    {cast}}}"
+    return f"""classify (float[B, {labels}] logits, string[{labels}] label_names)
+        => (string[B, 1] label, float[B, 1] score, float[B, {labels}] scores) {{
+    {cast}
+    top = ArgMax <axis = 1, keepdims = 1> (scores)
+    label = Gather <axis = 0> (label_names, top)
+    score = GatherElements <axis = 1> (scores, top)
+}}"""

@@ -1,0 +1,175 @@
+"""Options of ``trb build``: defaults, then trb.toml, then flags, merged once and checked once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+
+BATCHING = ("on", "off", "auto")
+DEFAULT_MAX_BATCH_SIZE = 32
+LONGEST_DELAY = 10_000_000
+"""Ten seconds: no client waits longer for a batch to fill."""
+_UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What the user asked for; None where the build decides."""
+
+    model: Path
+    name: str | None = None
+    tokenizer: Path | None = None
+    task: str | None = None
+    output: Path = Path("model_repository")
+    version: int = 1
+    batching: str = "auto"
+    max_batch_size: int | None = None
+    preferred_batch_size: tuple[int, ...] = ()
+    max_queue_delay: int = 0
+    """Microseconds."""
+    instances: int = 2
+    tokenizer_instances: int = 1
+    threads: int = 1
+    max_length: int | None = None
+    pooling: str | None = None
+    normalize: bool | None = None
+    triton_release: str | None = None
+    response_cache: bool = False
+    warmup: bool = True
+    golden: bool = True
+    tokenizers_wheel: Path | None = None
+
+
+def duration(text: str) -> int:
+    """Microseconds in ``200us``, ``5ms``, ``0.1s`` or ``200``; raises ``TrbError`` USAGE."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)?\s*", text)
+    if not match:
+        raise usage(
+            "max_queue_delay", f"'{text}' is no duration", "write a number and a unit: 200us, 5ms, 0.1s"
+        )
+    value = float(match[1]) * _UNITS[match[2] or "us"]
+    if value != int(value) or value > LONGEST_DELAY:
+        why = "longer than 10 s" if value > LONGEST_DELAY else "finer than a microsecond"
+        raise usage("max_queue_delay", f"'{text}' is {why}", "give at most 10s, in whole microseconds")
+    return int(value)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Batch sizes in ``8,16``, sorted, each once; raises ``TrbError`` USAGE."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise usage(
+            "preferred_batch_size", f"'{text}' is no list of sizes", "write for example 8,16"
+        ) from None
+
+
+def usage(field: str, message: str, remedy: str) -> TrbError:
+    """An option that cannot be followed."""
+    return TrbError(Exit.USAGE, message, where="--" + field.replace("_", "-"), remedy=remedy)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The ``[build]`` table of a trb.toml, keys checked against ``BuildOptions``."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TrbError(
+            Exit.USAGE,
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            remedy="check the path given to --config",
+        ) from None
+    except ValueError as error:
+        raise TrbError(
+            Exit.USAGE, f"is no TOML: {error}", where=str(path), remedy="correct it there"
+        ) from None
+    unknown = [key for key in document if key != "build"]
+    if unknown:
+        raise TrbError(
+            Exit.USAGE,
+            f"unknown table '{unknown[0]}'",
+            where=str(path),
+            remedy="options of trb build go into a table called [build]",
+        )
+    known = [field.name for field in fields(BuildOptions)]
+    values: dict[str, Any] = {}
+    for key, value in document.get("build", {}).items():
+        name = key.replace("-", "_")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TrbError(
+                Exit.USAGE,
+                f"unknown option '{key}' in [build]",
+                where=str(path),
+                remedy=f"did you mean '{near[0]}'?" if near else "see 'trb build --help'",
+            )
+        values[name] = _typed(name, value, path)
+    return values
+
+
+def _typed(name: str, value: Any, path: Path) -> Any:
+    if name in ("model", "tokenizer", "output", "tokenizers_wheel"):
+        return path.parent / str(value)
+    if name == "max_queue_delay":
+        return duration(str(value))
+    if name == "preferred_batch_size":
+        return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
+    wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise TrbError(
+            Exit.USAGE,
+            f"'{name}' must be {'an' if wanted is int else 'a'} {wanted.__name__}",
+            where=f"{path} [build]",
+            remedy=f"it is {value!r}",
+        )
+    return value
+
+
+def merge(flags: Mapping[str, Any], config: Path | None) -> BuildOptions:
+    """Defaults, overridden by trb.toml, overridden by the flags that were given (not None)."""
+    values = read_toml(config) if config else {}
+    values |= {key: value for key, value in flags.items() if value is not None}
+    if "model" not in values:
+        raise usage("model", "no model given", "name an ONNX file or an exported folder: --model bert.onnx")
+    return check(BuildOptions(**values))
+
+
+def check(options: BuildOptions) -> BuildOptions:
+    """The same options, or ``TrbError`` USAGE for values that contradict each other."""
+    if options.batching not in BATCHING:
+        raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
+    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")
+    if options.threads < 0:
+        raise usage(
+            "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"
+        )
+    if options.batching == "off" and (options.preferred_batch_size or options.max_queue_delay):
+        field = "preferred_batch_size" if options.preferred_batch_size else "max_queue_delay"
+        raise usage(field, "has no meaning with --batching off", "leave it out, or use --batching on")
+    largest = options.max_batch_size or DEFAULT_MAX_BATCH_SIZE
+    for size in options.preferred_batch_size:
+        if size < 1:
+            raise usage("preferred_batch_size", f"{size} is no batch size", "sizes start at 1")
+        if size > largest:
+            raise usage(
+                "preferred_batch_size",
+                f"{size} is larger than the maximum batch size {largest}",
+                f"lower it, or raise --max-batch-size to {size}",
+            )
+    return options

@@ -1,0 +1,100 @@
+"""The repository to be made, as frozen values. Pure: standard library only.
+
+Field names are those of Triton's ModelConfig (model_config.proto) where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorPlan:
+    """One input or output of a config.pbtxt. ``dims`` leave out the batch axis where the model batches."""
+
+    name: str
+    data_type: str
+    dims: tuple[int, ...]
+    reshape: tuple[int, ...] | None = None
+    label_filename: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicBatching:
+    """The ``dynamic_batching`` block."""
+
+    preferred_batch_size: tuple[int, ...] = ()
+    max_queue_delay_microseconds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceGroup:
+    """How many instances run, and where."""
+
+    count: int
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmupInput:
+    """One input of a warm-up sample: zeros, or the bytes of ``warmup/<input_data_file>``."""
+
+    name: str
+    data_type: str
+    dims: tuple[int, ...]
+    input_data_file: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of an ensemble: (the step's tensor, the ensemble's tensor) pairs."""
+
+    model_name: str
+    input_map: tuple[tuple[str, str], ...]
+    output_map: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """One model directory's config.pbtxt. An ensemble is a model with steps and without backend."""
+
+    name: str
+    about: str
+    """One line at the head of the file: what this model is for."""
+    max_batch_size: int
+    input: tuple[TensorPlan, ...]
+    output: tuple[TensorPlan, ...]
+    backend: str = ""
+    dynamic_batching: DynamicBatching | None = None
+    instance_group: InstanceGroup | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    warmup: tuple[WarmupInput, ...] = ()
+    step: tuple[Step, ...] = ()
+    response_cache: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What is composed after the user's graph: its text (``graph/heads.py``), the user's tensor bound to
+    each of its inputs, and string constants (name, values) that it takes as inputs."""
+
+    text: str
+    bind: Mapping[str, str]
+    strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositoryPlan:
+    """All models of one endpoint; the endpoint itself is ``models[0]``."""
+
+    task: str
+    models: tuple[ModelPlan, ...]
+    version: int
+    notes: tuple[str, ...] = ()
+    """Decisions the user should know of: guesses, fallbacks."""
+
+    @property
+    def endpoint(self) -> ModelPlan:
+        """The model that clients call."""
+        return self.models[0]

@@ -1,0 +1,179 @@
+"""Signature, task and options → ``RepositoryPlan``. Every rule of what is written where lives here."""
+
+from __future__ import annotations
+
+from triton_repo_builder.dtypes import INT64
+from triton_repo_builder.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
+from triton_repo_builder.plan import (
+    DynamicBatching,
+    InstanceGroup,
+    ModelPlan,
+    RepositoryPlan,
+    Step,
+    TensorPlan,
+    WarmupInput,
+)
+from triton_repo_builder.signature import ModelSignature, TensorSpec
+from triton_repo_builder.tasks import tensor
+from triton_repo_builder.tasks.base import TaskPlan
+
+# KIND_AUTO is a GPU where the server has one. The count is always written: without it Triton starts two
+# instances of an ONNX model on a CPU, each with a thread per core.
+AUTO, CPU = "KIND_AUTO", "KIND_CPU"
+
+
+def text(
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    *,
+    batching: bool,
+    pad_id: int,
+    max_length: int | None,
+    pad_to: int,
+    sample: tuple[WarmupInput, ...],
+) -> RepositoryPlan:
+    """TEXT → answer: an ensemble of a tokenizer and the model with its head."""
+    max_batch_size = batch_size(options) if batching else 0
+    inputs = model_inputs(signature, task)
+    encoded = tensor.tensors(inputs, batching=batching)
+    widths = tuple(_open(plan) for plan in encoded)
+    outputs = tuple(_whole(plan, batching) for plan in task.outputs)
+    text_input = (TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),)
+    tokenizer_name, model_name = f"{name}_tokenizer", f"{name}_model"
+    same = tuple((plan.name, plan.name) for plan in encoded)
+    tokenizer = ModelPlan(
+        name=tokenizer_name,
+        about="Tokenizer: texts to token ids, one call for all requests of a batch.",
+        backend="python",
+        max_batch_size=max_batch_size,
+        input=text_input,
+        output=widths,
+        # Texts of any length join: TEXT has a fixed shape, so Triton never splits these batches.
+        dynamic_batching=DynamicBatching() if batching else None,
+        instance_group=InstanceGroup(count=options.tokenizer_instances, kind=CPU),
+        parameters=(
+            ("max_length", str(max_length or 0)),
+            ("pad_id", str(pad_id)),
+            ("pad_to", str(pad_to)),
+        ),
+        warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
+    )
+    model = onnx_model(
+        model_name,
+        "The ONNX model, with its head in the graph.",
+        encoded,
+        outputs,
+        options,
+        max_batch_size=max_batch_size,
+        batching=batching,
+        warmup=sample,
+    )
+    ensemble = ModelPlan(
+        name=name,
+        about=f"Endpoint ({task.name}): TEXT in, {', '.join(plan.name for plan in outputs)} out.",
+        max_batch_size=max_batch_size,
+        input=text_input,
+        output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
+        response_cache=options.response_cache,
+        step=(
+            Step(model_name=tokenizer_name, input_map=(("TEXT", "TEXT"),), output_map=same),
+            Step(
+                model_name=model_name,
+                input_map=same,
+                output_map=tuple((plan.name, plan.name) for plan in outputs),
+            ),
+        ),
+    )
+    return RepositoryPlan(
+        task=task.name, models=(ensemble, tokenizer, model), version=options.version, notes=task.notes
+    )
+
+
+def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec, ...]:
+    """The model's inputs, and the mask that a pooling head needs where the model takes none."""
+    wanted = set(task.head.bind.values()) if task.head else set()
+    if "attention_mask" in wanted and signature.input("attention_mask") is None:
+        mask = TensorSpec(name="attention_mask", dtype=INT64, shape=("B", "T"))
+        return (*signature.inputs, mask)
+    return signature.inputs
+
+
+def _open(plan: TensorPlan) -> TensorPlan:
+    """The tokenizer's output for one input of the model."""
+    return TensorPlan(name=plan.name, data_type=plan.data_type, dims=plan.dims)
+
+
+def _whole(plan: TensorPlan, batching: bool) -> TensorPlan:
+    """Without batching the batch axis is an axis like any other and must be written."""
+    if batching:
+        return plan
+    return TensorPlan(
+        name=plan.name, data_type=plan.data_type, dims=(-1, *plan.dims), label_filename=plan.label_filename
+    )
+
+
+def plain(
+    name: str, signature: ModelSignature, task: TaskPlan, options: BuildOptions, *, batching: bool
+) -> RepositoryPlan:
+    """Tensors in and out: the model is the endpoint."""
+    model = onnx_model(
+        name,
+        "Endpoint (tensor): the ONNX model as it is.",
+        tensor.tensors(signature.inputs, batching=batching),
+        tensor.tensors(signature.outputs, batching=batching),
+        options,
+        max_batch_size=batch_size(options) if batching else 0,
+        batching=batching,
+        warmup=tuple(_zeros(spec, batching) for spec in signature.inputs) if options.warmup else (),
+        response_cache=options.response_cache,
+    )
+    return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
+
+
+def _zeros(spec: TensorSpec, batching: bool) -> WarmupInput:
+    """Open axes take 1 in a warm-up sample: any size warms the kernels, and 1 is always cheap."""
+    dims = spec.dims[1:] if batching else spec.dims
+    return WarmupInput(
+        name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
+    )
+
+
+def onnx_model(
+    name: str,
+    about: str,
+    inputs: tuple[TensorPlan, ...],
+    outputs: tuple[TensorPlan, ...],
+    options: BuildOptions,
+    *,
+    max_batch_size: int,
+    batching: bool,
+    warmup: tuple[WarmupInput, ...],
+    response_cache: bool = False,
+) -> ModelPlan:
+    """A model of the onnxruntime backend."""
+    dynamic = None
+    if batching and options.batching != "off":
+        dynamic = DynamicBatching(
+            preferred_batch_size=options.preferred_batch_size,
+            max_queue_delay_microseconds=options.max_queue_delay,
+        )
+    return ModelPlan(
+        name=name,
+        about=about,
+        backend="onnxruntime",
+        max_batch_size=max_batch_size,
+        input=inputs,
+        output=outputs,
+        dynamic_batching=dynamic,
+        instance_group=InstanceGroup(count=options.instances, kind=AUTO),
+        parameters=(("intra_op_thread_count", str(options.threads)),),
+        warmup=warmup,
+        response_cache=response_cache,
+    )
+
+
+def batch_size(options: BuildOptions) -> int:
+    """Rows that one request, and one batch, may have."""
+    return options.max_batch_size or DEFAULT_MAX_BATCH_SIZE

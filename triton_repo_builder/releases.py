@@ -1,0 +1,82 @@
+"""The release matrix: what each Triton release brings, from ``releases.toml``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILE = Path(__file__).with_name("releases.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One monthly release of Triton and the limits of the ONNX Runtime inside it."""
+
+    name: str
+    """As in the image tag: ``24.10``."""
+    server: str
+    onnxruntime: str
+    max_ir: int
+    max_opset: int
+    python: str
+    cuda: str
+    features: frozenset[str]
+    """What this release has and an older one lacks; see ``[features]`` in releases.toml."""
+
+    def loads(self, ir: int, opset: int) -> bool:
+        """Whether its ONNX Runtime accepts a model of this IR version and default opset."""
+        return ir <= self.max_ir and opset <= self.max_opset
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def load() -> dict[str, Release]:
+    """Every known release, oldest first."""
+    document = _document()
+    result = {}
+    for name, entry in sorted(document["releases"].items()):
+        limits = document["onnxruntime"][entry["onnxruntime"]]
+        features = frozenset(key for key, first in document["features"].items() if first <= name)
+        result[name] = Release(name=name, features=features, **limits, **entry)
+    return result
+
+
+def get(name: str) -> Release:
+    """The release of that name (``24.10``)."""
+    known = load()
+    if name not in known:
+        raise TrbError(
+            Exit.USAGE,
+            f"unknown Triton release '{name}'",
+            remedy=f"known releases: {', '.join(known)}",
+        )
+    return known[name]
+
+
+def default() -> Release:
+    """The release that is meant where the user names none: that of the embedded server."""
+    return get(_document()["default"])
+
+
+def can_load(ir: int, opset: int) -> list[str]:
+    """Names of the releases whose ONNX Runtime accepts such a model, oldest first."""
+    return [release.name for release in load().values() if release.loads(ir, opset)]
+
+
+def first_with(feature: str) -> str:
+    """The first release that has a feature; KeyError for one that releases.toml does not list."""
+    return str(_document()["features"][feature])

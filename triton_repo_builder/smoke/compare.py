@@ -1,0 +1,83 @@
+"""An answer beside the recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder import cases
+from triton_repo_builder.client import Array, wire_type
+from triton_repo_builder.smoke.attempt import Mismatch, Seen
+
+
+def same(case: cases.Case, answer: Mapping[str, Array], allowed: float) -> Seen:
+    """Every recorded output within ``allowed``; raises ``Mismatch`` naming the worst element."""
+    worst = 0.0
+    for expected in case.outputs:
+        actual = answer.get(expected.name)
+        if actual is None:
+            raise Mismatch(f"output {expected.name}: expected, but the answer has only {', '.join(answer)}")
+        got = wire_type(actual)
+        if got != expected.datatype:
+            raise Mismatch(f"output {expected.name}: expected {expected.datatype}, got {got}")
+        if tuple(actual.shape) != expected.shape:
+            raise Mismatch(
+                f"output {expected.name}: expected shape {list(expected.shape)}, got {list(actual.shape)}"
+            )
+        difference = cases.difference(expected, actual)
+        if not difference <= allowed:
+            text = f"output {expected.name}{_where(expected, actual)}"
+            if np.isfinite(difference):
+                text += f" (difference {difference:.3g}, allowed {allowed:.3g})"
+            raise Mismatch(text, difference, allowed)
+        worst = max(worst, difference)
+    return Seen(difference=worst, allowed=allowed)
+
+
+def _where(expected: cases.CaseTensor, actual: Array) -> str:
+    """``[0, 3]: expected 0.5, got 0.7`` for the element that is furthest off."""
+    positions = range(actual.size) if expected.indices is None else expected.indices
+    flat = actual.reshape(-1)
+    worst, most = 0, -1.0
+    for number, (position, want) in enumerate(zip(positions, expected.data, strict=False)):
+        off = _off(want, flat[position])
+        if off > most:
+            worst, most = number, off
+    position = positions[worst]
+    index = [int(i) for i in np.unravel_index(position, actual.shape)] if actual.shape else []
+    return f"{index}: expected {_show(expected.data[worst])}, got {_show(flat[position])}"
+
+
+def _off(want: Any, got: Any) -> float:
+    if isinstance(got, bytes):
+        return 0.0 if got.decode("utf-8", "replace") == want else float("inf")
+    difference = abs(float(want) - float(got))
+    both = float(want) == float(got) or (np.isnan(float(want)) and np.isnan(float(got)))
+    return 0.0 if both else difference if np.isfinite(difference) else float("inf")
+
+
+def _show(value: Any) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if isinstance(text, str):
+        return repr(text if len(text) <= 80 else text[:77] + "…")
+    return f"{float(text):.7g}"
+
+
+def row(answer: Mapping[str, Array], index: int, rows: int, case: cases.Case) -> dict[str, Array]:
+    """One row of a batch's answer, without what other rows' length added to its end.
+
+    A per-token output of a batch is as long as its longest text; the case's own part comes first.
+    """
+    result = {}
+    shapes = {tensor.name: tensor.shape for tensor in case.outputs}
+    for name, array in answer.items():
+        if array.ndim == 0 or array.shape[0] != rows:
+            raise Mismatch(f"output {name}: expected {rows} rows, got shape {list(array.shape)}")
+        part = array[index : index + 1]
+        shape = shapes.get(name, part.shape)
+        if part.ndim == len(shape) and all(have >= want for have, want in zip(part.shape, shape, strict=True)):
+            part = part[tuple(slice(want) for want in shape)]
+        result[name] = part
+    return result

@@ -1,0 +1,118 @@
+"""What ``trb smoke`` found: one value per check, and their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+
+class Status(str, Enum):
+    """Result of one check. Only PASSED and SKIPPED leave the whole a success."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNVERIFIED = "unverified"
+    """It should have been checked and could not be."""
+    SKIPPED = "skipped"
+    """It does not apply here, or the user asked to leave it out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    status: Status
+    endpoint: str = ""
+    protocol: str = ""
+    detail: str = ""
+    """Of a failure: what was expected and what came. Else what was seen, or why nothing was."""
+    difference: float | None = None
+    """Largest absolute difference to the expected numbers."""
+    allowed: float | None = None
+    milliseconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The checks of one group, endpoint and protocol: a row of the table."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def status(self) -> Status:
+        """The worst of its checks."""
+        order = (Status.FAILED, Status.UNVERIFIED, Status.PASSED, Status.SKIPPED)
+        return min((check.status for check in self.checks), key=order.index)
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of all its checks."""
+        return sum(check.milliseconds for check in self.checks)
+
+    @property
+    def detail(self) -> str:
+        """The largest difference, or what its checks say when they say one thing."""
+        said = list(dict.fromkeys(check.detail for check in self.checks if check.detail))
+        measured = [check for check in self.checks if check.difference is not None]
+        if measured:
+            worst = max(measured, key=lambda check: check.difference or 0.0)
+            text = f"largest difference {worst.difference:.2g}, allowed {worst.allowed:.2g}"
+            return f"{text}; {said[0]}" if len(said) == 1 and self.status is Status.PASSED else text
+        if len(said) == 1:
+            return said[0]
+        return "" if self.status is not Status.PASSED else "; ".join(said[:3])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmokeReport:
+    """Everything that was checked, in order."""
+
+    url: str
+    grpc_url: str
+    server_version: str
+    repository: str
+    """Path of the local repository, empty where there was none."""
+    endpoints: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds: none failed, and none that should have been done is missing."""
+        return bool(self.checks) and not (self.count(Status.FAILED) or self.count(Status.UNVERIFIED))
+
+    def count(self, status: Status) -> int:
+        """How many checks ended so."""
+        return sum(check.status is status for check in self.checks)
+
+    def lines(self) -> Iterator[Line]:
+        """The checks by endpoint, group and protocol, in order of first appearance."""
+        keys = [(check.endpoint, check.group, check.protocol) for check in self.checks]
+        rank = {key: index for index, key in reversed(list(enumerate(keys)))}
+        ordered = sorted(self.checks, key=lambda check: rank[(check.endpoint, check.group, check.protocol)])
+        for _, group in groupby(ordered, key=lambda check: (check.endpoint, check.group, check.protocol)):
+            yield Line(checks=tuple(group))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same facts for a program; an infinite difference becomes null, as JSON has none."""
+        checks = []
+        for check in self.checks:
+            document = asdict(check) | {"status": check.status.value}
+            if check.difference == float("inf"):
+                document["difference"] = None
+            checks.append(document | {"milliseconds": round(check.milliseconds, 3)})
+        return {
+            "schema": 1,
+            "ok": self.ok,
+            "url": self.url,
+            "grpc_url": self.grpc_url,
+            "server_version": self.server_version,
+            "repository": self.repository or None,
+            "endpoints": list(self.endpoints),
+            "counts": {status.value: self.count(status) for status in Status},
+            "checks": checks,
+        }

@@ -1,0 +1,106 @@
+"""What the user gives: an ONNX file or an exported folder, and the files that lie beside the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import tokenizer
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.signature import ModelSignature
+
+PREFERRED = ("model.onnx", "onnx/model.onnx")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+LONGEST_NAME = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The model file, its signature, and the folder that describes it."""
+
+    path: Path
+    signature: ModelSignature
+    config: Mapping[str, Any]
+    """config.json of the Hugging Face export, empty where there is none."""
+    tokenizer: Path | None
+    """The tokenizer.json found or given."""
+
+    @property
+    def folder(self) -> Path:
+        """Where modules.json and its like are looked for: the tokenizer's folder, else the model's."""
+        return self.tokenizer.parent if self.tokenizer else self.path.parent
+
+
+def read(model: Path, given_tokenizer: Path | None = None) -> Source:
+    """Find the ONNX file and the tokenizer, and read the signature. Raises ``TrbError``."""
+    from triton_repo_builder.graph import reader
+
+    path = model_file(model)
+    signature = reader.read_signature(path)
+    file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
+    folder = file.parent if file and given_tokenizer else path.parent
+    config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
+    return Source(path=path, signature=signature, config=config, tokenizer=file)
+
+
+def model_file(given: Path) -> Path:
+    """The ONNX file at ``given`` or in that folder; ``TrbError`` where there is none or no one choice."""
+    if not given.exists():
+        raise TrbError(
+            Exit.NOT_FOUND,
+            "no such file or folder",
+            where=str(given),
+            remedy="check the path given to --model",
+        )
+    if not given.is_dir():
+        return given
+    for name in PREFERRED:
+        if (given / name).is_file():
+            return given / name
+    found = sorted(given.glob("*.onnx")) or sorted(given.glob("onnx/*.onnx"))
+    if not found:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            "no .onnx file in this folder",
+            where=str(given),
+            remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
+        )
+    if len(found) > 1:
+        names = ", ".join(str(file.relative_to(given)) for file in found)
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"several ONNX files: {names}",
+            where=str(given),
+            remedy=f"name one, e.g. --model {found[0]}",
+        )
+    return found[0]
+
+
+def check_name(name: str) -> str:
+    """The name, if Triton, a URL and a directory can all carry it; ``TrbError`` BAD_NAME else."""
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise TrbError(
+            Exit.BAD_NAME,
+            f"'{name}' cannot be the name of a Triton model",
+            where="--name",
+            remedy=f"use letters, digits, '_', '-' and '.', at most {LONGEST_NAME} characters, "
+            f"e.g. --name {clean_name(name)}",
+        )
+    return name
+
+
+def clean_name(text: str) -> str:
+    """A usable name made of any text."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:LONGEST_NAME] or "model"
+
+
+def default_name(path: Path) -> str:
+    """From the file, or from its folder where the file is called ``model.onnx`` as exporters do."""
+    resolved = path.resolve()
+    stem, folder = resolved.stem, resolved.parent
+    if stem == "model":
+        stem = folder.parent.name if folder.name == "onnx" else folder.name
+    return clean_name(stem)

@@ -1,0 +1,51 @@
+"""What a task is: the head it puts into the graph, its outputs, and the same arithmetic in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.signature import ModelSignature, TensorSpec
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""The graph inputs that a tokenizer can fill."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlan:
+    """One task for one model.
+
+    ``reference`` computes the endpoint's outputs from the original model's outputs and the attention
+    mask (both [rows, ...]), in numpy and apart from the head, so that the two can be compared.
+    """
+
+    name: str
+    head: Head | None
+    outputs: tuple[TensorPlan, ...]
+    """The model's outputs after the head, dims without the batch axis."""
+    reference: Callable[[Arrays, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]
+    labels: tuple[str, ...] = ()
+    facts: tuple[tuple[str, Any], ...] = ()
+    """What was decided, for the manifest: pooling, activation."""
+    notes: tuple[str, ...] = ()
+
+
+def takes_text(signature: ModelSignature) -> bool:
+    """Whether a tokenizer can fill every input of the model."""
+    names = {spec.name for spec in signature.inputs}
+    return "input_ids" in names and names <= set(TEXT_INPUTS)
+
+
+def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | None:
+    """The output called one of ``names``, else the first one of that rank."""
+    for name in names:
+        spec = signature.output(name)
+        if spec and spec.shape is not None and len(spec.shape) == rank:
+            return spec
+    return next((s for s in signature.outputs if s.shape is not None and len(s.shape) == rank), None)

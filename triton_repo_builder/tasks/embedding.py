@@ -1,0 +1,163 @@
+"""Sentence embedding: token vectors pooled and normalised in the graph, as sentence-transformers does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import tokenizer
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+
+NAME = "embedding"
+TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
+POOLED = ("sentence_embedding", "pooled", "embedding", "embeddings")
+
+# Flags of sentence-transformers' 1_Pooling/config.json.
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def fits(source: Source) -> bool:
+    """A sentence-transformers folder, or a model that gives token vectors."""
+    signature = source.signature
+    if signature.output("sentence_embedding") or modules(source):
+        return True
+    return by_rank(signature, 3, *TOKENS) is not None and not signature.output("logits")
+
+
+def modules(source: Source) -> list[dict[str, Any]]:
+    """The entries of sentence-transformers' modules.json, empty where there is none."""
+    import json
+
+    for place in (source.folder, source.path.parent, source.path.parent.parent):
+        file = place / "modules.json"
+        if file.is_file():
+            try:
+                return [{**entry, "folder": place} for entry in json.loads(file.read_text(encoding="utf-8"))]
+            except (ValueError, TypeError) as error:
+                raise TrbError(
+                    Exit.TASK_UNCLEAR,
+                    f"is no list of modules: {error}",
+                    where=str(file),
+                    remedy="restore the file from where the model came from",
+                ) from None
+    return []
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Pooling and normalisation from the sentence-transformers files, else from the options."""
+    pooling, normalise = _described(source)
+    pooling = options.pooling or pooling
+    normalise = normalise if options.normalize is None else options.normalize
+    signature = source.signature
+    pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
+    if pooled is None and by_rank(signature, 3, *TOKENS) is None:
+        pooled = by_rank(signature, 2)
+    if pooled is not None and options.pooling is None:
+        # Pooled by the model itself; normalising a normalised vector changes nothing.
+        return _task(pooled.name, pooled.shape, None, normalise, signature.opset)
+    tokens = by_rank(signature, 3, *TOKENS)
+    if tokens is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of token vectors [batch, tokens, width]",
+            where=str(source.path),
+            remedy="use --task tensor to serve it as it is",
+        )
+    if pooling is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"nothing says how to pool the token vectors of output '{tokens.name}'",
+            where=str(source.path),
+            remedy=f"give --pooling {'|'.join(heads.POOLINGS)} (see the model card; mean and cls are usual), "
+            "or put the sentence-transformers files (modules.json, 1_Pooling/) beside the tokenizer",
+        )
+    return _task(tokens.name, tokens.shape, pooling, normalise, signature.opset)
+
+
+def _described(source: Source) -> tuple[str | None, bool]:
+    """(pooling, normalise) as the sentence-transformers files say; None where there are none."""
+    pooling, normalise = None, False
+    for module in modules(source):
+        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        folder = module["folder"] / str(module.get("path", ""))
+        if kind == "Pooling":
+            pooling = _pooling(tokenizer.settings(folder, "config.json"), str(folder / "config.json"))
+        elif kind == "Normalize":
+            normalise = True
+        elif kind != "Transformer":
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"the sentence-transformers module '{kind}' is not supported yet",
+                where=str(module["folder"] / "modules.json"),
+                remedy="export with that module inside the graph (optimum's sentence-transformers export)",
+            )
+    return pooling, normalise
+
+
+def _pooling(config: Any, where: str) -> str:
+    modes = [pooling for flag, pooling in FLAGS.items() if config.get(flag)]
+    if not modes and isinstance(config.get("pooling_mode"), str):
+        modes = [config["pooling_mode"]]
+    if len(modes) != 1 or modes[0] not in heads.POOLINGS:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"pooling by {' and '.join(modes) or 'no mode'} is not supported",
+            where=where,
+            remedy=f"give --pooling {'|'.join(heads.POOLINGS)}",
+        )
+    return str(modes[0])
+
+
+def _task(output: str, shape: Any, pooling: str | None, normalise: bool, opset: int) -> TaskPlan:
+    width = shape[-1] if shape and isinstance(shape[-1], int) else None
+    bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
+    text = heads.embedding(pooling=pooling, normalise=normalise, width=width, opset=opset)
+
+    def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        hidden = outputs[output].astype(np.float64)
+        rows = (
+            hidden
+            if pooling is None
+            else np.stack([_pool(h, m, pooling) for h, m in zip(hidden, mask, strict=True)])
+        )
+        if normalise:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return {"embedding": rows.astype(np.float32)}
+
+    return TaskPlan(
+        name=NAME,
+        head=Head(text=text, bind=bind),
+        outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width or -1,)),),
+        reference=reference,
+        facts=(("pooling", pooling or "in the model"), ("normalize", normalise)),
+    )
+
+
+def _pool(hidden: npt.NDArray[Any], mask: npt.NDArray[Any], pooling: str) -> npt.NDArray[Any]:
+    """One row: token vectors [tokens, width] → [width], written as one reads it in a paper."""
+    tokens = hidden[mask.astype(bool)]
+    if not len(tokens):
+        return np.zeros(hidden.shape[1])
+    if pooling == "mean":
+        return np.asarray(tokens.mean(axis=0))
+    if pooling == "mean_sqrt_len":
+        return np.asarray(tokens.sum(axis=0) / np.sqrt(len(tokens)))
+    if pooling == "max":
+        return np.asarray(tokens.max(axis=0))
+    if pooling == "weightedmean":
+        return np.asarray(np.average(tokens, axis=0, weights=np.arange(1, len(tokens) + 1)))
+    return np.asarray(tokens[0] if pooling == "cls" else tokens[-1])

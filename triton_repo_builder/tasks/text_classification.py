@@ -1,0 +1,124 @@
+"""Text classification: logits → scores, and the top label by name, in the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+
+NAME = "text-classification"
+LABEL_FILE = "labels.txt"
+
+
+def fits(source: Source) -> bool:
+    """config.json names the architecture, or the only output is called logits and is [batch, labels]."""
+    architectures = [str(name) for name in source.config.get("architectures") or ()]
+    if architectures:
+        return any(name.endswith("ForSequenceClassification") for name in architectures)
+    logits = source.signature.output("logits")
+    return logits is not None and logits.shape is not None and len(logits.shape) == 2
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Activation and labels from config.json, by the rules of transformers' TextClassificationPipeline."""
+    logits = by_rank(source.signature, 2, "logits")
+    if logits is None or logits.shape is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of scores [batch, labels]",
+            where=str(source.path),
+            remedy="use --task embedding or --task tensor",
+        )
+    names = _labels(source)
+    width = logits.shape[1] if isinstance(logits.shape[1], int) else len(names) or None
+    if width is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"nothing says how many labels output '{logits.name}' has",
+            where=str(source.path),
+            remedy="put config.json with its id2label beside the model",
+        )
+    if names and len(names) != width:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"config.json names {len(names)} labels, output '{logits.name}' has {width}",
+            where=str(source.path),
+            remedy="use the config.json that belongs to this model",
+        )
+    notes = (
+        () if names else (f"no labels found in config.json: they are called LABEL_0 to LABEL_{width - 1}",)
+    )
+    names = names or tuple(f"LABEL_{number}" for number in range(width))
+    activation = _activation(source, width)
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=heads.classification(activation=activation, labels=width),
+            bind={"logits": logits.name},
+            strings=(("label_names", names),) if width > 1 else (),
+        ),
+        outputs=_outputs(width),
+        reference=_reference(logits.name, activation, names),
+        labels=names,
+        facts=(("activation", activation), ("labels", list(names))),
+        notes=notes,
+    )
+
+
+def _labels(source: Source) -> tuple[str, ...]:
+    """id2label sorted by number, not by spelling ("10" comes after "9")."""
+    named = source.config.get("id2label") or {}
+    try:
+        return tuple(str(named[key]) for key in sorted(named, key=int))
+    except (TypeError, ValueError):
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "id2label in config.json has a key that is no number",
+            where=str(source.path.parent / "config.json"),
+            remedy='keys are "0", "1", …',
+        ) from None
+
+
+def _activation(source: Source, width: int) -> str:
+    kind = source.config.get("problem_type")
+    if kind == "regression":
+        return "none"
+    return "sigmoid" if kind == "multi_label_classification" or width == 1 else "softmax"
+
+
+def _outputs(width: int) -> tuple[TensorPlan, ...]:
+    scores = TensorPlan(name="scores", data_type="TYPE_FP32", dims=(width,), label_filename=LABEL_FILE)
+    if width == 1:
+        return (scores,)
+    return (
+        TensorPlan(name="label", data_type="TYPE_STRING", dims=(1,)),
+        TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),
+        scores,
+    )
+
+
+def _reference(logits: str, activation: str, names: tuple[str, ...]) -> Any:
+    def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        scores = outputs[logits].astype(np.float64)
+        if activation == "softmax":
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores /= scores.sum(axis=1, keepdims=True)
+        elif activation == "sigmoid":
+            scores = 1 / (1 + np.exp(-scores))
+        answer = {"scores": scores.astype(np.float32)}
+        if len(names) > 1:
+            top = scores.argmax(axis=1)
+            label = np.array([[names[index].encode()] for index in top], dtype=object)
+            score = scores.max(axis=1, keepdims=True).astype(np.float32)
+            answer |= {"label": label, "score": score}
+        return answer
+
+    return reference

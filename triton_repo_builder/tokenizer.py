@@ -1,0 +1,188 @@
+"""tokenizer.json and the files beside it → ``TokenizerSpec``.
+
+A tokenizer.json may carry padding and truncation settings of its training or export (all-MiniLM's pads
+every text to 128 tokens). They are settings of a run, not of the vocabulary: none of them reaches serving.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+
+FILE = "tokenizer.json"
+SLOW_ONLY = (
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "tokenizer_config.json",
+)
+UNSET = 1_000_000
+"""transformers writes 10**30 for "no limit"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSpec:
+    """What serving needs to know of a tokenizer."""
+
+    file: Path
+    """Its tokenizer.json."""
+    max_length: int | None
+    """Most tokens the model was made for; None where no file says so."""
+    max_length_from: str
+    pad_id: int
+    largest_id: int
+    """Largest id it can produce, added tokens included."""
+
+
+def find(folder: Path) -> Path | None:
+    """The tokenizer.json in ``folder``, or in its parent (Hugging Face keeps models in ``onnx/``)."""
+    for place in (folder, folder.parent):
+        if (place / FILE).is_file():
+            return place / FILE
+        if slow_only(place):
+            return None
+    return None
+
+
+def slow_only(folder: Path) -> str | None:
+    """The file that shows a tokenizer lies here which has no tokenizer.json."""
+    if (folder / FILE).exists():
+        return None
+    return next((name for name in SLOW_ONLY if (folder / name).is_file()), None)
+
+
+def locate(given: Path) -> Path:
+    """The tokenizer.json that ``--tokenizer`` names, as a file or a folder."""
+    file = given / FILE if given.is_dir() else given
+    if file.is_file():
+        return file
+    if given.is_dir() and (sign := slow_only(given)):
+        raise slow_error(given, sign)
+    raise TrbError(
+        Exit.NOT_FOUND,
+        "no such tokenizer",
+        where=str(given),
+        remedy="give --tokenizer a tokenizer.json or a folder that holds one",
+    )
+
+
+def slow_error(folder: Path, sign: str) -> TrbError:
+    """A tokenizer that only exists in the Python form of transformers."""
+    return TrbError(
+        Exit.SLOW_TOKENIZER,
+        f"the tokenizer has '{sign}' but no tokenizer.json (a slow-only tokenizer)",
+        where=str(folder),
+        remedy='write one with: python -c "from transformers import AutoTokenizer as A; '
+        f"A.from_pretrained('{folder}', use_fast=True).save_pretrained('{folder}')\"",
+    )
+
+
+def read(file: Path) -> TokenizerSpec:
+    """Read a tokenizer.json and the configuration files beside it."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"cannot be read: {error.strerror}",
+            where=str(file),
+            remedy="check the path and its permissions",
+        ) from None
+    except Exception as error:  # the Rust library raises plain Exception
+        if file.read_bytes()[:40].startswith(b"version https://git-lfs"):
+            raise TrbError(
+                Exit.LFS_POINTER,
+                "this is a git-LFS pointer, not the tokenizer",
+                where=str(file),
+                remedy="run 'git lfs pull' in that repository, then build again",
+            ) from None
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"is no tokenizer.json that 'tokenizers' can load: {error}",
+            where=str(file),
+            remedy="save it again with transformers' save_pretrained",
+        ) from None
+    folder = file.parent
+    length, source = max_length(folder)
+    special = tokenizer.num_special_tokens_to_add(False)
+    if length is not None and length <= special:
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"{source} allows {length} tokens, of which {special} are special",
+            where=str(folder),
+            remedy="correct that file, or set --max-length",
+        )
+    return TokenizerSpec(
+        file=file,
+        max_length=length,
+        max_length_from=source,
+        pad_id=_pad_id(tokenizer, folder, json.loads(file.read_text(encoding="utf-8"))),
+        largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
+    )
+
+
+def settings(folder: Path, name: str) -> Mapping[str, Any]:
+    """A JSON file of the model's folder (or its parent), empty where there is none."""
+    for place in (folder, folder.parent):
+        file = place / name
+        if file.is_file():
+            try:
+                document = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise TrbError(
+                    Exit.TOKENIZER_INVALID,
+                    f"is not readable JSON: {error}",
+                    where=str(file),
+                    remedy="restore the file from where the model came from",
+                ) from None
+            return document if isinstance(document, dict) else {}
+        if (place / "config.json").is_file():
+            break  # this is the model's own folder: its parent is somebody else's
+    return {}
+
+
+def max_length(folder: Path) -> tuple[int | None, str]:
+    """The model's true maximum: sentence-transformers' limit, else the smaller of the other two."""
+    limit = _limit(settings(folder, "sentence_bert_config.json").get("max_seq_length"))
+    if limit:
+        return limit, "sentence_bert_config.json"
+    found = []
+    limit = _limit(settings(folder, "tokenizer_config.json").get("model_max_length"))
+    if limit:
+        found.append((limit, "tokenizer_config.json"))
+    config = settings(folder, "config.json")
+    positions = _limit(config.get("max_position_embeddings") or config.get("n_positions"))
+    if positions:
+        # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
+        offset = int(config.get("pad_token_id") or 0) + 1 if _counts_from_pad(config) else 0
+        found.append((positions - offset, "config.json"))
+    return min(found) if found else (None, "")
+
+
+def _counts_from_pad(config: Mapping[str, Any]) -> bool:
+    families = ("roberta", "camembert", "mpnet", "longformer", "xmod", "data2vec-text", "esm", "luke")
+    return any(family in str(config.get("model_type", "")) for family in families)
+
+
+def _limit(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and 0 < value < UNSET else None
+
+
+def _pad_id(tokenizer: Any, folder: Path, document: Mapping[str, Any]) -> int:
+    token = settings(folder, "tokenizer_config.json").get("pad_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    candidates = (
+        tokenizer.token_to_id(token) if isinstance(token, str) else None,
+        (document.get("padding") or {}).get("pad_id"),
+        settings(folder, "config.json").get("pad_token_id"),
+    )
+    return next((int(value) for value in candidates if value is not None), 0)

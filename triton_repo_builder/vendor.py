@@ -1,0 +1,61 @@
+"""The ``tokenizers`` library as files for the tokenizer model, so that the server needs no install.
+
+Its wheel is abi3: the same files run on Python 3.9 and later, the stock image's 3.10 and 3.12 too.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.files import File
+
+ELF_X86_64 = b"\x7fELF\x02"
+REMEDY = (
+    "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
+    "--platform manylinux2014_x86_64 --python-version 3.10 --abi abi3, and name it with --tokenizers-wheel"
+)
+
+
+def tokenizers(target: str, wheel: Path | None = None) -> list[File]:
+    """The library's Python files and shared object under ``target``."""
+    return _from_wheel(target, wheel) if wheel else _installed(target)
+
+
+def _installed(target: str) -> list[File]:
+    import tokenizers as library
+
+    folder = Path(library.__file__).parent
+    shared = list(folder.glob("*.abi3.so"))
+    if len(shared) != 1 or not _linux(shared[0].open("rb").read(20)):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            "the installed tokenizers library is not the one for Linux x86-64",
+            where=str(folder),
+            remedy=REMEDY,
+        )
+    found = [*sorted(folder.rglob("*.py")), *shared]
+    return [
+        File(path=f"{target}/tokenizers/{file.relative_to(folder).as_posix()}", source=file) for file in found
+    ]
+
+
+def _from_wheel(target: str, wheel: Path) -> list[File]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [
+                n
+                for n in archive.namelist()
+                if n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so"))
+            ]
+            files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise TrbError(Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
+    if not any(file.path.endswith(".abi3.so") and _linux(file.content[:20]) for file in files):
+        raise TrbError(Exit.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
+    return files
+
+
+def _linux(head: bytes) -> bool:
+    return head.startswith(ELF_X86_64) and head[18:20] == b"\x3e\x00"
