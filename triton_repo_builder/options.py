@@ -76,14 +76,19 @@ def usage(field: str, message: str, remedy: str) -> TrbError:
     return TrbError(Exit.USAGE, message, where="--" + field.replace("_", "-"), remedy=remedy)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The ``[build]`` table of a trb.toml, keys checked against ``BuildOptions``."""
+def load_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; ValueError where it is none."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
+    return tomllib.loads(text)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The ``[build]`` table of a trb.toml, keys checked against ``BuildOptions``."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = load_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TrbError(
             Exit.USAGE,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder import cases
-from triton_repo_builder.client import Array, wire_type
+from triton_repo_builder.client import Array, Tensor, wire_type
 from triton_repo_builder.smoke.attempt import Mismatch, Seen
 
 
@@ -65,19 +65,23 @@ def _show(value: Any) -> str:
     return f"{float(text):.7g}"
 
 
-def row(answer: Mapping[str, Array], index: int, rows: int, case: cases.Case) -> dict[str, Array]:
-    """One row of a batch's answer, without what other rows' length added to its end.
+def row(
+    answer: Mapping[str, Array], index: int, rows: int, case: cases.Case, outputs: tuple[Tensor, ...]
+) -> dict[str, Array]:
+    """One row of a batch's answer, without what longer rows added to its end.
 
-    A per-token output of a batch is as long as its longest text; the case's own part comes first.
+    A per-token output of a batch is as long as its longest text, and the case's own part comes first; only
+    axes that the metadata calls variable are cut.
     """
     result = {}
-    shapes = {tensor.name: tensor.shape for tensor in case.outputs}
+    recorded = {tensor.name: tensor.shape for tensor in case.outputs}
+    stated = {tensor.name: tensor.shape for tensor in outputs}
     for name, array in answer.items():
         if array.ndim == 0 or array.shape[0] != rows:
             raise Mismatch(f"output {name}: expected {rows} rows, got shape {list(array.shape)}")
         part = array[index : index + 1]
-        shape = shapes.get(name, part.shape)
-        if part.ndim == len(shape) and all(have >= want for have, want in zip(part.shape, shape, strict=True)):
-            part = part[tuple(slice(want) for want in shape)]
+        want, axes = recorded.get(name, ()), stated.get(name, ())
+        if len(want) == len(axes) == part.ndim:
+            part = part[tuple(slice(want[i] if axes[i] == -1 else None) for i in range(part.ndim))]
         result[name] = part
     return result

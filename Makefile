@@ -1,0 +1,43 @@
+# make demo and make test set up what they need, in virtual environments of their own, and are quick when run again.
+PYTHON ?= python3
+VENV := .venv
+EXPORT := .venv-export
+PIP_FLAGS := --quiet --disable-pip-version-check
+export HF_HUB_OFFLINE := 1
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/.demo
+	@$(VENV)/bin/trb demo
+
+test: $(VENV)/.dev $(EXPORT)/.ready
+	$(VENV)/bin/pytest
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) $(EXPORT) .cache .demo dist build
+
+$(VENV)/bin/python:
+	@echo "making $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing trb and the embedded tritonserver (once, about a minute)"
+	@$(VENV)/bin/pip install $(PIP_FLAGS) -c constraints.txt -e '.[embedded]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing trb with its test tools (once, about a minute)"
+	@$(VENV)/bin/pip install $(PIP_FLAGS) -c constraints.txt -e '.[embedded,dev]'
+	@touch $@ $(VENV)/.demo
+
+# Its own environment: optimum-onnx pins an older transformers and brings a second ONNX Runtime.
+$(EXPORT)/.ready: constraints-export.txt
+	@echo "making $(EXPORT) with torch and optimum, to export test models (once, some minutes)"
+	@$(PYTHON) -m venv $(EXPORT)
+	@$(EXPORT)/bin/pip install $(PIP_FLAGS) -r constraints-export.txt
+	@touch $@

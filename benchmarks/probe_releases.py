@@ -1,0 +1,115 @@
+"""Measure the highest IR version and opset each ONNX Runtime accepts: the source of releases.toml.
+
+    python benchmarks/probe_releases.py [--cache FOLDER] [VERSION ...]
+
+Installs every ONNX Runtime version that releases.toml names (CPU wheel from PyPI, without dependencies,
+into a folder of its own), then loads one-node models of rising ``ir_version`` and opset in a fresh
+process per version. A version that PyPI does not have is replaced by the nearest lower one, and marked.
+Prints the ``[onnxruntime]`` tables of releases.toml. Needs the network, numpy<2 (old wheels) and onnx.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from triton_repo_builder import releases
+
+IR = range(7, 20)
+OPSET = range(13, 36)
+
+# Runs in the process that has one particular onnxruntime: prints "ir N" and "opset N" for each success.
+CHILD = """
+import onnx, onnxruntime as ort
+from onnx import TensorProto, helper
+assert ort.__version__ == {version!r}, (ort.__version__, ort.__file__)
+ort.set_default_logger_severity(4)
+
+def accepted(ir, opset):
+    io = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "XY"]
+    graph = helper.make_graph([helper.make_node("Relu", ["X"], ["Y"])], "g", io[:1], io[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = ir
+    try:
+        ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        text = str(error)
+        # Any other refusal would be a fault of this probe, not a limit of the runtime.
+        assert "IR version" in text or "under development" in text or "opset" in text, text
+        return False
+    return True
+
+for ir in range({ir.start}, {ir.stop}):
+    print("ir", ir, int(accepted(ir, {opset.start})), flush=True)
+for opset in range({opset.start}, {opset.stop}):
+    print("opset", opset, int(accepted({ir.start}, opset)), flush=True)
+"""
+
+
+def published() -> list[str]:
+    """The versions PyPI has a wheel of for this Python, newest first."""
+    text = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", "onnxruntime"], capture_output=True, text=True, check=True
+    ).stdout
+    line = next(line for line in text.splitlines() if line.startswith("Available versions:"))
+    return re.findall(r"[\d.]+", line)
+
+
+def key(version: str) -> tuple[int, ...]:
+    """A version as numbers; a pre-release counts below the version it precedes."""
+    numbers = tuple(int(part) for part in version.split("-")[0].split("."))
+    return (*numbers, -1) if "-" in version else (*numbers, 0)
+
+
+def install(version: str, folder: Path) -> Path:
+    """One version alone in a folder; left as it is where an earlier run put it there."""
+    target = folder / version
+    if not (target / "onnxruntime").is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target)]
+        subprocess.run([*pip, "--only-binary=:all:", f"onnxruntime=={version}"], check=True)
+    return target
+
+
+def measure(version: str, target: Path) -> dict[str, int]:
+    """Highest accepted ``ir`` and ``opset``; the accepted ones must be contiguous, and an end be seen."""
+    code = CHILD.format(version=version, ir=IR, opset=OPSET)
+    argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{code}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"onnxruntime {version}:\n{done.stderr}")
+    found: dict[str, list[tuple[int, bool]]] = {"ir": [], "opset": []}
+    for line in done.stdout.splitlines():
+        what, number, ok = line.split()
+        found[what].append((int(number), ok == "1"))
+    limits = {}
+    for what, tries in found.items():
+        good = [number for number, ok in tries if ok]
+        if not good or good != list(range(tries[0][0], good[-1] + 1)) or good[-1] == tries[-1][0]:
+            raise SystemExit(f"onnxruntime {version}: no clear limit of {what}: {tries}")
+        limits[what] = good[-1]
+    return limits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", type=Path, help="keep the installed wheels here")
+    parser.add_argument("versions", nargs="*", help="default: all that releases.toml names")
+    args = parser.parse_args()
+    wanted = args.versions or sorted({r.onnxruntime for r in releases.load().values()}, key=key)
+    available = published()
+    with tempfile.TemporaryDirectory() as scratch:
+        for version in wanted:
+            used = version
+            if version not in available:
+                used = next(other for other in available if key(other) < key(version))
+            limits = measure(used, install(used, args.cache or Path(scratch)))
+            note = "" if used == version else f"  # not on PyPI: measured with {used}"
+            print(f'"{version}" = {{ max_ir = {limits["ir"]}, max_opset = {limits["opset"]} }}{note}', flush=True)
+
+
+if __name__ == "__main__":
+    main()

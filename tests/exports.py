@@ -1,0 +1,110 @@
+"""Exports the models that tests and benchmarks use. Run by .venv-export's Python (make test does):
+
+    .venv-export/bin/python tests/exports.py FOLDER MINILM_FOLDER
+
+Writes one folder per model, each with ``reference.json``: what the original PyTorch model answers.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from optimum.exporters.onnx import main_export
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+)
+
+TEXTS = [
+    "Hello",
+    "",
+    "The quick brown fox jumps over the lazy dog.",
+    "Ça va? 今日は 😀 Привет",
+    "a " * 400,
+    "How do I reset my password if I no longer have access to my e-mail?",
+]
+
+
+def embeddings(folder: Path) -> list[list[float]]:
+    """Mean pooling and normalisation as the model card shows it, one text at a time, in PyTorch."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    answers = []
+    for text in TEXTS:
+        batch = tokenizer([text], truncation=True, max_length=256, return_tensors="pt")
+        with torch.no_grad():
+            hidden = model(**batch).last_hidden_state
+        mask = batch["attention_mask"].unsqueeze(-1).float()
+        pooled = (hidden * mask).sum(1) / mask.sum(1)
+        answers.append(torch.nn.functional.normalize(pooled, dim=1)[0].tolist())
+    return answers
+
+
+def minilm(source: Path, target: Path) -> None:
+    """all-MiniLM-L6-v2, fp32, by optimum: token vectors out, pooling left to us."""
+    main_export(str(source), target, task="feature-extraction", library_name="transformers", do_validation=False)
+    shutil.copytree(source / "1_Pooling", target / "1_Pooling")
+    for name in ("modules.json", "sentence_bert_config.json"):
+        shutil.copyfile(source / name, target / name)
+    write(target, "embedding", embeddings(source))
+
+
+def minilm_pooled(source: Path, target: Path) -> None:
+    """The same by optimum's sentence-transformers export: pooled inside the graph."""
+    main_export(str(source), target, task="sentence-similarity", library_name="sentence_transformers",
+                do_validation=False)
+    write(target, "embedding", embeddings(source))
+
+
+def classifier(source: Path, target: Path, labels: int, problem: str | None) -> None:
+    """BertForSequenceClassification with random weights and all-MiniLM's tokenizer."""
+    torch.manual_seed(labels)
+    config = BertConfig(vocab_size=30522, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                        intermediate_size=128, num_labels=labels, problem_type=problem)
+    config.id2label = {number: f"label {number}" for number in range(labels)}
+    config.label2id = {name: number for number, name in config.id2label.items()}
+    plain = target.with_name(target.name + "_torch")
+    model = BertForSequenceClassification(config).eval()
+    torch.nn.init.normal_(model.classifier.weight, std=1.0)  # spread the scores, so that labels differ
+    model.save_pretrained(plain)
+    AutoTokenizer.from_pretrained(source).save_pretrained(plain)
+    main_export(str(plain), target, task="text-classification", do_validation=False)
+    tokenizer = AutoTokenizer.from_pretrained(plain)
+    model = AutoModelForSequenceClassification.from_pretrained(plain).eval()
+    answers = []
+    for text in TEXTS:
+        batch = tokenizer([text], truncation=True, max_length=512, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**batch).logits[0]
+        scores = torch.sigmoid(logits) if problem == "multi_label_classification" or labels == 1 else logits.softmax(0)
+        answers.append(scores.tolist())
+    write(target, "scores", answers)
+    shutil.rmtree(plain)
+
+
+def write(target: Path, output: str, answers: list[list[float]]) -> None:
+    document = {"texts": TEXTS, "output": output, "answers": answers}
+    (target / "reference.json").write_text(json.dumps(document))
+
+
+def main(folder: Path, source: Path) -> None:
+    jobs = {
+        "minilm_fp32": lambda target: minilm(source, target),
+        "minilm_pooled": lambda target: minilm_pooled(source, target),
+        "classifier": lambda target: classifier(source, target, 3, "single_label_classification"),
+        "classifier_multi": lambda target: classifier(source, target, 12, "multi_label_classification"),
+        "classifier_one": lambda target: classifier(source, target, 1, None),
+    }
+    for name, job in jobs.items():
+        if not (folder / name / "reference.json").is_file():
+            shutil.rmtree(folder / name, ignore_errors=True)
+            job(folder / name)
+            print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,81 @@
+"""From a version directory to an open ONNX Runtime session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime as ort
+
+if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import (
+        INTERNAL,
+        UNAVAILABLE,
+        Refused,
+        ort_text,
+    )
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import CPU, CUDA, providers
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import session_options
+else:
+    from ort_errors import INTERNAL, UNAVAILABLE, Refused, ort_text
+    from ort_providers import CPU, CUDA, providers
+    from ort_settings import session_options
+
+
+def model_file(config: dict[str, Any], version: Path) -> Path:
+    """The model in a version directory: ``default_model_filename``, or ``model.onnx`` inside it."""
+    path = version / (config.get("default_model_filename") or "model.onnx")
+    if not path.exists():
+        raise Refused(f"failed to stat file {path}", INTERNAL)
+    if path.is_dir():
+        path = path / "model.onnx"
+        if not path.exists():
+            raise Refused(f"unable to find '{path}' for model instance '{config['name']}'", UNAVAILABLE)
+    return path
+
+
+def open_session(config: dict[str, Any], version: Path, kind: str, device: str) -> ort.InferenceSession:
+    """The session of one instance, refused in the words of the C++ backend where it cannot be opened."""
+    options = session_options(config)
+    path = model_file(config, version)
+    available = ort.get_available_providers()
+    wanted = providers(config, kind, device, available)
+    if kind == "GPU" and CUDA in available and hasattr(ort, "preload_dlls"):
+        # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
+        ort.preload_dlls()
+    return _open(config, path, options, wanted)
+
+
+def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSession:
+    """A session that is only asked for its inputs and outputs: nothing is optimised or packed."""
+    options = session_options(config)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return _open(config, model_file(config, version), options, [(CPU, {})])
+
+
+def missing_provider(session: ort.InferenceSession, kind: str) -> str:
+    """Why a GPU instance runs on the CPU, or nothing. ONNX Runtime itself falls back silently."""
+    if kind != "GPU" or CUDA in session.get_providers():
+        return ""
+    if CUDA in ort.get_available_providers():
+        return "onnxruntime-gpu could not load CUDA or cuDNN"
+    return "this onnxruntime has no CUDA provider: install onnxruntime-gpu"
+
+
+def _open(
+    config: dict[str, Any],
+    path: Path,
+    options: ort.SessionOptions,
+    wanted: list[tuple[str, dict[str, str]]],
+) -> ort.InferenceSession:
+    # What goes wrong reaches the user as the load error; ONNX Runtime would print it a second time.
+    ort.set_default_logger_severity(4)
+    libraries = (config.get("model_operations") or {}).get("op_library_filename") or []
+    try:
+        for library in libraries:
+            options.register_custom_ops_library(library)
+        return ort.InferenceSession(str(path), options, providers=wanted)
+    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        raise Refused(ort_text(error), INTERNAL) from None

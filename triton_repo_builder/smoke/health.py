@@ -1,0 +1,137 @@
+"""Is it up, and is it what the repository says?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_repo_builder.client import Metadata, Tensor
+from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.smoke.report import Check, Status
+from triton_repo_builder.smoke.session import GRPC, Endpoint, Session
+from triton_repo_builder.smoke.target import CONFIG, MANIFEST, Target
+
+HTTP = "HTTP"
+
+
+def server(session: Session) -> Iterator[Check]:
+    """Live and ready over both protocols, one version, every model of the server's repository loaded."""
+    for protocol, client in ((HTTP, session.http), (GRPC, session.grpc)):
+        yield attempt("server", "live", lambda c=client: _true(c.live(), "live"), protocol=protocol)  # type: ignore[misc]
+        yield attempt("server", "ready", lambda c=client: _true(c.ready(), "ready"), protocol=protocol)  # type: ignore[misc]
+    yield attempt("server", "version", lambda: _version(session))
+    yield attempt("server", "models loaded", lambda: _loaded(session))
+
+
+def _true(value: bool, what: str) -> Seen:
+    if not value:
+        raise Mismatch(f"expected the server to be {what}, it says that it is not")
+    return Seen()
+
+
+def _version(session: Session) -> Seen:
+    over_http, over_grpc = session.http.version(), session.grpc.version()
+    if over_http != over_grpc:
+        raise Mismatch(
+            f"two servers: {session.http.url} is {over_http}, {session.grpc.url} (gRPC) is {over_grpc}"
+        )
+    return Seen(detail=f"tritonserver {over_http}")
+
+
+def _loaded(session: Session) -> Seen:
+    entries = session.http.index()
+    # An entry without a state was never loaded, which is right in explicit mode.
+    failed = [entry for entry in entries if entry.state not in ("READY", "") and entry.reason != "unloaded"]
+    if failed:
+        raise Mismatch("; ".join(f"{e.name} is {e.state}: {e.reason or 'no reason given'}" for e in failed))
+    return Seen(detail=f"{sum(entry.state == 'READY' for entry in entries)} models")
+
+
+def absent(session: Session, target: Target, reason: str) -> Check:
+    """The check of an endpoint that the server does not serve."""
+    loaded = sorted({entry.name for entry in session.http.index() if entry.state == "READY"})
+    detail = (
+        f"the server does not serve {target.name} ({reason}); it serves: {', '.join(loaded) or 'nothing'}"
+    )
+    return Check(group="metadata", name="served", endpoint=target.name, status=Status.FAILED, detail=detail)
+
+
+def endpoint(session: Session, target: Target, served: Endpoint) -> Iterator[Check]:
+    """Ready, and inputs and outputs equal to what the repository states, over both protocols."""
+    for protocol, client in ((HTTP, session.http), (GRPC, session.grpc)):
+
+        def ready(client: object = client) -> Seen:
+            if not client.ready(target.name):  # type: ignore[attr-defined]
+                raise Mismatch(f"expected {target.name} to be ready, the server says that it is not")
+            return Seen()
+
+        def metadata(client: object = client) -> Seen:
+            return _equal(target, client.metadata(target.name))  # type: ignore[attr-defined]
+
+        yield attempt("metadata", "ready", ready, endpoint=target.name, protocol=protocol)
+        if target.source == MANIFEST or target.inputs is not None or target.outputs is not None:
+            name = f"metadata equals {target.source}"
+            yield attempt("metadata", name, metadata, endpoint=target.name, protocol=protocol)
+    if not target.source:
+        yield attempt(
+            "metadata", "HTTP equals gRPC", lambda: _protocols(session, target.name), endpoint=target.name
+        )
+        yield _unverified(target, "no local repository to compare the metadata with")
+    elif target.source == CONFIG and (target.inputs is None or target.outputs is None):
+        yield _unverified(
+            target, "config.pbtxt leaves inputs or outputs for the server to complete", Status.SKIPPED
+        )
+    if target.max_batch_size is not None:
+        yield attempt("metadata", "max_batch_size", lambda: _batch_size(target, served), endpoint=target.name)
+
+
+def _unverified(target: Target, why: str, status: Status = Status.UNVERIFIED) -> Check:
+    return Check(
+        group="metadata",
+        name="metadata equals the repository's",
+        endpoint=target.name,
+        status=status,
+        detail=why,
+    )
+
+
+def _equal(target: Target, served: Metadata) -> Seen:
+    wrong = []
+    for kind, stated, found in (
+        ("input", target.inputs, served.inputs),
+        ("output", target.outputs, served.outputs),
+    ):
+        if stated is not None:
+            wrong += _differences(kind, stated, found, target.source)
+    if wrong:
+        raise Mismatch("; ".join(wrong))
+    return Seen(detail=", ".join(_show(tensor) for tensor in served.inputs + served.outputs))
+
+
+def _differences(
+    kind: str, stated: tuple[Tensor, ...], found: tuple[Tensor, ...], source: str
+) -> Iterator[str]:
+    served = {tensor.name: tensor for tensor in found}
+    names = [tensor.name for tensor in stated]
+    for tensor in stated:
+        got = served.get(tensor.name)
+        if got != tensor:
+            yield f"{kind}: {source} says {_show(tensor)}, the server {_show(got) if got else 'has no such tensor'}"
+    for tensor in found:
+        if tensor.name not in names:
+            yield f"{kind}: {source} has no {tensor.name}, the server says {_show(tensor)}"
+
+
+def _show(tensor: Tensor) -> str:
+    return f"{tensor.name} {tensor.datatype}{list(tensor.shape)}"
+
+
+def _protocols(session: Session, name: str) -> Seen:
+    if session.http.metadata(name) != session.grpc.metadata(name):
+        raise Mismatch(f"HTTP says {session.http.metadata(name)}, gRPC says {session.grpc.metadata(name)}")
+    return Seen()
+
+
+def _batch_size(target: Target, served: Endpoint) -> Seen:
+    if target.max_batch_size != served.max_batch_size:
+        raise Mismatch(f"{target.source} says {target.max_batch_size}, the server {served.max_batch_size}")
+    return Seen(detail=f"max_batch_size {served.max_batch_size}")

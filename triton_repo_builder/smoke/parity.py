@@ -1,0 +1,49 @@
+"""Every case alone, over both protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_repo_builder import cases
+from triton_repo_builder.smoke import compare
+from triton_repo_builder.smoke.attempt import Seen, attempt
+from triton_repo_builder.smoke.report import Check, Status
+from triton_repo_builder.smoke.session import BINARY, Endpoint, Session, inputs_of
+
+GOLDEN = "golden cases"
+MADE = "repeatability"
+NOT_JSON = "binary tensors, as 16-bit floats cannot travel as JSON"
+
+
+def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+    """Golden cases against the original model's answers; made cases against the server's first ones."""
+    if not endpoint.golden:
+        yield unproven(endpoint.name, endpoint.why, asked=session.options.cases)
+    if endpoint.file is None:
+        yield Check(
+            group=MADE, name="answers", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=endpoint.why
+        )
+        return
+    group = GOLDEN if endpoint.golden else MADE
+    for protocol in endpoint.protocols:
+        for case in endpoint.file.cases:
+
+            def ask(case: cases.Case = case, protocol: str = protocol) -> Seen:
+                answer = session.ask(endpoint.name, protocol, inputs_of(case))
+                assert endpoint.file is not None
+                seen = compare.same(case, answer, endpoint.file.tolerance.alone)
+                detail = NOT_JSON if protocol == BINARY else ""
+                return Seen(detail=detail, difference=seen.difference, allowed=seen.allowed)
+
+            yield attempt(group, case.name, ask, endpoint=endpoint.name, protocol=protocol)
+
+
+def unproven(endpoint: str, why: str, *, asked: bool) -> Check:
+    """The parity that nobody could check: no success, unless the user said that there are no cases."""
+    return Check(
+        group=GOLDEN,
+        name="parity with the original model",
+        endpoint=endpoint,
+        status=Status.UNVERIFIED if asked else Status.SKIPPED,
+        detail=f"not checked: {why}",
+    )

@@ -1,0 +1,103 @@
+"""Inputs made from the metadata, for endpoints without golden cases.
+
+The server's own first answers become the expected ones: that shows whether answers are repeatable and the
+same alone and in a batch. It says nothing of whether they are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from triton_repo_builder import cases
+from triton_repo_builder.client import Array, GrpcClient, Metadata, RequestFailed, Tensor, wire_type
+from triton_repo_builder.dtypes import BY_WIRE
+
+TEXTS = (
+    "A short text.",
+    "Größe, naïve café, 東京 🙂: letters beyond ASCII.",
+    "The quick brown fox jumps over the lazy dog near the river bank. " * 4,
+)
+VARIABLE = (8, 224)
+"""Sizes tried, in this order, for axes that the model leaves open."""
+
+
+def record(
+    grpc: GrpcClient, metadata: Metadata, max_batch_size: int
+) -> tuple[cases.CaseFile | None, Mapping[str, Array], str]:
+    """Cases from the server's first answers, the first case's inputs, and why there are none."""
+    unknown = [tensor for tensor in metadata.inputs if tensor.datatype not in BY_WIRE]
+    if unknown:
+        return None, {}, f"no input can be made of type {unknown[0].datatype} ({unknown[0].name})"
+    inputs: Mapping[str, Array] = {}
+    reason = "the model has no inputs"
+    for size in VARIABLE if metadata.inputs else ():
+        try:
+            recorded = []
+            for number in range(len(TEXTS)):
+                inputs = {
+                    tensor.name: _array(tensor, number, size, bool(max_batch_size))
+                    for tensor in metadata.inputs
+                }
+                recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(metadata.name, inputs)))
+        except RequestFailed as error:
+            reason = f"the server does not answer inputs made from its metadata ({error})"
+            continue
+        first = {tensor.name: tensor.array() for tensor in recorded[0].inputs}
+        file = cases.CaseFile(
+            endpoint=metadata.name,
+            recorded_with="the server itself",
+            tolerance=_tolerance(recorded),
+            cases=tuple(recorded),
+        )
+        return file, first, ""
+    return None, inputs, reason
+
+
+def _array(tensor: Tensor, number: int, size: int, batched: bool) -> Array:
+    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
+    if batched:
+        shape = (1, *shape[1:])
+    if tensor.datatype == "BYTES":
+        # One text per row is the usual front of a text model; an open axis gets one text as well.
+        shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
+        array = np.empty(shape, dtype=object)
+        array.fill(TEXTS[number].encode())
+        return array
+    if "mask" in tensor.name.lower():
+        return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
+    # A different start for every case; 0 and 1 are valid tokens of any vocabulary.
+    return cases.pattern(shape, tensor.datatype, 1_000_003 * (number + 1))
+
+
+def _case(name: str, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> cases.Case:
+    return cases.Case(
+        name=name,
+        inputs=tuple(_tensor(name, array) for name, array in inputs.items()),
+        outputs=tuple(cases.record(name, wire_type(array), array) for name, array in answer.items()),
+    )
+
+
+def _tensor(name: str, array: Array) -> cases.CaseTensor:
+    flat = [value.decode() if isinstance(value, bytes) else value for value in array.reshape(-1).tolist()]
+    return cases.CaseTensor(name=name, datatype=wire_type(array), shape=tuple(array.shape), data=tuple(flat))
+
+
+def _tolerance(recorded: list[cases.Case]) -> cases.Tolerance:
+    """Room for another order of summation, in proportion to the numbers seen."""
+    numbers = [
+        abs(float(value))
+        for case in recorded
+        for tensor in case.outputs
+        if tensor.datatype != "BYTES"
+        for value in tensor.data
+        if np.isfinite(float(value))
+    ]
+    scale = max(1.0, max(numbers, default=1.0))
+    half = any(tensor.datatype in ("FP16", "BF16") for case in recorded for tensor in case.outputs)
+    return cases.Tolerance(
+        alone=scale * (1e-2 if half else 1e-5),
+        batched=scale * (1e-2 if half else 1e-3),
+        reason="made inputs: in proportion to the largest number answered",
+    )
