@@ -53,7 +53,10 @@ for opset in range({opset.start}, {opset.stop}):
 def published() -> list[str]:
     """The versions PyPI has a wheel of for this Python, newest first."""
     text = subprocess.run(
-        [sys.executable, "-m", "pip", "index", "versions", "onnxruntime"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "pip", "index", "versions", "onnxruntime"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     line = next(line for line in text.splitlines() if line.startswith("Available versions:"))
     return re.findall(r"[\d.]+", line)
@@ -108,7 +111,10 @@ def main() -> None:
                 used = next(other for other in available if key(other) < key(version))
             limits = measure(used, install(used, args.cache or Path(scratch)))
             note = "" if used == version else f"  # not on PyPI: measured with {used}"
-            print(f'"{version}" = {{ max_ir = {limits["ir"]}, max_opset = {limits["opset"]} }}{note}', flush=True)
+            print(
+                f'"{version}" = {{ max_ir = {limits["ir"]}, max_opset = {limits["opset"]} }}{note}',
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ def embeddings(folder: Path) -> list[list[float]]:
 
 def minilm(source: Path, target: Path) -> None:
     """all-MiniLM-L6-v2, fp32, by optimum: token vectors out, pooling left to us."""
-    main_export(str(source), target, task="feature-extraction", library_name="transformers", do_validation=False)
+    main_export(
+        str(source), target, task="feature-extraction", library_name="transformers", do_validation=False
+    )
     shutil.copytree(source / "1_Pooling", target / "1_Pooling")
     for name in ("modules.json", "sentence_bert_config.json"):
         shutil.copyfile(source / name, target / name)
@@ -55,16 +57,28 @@ def minilm(source: Path, target: Path) -> None:
 
 def minilm_pooled(source: Path, target: Path) -> None:
     """The same by optimum's sentence-transformers export: pooled inside the graph."""
-    main_export(str(source), target, task="sentence-similarity", library_name="sentence_transformers",
-                do_validation=False)
+    main_export(
+        str(source),
+        target,
+        task="sentence-similarity",
+        library_name="sentence_transformers",
+        do_validation=False,
+    )
     write(target, "embedding", embeddings(source))
 
 
 def classifier(source: Path, target: Path, labels: int, problem: str | None) -> None:
     """BertForSequenceClassification with random weights and all-MiniLM's tokenizer."""
     torch.manual_seed(labels)
-    config = BertConfig(vocab_size=30522, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=128, num_labels=labels, problem_type=problem)
+    config = BertConfig(
+        vocab_size=30522,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        num_labels=labels,
+        problem_type=problem,
+    )
     config.id2label = {number: f"label {number}" for number in range(labels)}
     config.label2id = {name: number for number, name in config.id2label.items()}
     plain = target.with_name(target.name + "_torch")
@@ -80,7 +94,11 @@ def classifier(source: Path, target: Path, labels: int, problem: str | None) -> 
         batch = tokenizer([text], truncation=True, max_length=512, return_tensors="pt")
         with torch.no_grad():
             logits = model(**batch).logits[0]
-        scores = torch.sigmoid(logits) if problem == "multi_label_classification" or labels == 1 else logits.softmax(0)
+        scores = (
+            torch.sigmoid(logits)
+            if problem == "multi_label_classification" or labels == 1
+            else logits.softmax(0)
+        )
         answers.append(scores.tolist())
     write(target, "scores", answers)
     shutil.rmtree(plain)

@@ -40,7 +40,8 @@ class Release:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    document: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return document
 
 
 @cache

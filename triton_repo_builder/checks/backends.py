@@ -24,7 +24,7 @@ STOCK = frozenset({"dali", "fil", "onnxruntime", "openvino", "python", "pytorch"
 """The backends of the py3 image that read a model file; of the others it has identity, repeat, square."""
 TOYS = frozenset({"identity", "repeat", "square"})
 MISSPELT = {
-    "ensemble": "an ensemble has platform: \"ensemble\" and no backend",
+    "ensemble": 'an ensemble has platform: "ensemble" and no backend',
     "onnx": 'backend: "onnxruntime"',
     "onnxruntime_onnx": 'backend: "onnxruntime"',
     "ort": 'backend: "onnxruntime"',

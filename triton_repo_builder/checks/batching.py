@@ -75,7 +75,8 @@ def _priorities(site: Site, batching: Mapping[str, Any]) -> Iterator[Finding]:
     for policy in (batching.get("default_queue_policy", {}), *policies.values()):
         if policy.get("timeout_action") == "DELAY" and policy.get("default_timeout_microseconds"):
             message = (
-                f"Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {site.name}"
+                "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
+                f"{site.name}"
             )
             yield site.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
 
@@ -101,7 +102,9 @@ def _instances(site: Site) -> Iterator[Finding]:
             message = f"{start} has kind {kind} but specifies one or more GPUs"
             yield site.finding("instance-gpus", message, "instance_group", index, "gpus")
         if group.get("profile") and site.backend != "tensorrt":
-            message = f"{start} and platform specifies profile field which is only supported for TensorRT models"
+            message = (
+                f"{start} and platform specifies profile field which is only supported for TensorRT models"
+            )
             yield site.finding("instance-profile", message, "instance_group", index, "profile")
     if site.backend != "onnxruntime":
         return

@@ -31,4 +31,6 @@ def check(site: Site) -> Iterator[Finding]:
     if allocator and "ort_device_allocator_for_initializers" not in site.release.features:
         first = releases.first_with("ort_device_allocator_for_initializers")
         message = f"release {site.release.name} ignores {DEVICE_ALLOCATOR}"
-        yield site.finding("parameter-ignored", message, "parameters", remedy=f"it takes effect from {first} on")
+        yield site.finding(
+            "parameter-ignored", message, "parameters", remedy=f"it takes effect from {first} on"
+        )

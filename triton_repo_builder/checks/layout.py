@@ -33,7 +33,8 @@ def check(site: Site) -> Iterator[Finding]:
     if name and name != site.name:
         yield site.finding(
             "name-mismatch",
-            f"unexpected directory name '{site.name}' for model '{name}', directory name must equal model name",
+            f"unexpected directory name '{site.name}' for model '{name}', directory name must equal model "
+            "name",
             "name",
         )
     yield from _backend(site)
@@ -88,7 +89,10 @@ def _versions(site: Site) -> Iterator[Finding]:
             yield report("version-ignored", str(folder), _why_ignored(folder.name))
     for version in site.config.get("version_policy", {}).get("specific", {}).get("versions", []):
         if version not in site.model.versions:
-            message = f"version {version} is specified for model '{site.name}', but the version directory is not present"
+            message = (
+                f"version {version} is specified for model '{site.name}', but the version directory is "
+                "not present"
+            )
             yield site.finding("version-absent", message, "version_policy", "specific", "versions")
     if not site.selected:
         message = f"at least one version must be available under the version policy of model '{site.name}'"
@@ -96,7 +100,9 @@ def _versions(site: Site) -> Iterator[Finding]:
     for version in site.selected:
         folder = site.model.path / str(version)
         if site.ensemble and not any(folder.rglob("*")):
-            yield report("version-empty", str(folder), "an empty directory, which git, S3 and OCI images drop")
+            yield report(
+                "version-empty", str(folder), "an empty directory, which git, S3 and OCI images drop"
+            )
 
 
 def _why_ignored(name: str) -> str:
@@ -105,7 +111,9 @@ def _why_ignored(name: str) -> str:
     if name.isdecimal():
         return f"ignore version directory '{name}' which contains leading zeros in its directory name"
     number = re.match(r"\d+", name)
-    return f"the server takes '{name}' for version {number[0] if number else 0}, then looks in another directory"
+    return (
+        f"the server takes '{name}' for version {number[0] if number else 0}, then looks in another directory"
+    )
 
 
 def _remedy(site: Site, folders: list[Path]) -> str:
@@ -131,7 +139,11 @@ def _files(site: Site) -> Iterator[Finding]:
             message = f"Python model file not found in '{file}'{hangs}"
         else:
             message = f"failed to stat file {file}"
-        beside = sorted(entry.name for entry in file.parent.glob(f"*{file.suffix}")) if file.parent.is_dir() else []
+        beside = (
+            sorted(entry.name for entry in file.parent.glob(f"*{file.suffix}"))
+            if file.parent.is_dir()
+            else []
+        )
         remedy = f'write default_model_filename: "{beside[0]}", or rename it to {file.name}' if beside else ""
         yield report("model-file-missing", str(file), message, remedy=remedy)
     for index, output in enumerate(site.messages("output")):
@@ -140,7 +152,9 @@ def _files(site: Site) -> Iterator[Finding]:
         if label and not path.is_file():
             message = f"failed to open text file for read {path}: No such file or directory"
             yield site.finding("labels-missing", message, "output", index, "label_filename")
-        elif label and "label_path_restricted" in site.release.features and not _inside(path, site.model.path):
+        elif (
+            label and "label_path_restricted" in site.release.features and not _inside(path, site.model.path)
+        ):
             message = f"label file path {path} is outside model directory"
             yield site.finding("labels-missing", message, "output", index, "label_filename")
 

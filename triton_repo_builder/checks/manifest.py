@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.checks.site import report
 from triton_repo_builder.findings import Finding
 from triton_repo_builder.repository import Repository
@@ -24,7 +23,7 @@ def check(repository: Repository) -> Iterator[Finding]:
         file = repository.path / name
         if not file.is_file():
             yield report("manifest-missing", str(file), "manifest.json lists this file and it is not there")
-        elif sha256(file) != checksum:
+        elif files.hash_file(file) != checksum:
             yield report("manifest-changed", str(file), "changed since trb built it: its sha256 is another")
     ours = {name.split("/")[0] for name in known if "/" in name}
     for model in repository.models:
@@ -39,12 +38,3 @@ def check(repository: Repository) -> Iterator[Finding]:
 def _checksums(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, entry in manifest["files"].items():
         yield name, str(entry["sha256"] if isinstance(entry, Mapping) else entry)
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file of any size."""
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

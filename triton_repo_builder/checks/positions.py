@@ -124,6 +124,8 @@ class _Reader:
         return self.tokens[self.at - 1]
 
     def _accept(self, mark: str) -> bool:
-        found = self.at < len(self.tokens) and self.tokens[self.at] == _Token("mark", mark, self.tokens[self.at].line)
+        found = self.at < len(self.tokens) and self.tokens[self.at] == _Token(
+            "mark", mark, self.tokens[self.at].line
+        )
         self.at += found
         return found

@@ -121,7 +121,9 @@ class Site:
         return report(code, self.at(*path), message, remedy=remedy)
 
 
-def report(code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None) -> Finding:
+def report(
+    code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None
+) -> Finding:
     """A finding anywhere; severity and remedy are the code's own unless given."""
     known = CODES[code]
     return Finding(

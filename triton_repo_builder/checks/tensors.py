@@ -31,7 +31,9 @@ def check(site: Site) -> Iterator[Finding]:
 def _tensor(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
     name, whose = str(item.get("name", "")), f"for {site.name}"
     who = f"model {role} '{name}'" if name else f"model {role}"
-    absent = [field for field in ("name", "data_type", "dims") if item.get(field) in (None, "", [], "TYPE_INVALID")]
+    absent = [
+        field for field in ("name", "data_type", "dims") if item.get(field) in (None, "", [], "TYPE_INVALID")
+    ]
     for field in absent:
         owner = f"model {role}" if field == "name" else who
         yield site.finding("tensor-incomplete", f"{owner} must specify '{field}' {whose}", role, index)
@@ -41,7 +43,9 @@ def _tensor(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Itera
     elif "reshape" in item and item.get("dims"):
         yield from _reshape(site, role, index, item)
     if item.get("format", "FORMAT_NONE") != "FORMAT_NONE" and len(item.get("dims", [])) != 3:
-        yield site.finding("tensor-format", f"model {role} NHWC/NCHW require 3 dims {whose}", role, index, "format")
+        yield site.finding(
+            "tensor-format", f"model {role} NHWC/NCHW require 3 dims {whose}", role, index, "format"
+        )
     if item.get("is_shape_tensor") and site.backend != "tensorrt":
         message = f"shape tensors are only supported for TensorRT platform {whose}"
         yield site.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
@@ -54,11 +58,13 @@ def _reshape(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iter
     message = ""
     if not shape and site.rows == 0:
         message = (
-            f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported {whose}"
+            f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
+            f"{whose}"
         )
     elif any(dim == 0 or dim < -1 for dim in shape):
         message = (
-            f"{who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension {whose}"
+            f"{who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension "
+            f"{whose}"
         )
     elif dims.count(-1) != shape.count(-1) and -1 in dims and -1 in shape:
         message = f"{who} has different number of variable-size dimensions for dims and reshape {whose}"
@@ -109,7 +115,9 @@ def _batch_outputs(site: Site) -> Iterator[Finding]:
         sources = item.get("source_input", [])
         messages = []
         if len(sources) != 1:
-            messages.append(f"batch output kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}")
+            messages.append(
+                f"batch output kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}"
+            )
         messages += [f"unknown source input name '{s}' for {site.name}" for s in sources if s not in inputs]
         for target in item.get("target_name", []):
             if target not in outputs:
@@ -130,5 +138,7 @@ def _ragged(site: Site) -> Iterator[Finding]:
             message = f"allow_ragged_batch on '{item.get('name')}' has no effect without max_batch_size"
             yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
         elif not sources:
-            message = f"ragged input '{item.get('name')}' without batch_input: answers are cut to one row, silently"
+            message = (
+                f"ragged input '{item.get('name')}' without batch_input: answers are cut to one row, silently"
+            )
             yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")

@@ -18,7 +18,10 @@ def check(site: Site) -> Iterator[Finding]:
     for index, sample in enumerate(site.messages("model_warmup")):
         size = sample.get("batch_size", 0)
         if size > max(site.rows, 1):
-            message = f"batch size {size}, max allowed is {max(site.rows, 1)}: this often takes the whole server down"
+            message = (
+                f"batch size {size}, max allowed is {max(site.rows, 1)}: this often takes the whole "
+                "server down"
+            )
             yield site.finding("warmup-batch-size", message, "model_warmup", index, "batch_size")
         if size:  # A batch_size of 0 skips the sample.
             yield from _inputs(site, index, sample.get("inputs", {}))
@@ -38,7 +41,9 @@ def _inputs(site: Site, index: int, inputs: Mapping[str, Mapping[str, Any]]) -> 
     if missing:
         given = sum(name in declared for name in inputs)
         message = f"expected {len(declared)} inputs but got {given} inputs for model '{site.name}'"
-        yield site.finding("warmup-inputs", message, *path, remedy=f"give it a value for {', '.join(missing)}")
+        yield site.finding(
+            "warmup-inputs", message, *path, remedy=f"give it a value for {', '.join(missing)}"
+        )
 
 
 def _data(site: Site, index: int, name: str, value: Mapping[str, Any]) -> Iterator[Finding]:

@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from threading import Barrier
 
-import numpy as np
-
 from triton_repo_builder import cases
-from triton_repo_builder.client import REFUSED, SILENT, Array, RequestFailed
+from triton_repo_builder.client import REFUSED, Array, RequestFailed
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.smoke.neighbour import Neighbours, shapes, stack, text
 from triton_repo_builder.smoke.report import Check, Status
 from triton_repo_builder.smoke.session import GRPC, Endpoint, Session, inputs_of
 
-WORDS = 300
 ROUNDS = 4
 """Pairs of requests sent at once for each case: any one pair may miss the batcher's window."""
 LARGEST = 64 * 2**20
 """Bytes of a full batch above which it is not sent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batches:
+    """What all checks of this file need."""
+
+    session: Session
+    endpoint: Endpoint
+    file: cases.CaseFile
+
+    def own(self, answer: Mapping[str, Array], place: int, rows: int, case: cases.Case) -> Seen:
+        part = compare.row(answer, place, rows, case, self.endpoint.metadata.outputs)
+        return compare.same(case, part, self.file.tolerance.batched)
+
+    def joined(self, case: cases.Case, neighbour: Mapping[str, Array], place: int, protocol: str) -> Seen:
+        """The case as row ``place`` of two."""
+        rows = [neighbour, inputs_of(case)] if place else [inputs_of(case), neighbour]
+        answer = self.session.ask(self.endpoint.name, protocol, stack(rows))
+        return self.own(answer, place, 2, case)
+
+    def together(self, case: cases.Case, neighbour: Mapping[str, Array]) -> Seen:
+        """The case and its neighbour as two requests at the same moment, some times over."""
+        gate = Barrier(2)
+
+        def send(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            gate.wait()
+            return self.session.ask(self.endpoint.name, GRPC, inputs)
+
+        worst = 0.0
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(ROUNDS):
+                other, mine = pool.submit(send, neighbour), pool.submit(send, inputs_of(case))
+                other.result()
+                worst = max(worst, self.own(mine.result(), 0, 1, case).difference or 0.0)
+        return Seen(difference=worst, allowed=self.file.tolerance.batched)
+
+    def full(self, picked: list[cases.Case], protocol: str) -> Seen:
+        """As many rows as the endpoint promises, every one compared."""
+        request = stack([inputs_of(case) for case in picked])
+        answer = self.session.ask(self.endpoint.name, protocol, request)
+        seen = [self.own(answer, place, len(picked), case) for place, case in enumerate(picked)]
+        worst = max(one.difference or 0.0 for one in seen)
+        return Seen(difference=worst, allowed=self.file.tolerance.batched)
+
+    def over(self, picked: list[cases.Case], protocol: str) -> Seen:
+        """One row more, to be refused."""
+        try:
+            self.session.ask(self.endpoint.name, protocol, stack([inputs_of(case) for case in picked]))
+        except RequestFailed as error:
+            if error.kind == REFUSED:
+                return Seen()
+            raise Mismatch(f"{len(picked)} rows: expected a refusal, got {error}") from None
+        raise Mismatch(f"{len(picked)} rows: expected a refusal, they were answered")
 
 
 def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
@@ -27,158 +80,37 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
     if endpoint.file is None:
         return
     if endpoint.max_batch_size == 0:
-        yield _skipped(endpoint, "max_batch_size is 0: a request is one item, Triton joins none")
+        yield _skipped(endpoint, "max_batch_size is 0: every request is one item, Triton joins none")
         return
+    batches = _Batches(session=session, endpoint=endpoint, file=endpoint.file)
+    neighbours = Neighbours(session, endpoint, endpoint.file)
     for case in endpoint.file.cases:
-        neighbour = neighbour_of(session, endpoint, endpoint.file, case)
-        if endpoint.max_batch_size > 1:
-            for order, protocol in enumerate(endpoint.protocols):
-                yield attempt(
-                    "in a batch",
-                    case.name,
-                    lambda c=case, n=neighbour, o=order, p=protocol: _joined(session, endpoint, c, n, o, p),  # type: ignore[misc]
-                    endpoint=endpoint.name,
-                    protocol=protocol,
-                )
-        yield attempt(
-            "beside another request",
-            case.name,
-            lambda c=case, n=neighbour: _together(session, endpoint, c, n),  # type: ignore[misc]
-            endpoint=endpoint.name,
-            protocol=GRPC,
-        )
-    yield from _limits(session, endpoint, endpoint.file)
+        neighbour = neighbours.of(case)
+        for place, protocol in enumerate(endpoint.protocols) if endpoint.max_batch_size > 1 else ():
+            action = partial(batches.joined, case, neighbour, place, protocol)
+            yield attempt("in a batch", case.name, action, endpoint=endpoint.name, protocol=protocol)
+        action = partial(batches.together, case, neighbour)
+        yield attempt("beside another request", case.name, action, endpoint=endpoint.name, protocol=GRPC)
+    yield from _limits(batches, endpoint)
 
 
 def _skipped(endpoint: Endpoint, why: str) -> Check:
     return Check(group="in a batch", name="batch", endpoint=endpoint.name, status=Status.SKIPPED, detail=why)
 
 
-def neighbour_of(
-    session: Session, endpoint: Endpoint, file: cases.CaseFile, case: cases.Case
-) -> Mapping[str, Array]:
-    """Inputs to share a batch with ``case``: for text a long one, else other values of equal shape."""
-    if not endpoint.text:
-        other = next((c for c in file.cases if c.name != case.name and _shapes(c) == _shapes(case)), None)
-        # Reversing keeps every value valid, whatever it means (a token, a pixel).
-        return inputs_of(other) if other else {k: np.flip(v).copy() for k, v in inputs_of(case).items()}
-    longest = max(file.cases, key=lambda c: len(_text(c)))
-    long = lengthened(inputs_of(longest))
-    try:
-        session.ask(endpoint.name, GRPC, long)
-    except RequestFailed as error:
-        if error.kind != REFUSED:
-            raise Mismatch(f"a text of {WORDS} words: expected an answer, got {error}") from None
-        # An endpoint may bound its texts; then the longest it is known to answer must do.
-        return inputs_of(longest)
-    return long
-
-
-def lengthened(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The same inputs with the longest text repeated until it has ``WORDS`` words."""
-    texts = {name: b" ".join(v.reshape(-1).tolist()) for name, v in inputs.items() if v.dtype.kind == "O"}
-    name = max(texts, key=lambda key: len(texts[key]))
-    words = texts[name].split() or [b"word"]
-    array = inputs[name].copy()
-    array.fill(b" ".join((words * (WORDS // len(words) + 1))[:WORDS]))
-    return {**inputs, name: array}
-
-
-def _text(case: cases.Case) -> str:
-    return " ".join(str(text) for tensor in case.inputs if tensor.datatype == "BYTES" for text in tensor.data)
-
-
-def _shapes(case: cases.Case) -> list[tuple[str, tuple[int, ...]]]:
-    return sorted((tensor.name, tensor.shape) for tensor in case.inputs)
-
-
-def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """One request of several rows."""
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-
-
-def _joined(
-    session: Session,
-    endpoint: Endpoint,
-    case: cases.Case,
-    neighbour: Mapping[str, Array],
-    place: int,
-    protocol: str,
-) -> Seen:
-    """The case as first (gRPC) or second (HTTP) of two rows."""
-    assert endpoint.file is not None
-    rows = [inputs_of(case), neighbour]
-    if place:
-        rows.reverse()
-    answer = session.ask(endpoint.name, protocol, stack(rows))
-    own = compare.row(answer, place, 2, case, endpoint.metadata.outputs)
-    return compare.same(case, own, endpoint.file.tolerance.batched)
-
-
-def _together(session: Session, endpoint: Endpoint, case: cases.Case, neighbour: Mapping[str, Array]) -> Seen:
-    assert endpoint.file is not None
-    allowed = endpoint.file.tolerance.batched
-    gate = Barrier(2)
-
-    def send(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        gate.wait()
-        return session.ask(endpoint.name, GRPC, inputs)
-
-    worst = 0.0
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(ROUNDS):
-            other, own = pool.submit(send, neighbour), pool.submit(send, inputs_of(case))
-            other.result()
-            seen = compare.same(case, _cut(own.result(), case, endpoint), allowed)
-            worst = max(worst, seen.difference or 0.0)
-    return Seen(difference=worst, allowed=allowed)
-
-
-def _cut(answer: Mapping[str, Array], case: cases.Case, endpoint: Endpoint) -> dict[str, Array]:
-    return compare.row(answer, 0, 1, case, endpoint.metadata.outputs)
-
-
-def _limits(session: Session, endpoint: Endpoint, file: cases.CaseFile) -> Iterator[Check]:
-    group, size = "batch limit", endpoint.max_batch_size
-    first = min(file.cases, key=lambda case: len(_text(case)))
-    alike = [case for case in file.cases if _shapes(case) == _shapes(first)]
-    weight = sum(array.nbytes for array in inputs_of(first).values())
-    if weight * (size + 1) > LARGEST:
-        why = f"{size} rows would be {weight * size / 2**20:.0f} MB, more than smoke sends in one request"
-        yield Check(group=group, name="batch", endpoint=endpoint.name, status=Status.SKIPPED, detail=why)
+def _limits(batches: _Batches, endpoint: Endpoint) -> Iterator[Check]:
+    size = endpoint.max_batch_size
+    first = min(batches.file.cases, key=lambda case: len(text(case)))
+    weight = (size + 1) * sum(array.nbytes for array in inputs_of(first).values())
+    if weight > LARGEST:
+        yield _skipped(endpoint, f"{size} rows would be {weight / 2**20:.0f} MB in one request: not sent")
         return
+    alike = [case for case in batches.file.cases if shapes(case) == shapes(first)]
     picked = [alike[number % len(alike)] for number in range(size + 1)]
-    rows = [inputs_of(case) for case in picked]
-
-    def full(protocol: str) -> Seen:
-        answer = session.ask(endpoint.name, protocol, stack(rows[:size]))
-        seen = [
-            compare.same(
-                picked[i],
-                compare.row(answer, i, size, picked[i], endpoint.metadata.outputs),
-                file.tolerance.batched,
-            )
-            for i in range(size)
-        ]
-        worst = max(one.difference or 0.0 for one in seen)
-        return Seen(difference=worst, allowed=file.tolerance.batched)
-
-    def over(protocol: str) -> Seen:
-        try:
-            session.ask(endpoint.name, protocol, stack(rows))
-        except RequestFailed as error:
-            if error.kind == REFUSED:
-                return Seen()
-            silent = "silence" if error.kind == SILENT else "a server error"
-            raise Mismatch(f"{size + 1} rows: expected a refusal, got {silent}: {error}") from None
-        raise Mismatch(f"{size + 1} rows: expected a refusal, they were answered")
-
     for protocol in endpoint.protocols:
-        for name, action in ((f"{size} rows answered", full), (f"{size + 1} rows refused", over)):
-            yield attempt(
-                group,
-                name,
-                lambda a=action, p=protocol: a(p),  # type: ignore[misc]
-                endpoint=endpoint.name,
-                protocol=protocol,
-            )
+        action = partial(batches.full, picked[:size], protocol)
+        name = f"{size} rows answered"
+        yield attempt("batch limit", name, action, endpoint=endpoint.name, protocol=protocol)
+        action = partial(batches.over, picked, protocol)
+        name = f"{size + 1} rows refused"
+        yield attempt("batch limit", name, action, endpoint=endpoint.name, protocol=protocol)

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from triton_repo_builder.client import Metadata, Tensor
+from triton_repo_builder.client import GrpcClient, HttpClient, Tensor
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status
 from triton_repo_builder.smoke.session import GRPC, Endpoint, Session
-from triton_repo_builder.smoke.target import CONFIG, MANIFEST, Target
+from triton_repo_builder.smoke.target import CONFIG, Target
 
 HTTP = "HTTP"
+Client = HttpClient | GrpcClient
 
 
 def server(session: Session) -> Iterator[Check]:
     """Live and ready over both protocols, one version, every model of the server's repository loaded."""
-    for protocol, client in ((HTTP, session.http), (GRPC, session.grpc)):
-        yield attempt("server", "live", lambda c=client: _true(c.live(), "live"), protocol=protocol)  # type: ignore[misc]
-        yield attempt("server", "ready", lambda c=client: _true(c.ready(), "ready"), protocol=protocol)  # type: ignore[misc]
-    yield attempt("server", "version", lambda: _version(session))
-    yield attempt("server", "models loaded", lambda: _loaded(session))
+    for protocol, client in _clients(session):
+        yield attempt("server", "live", partial(_live, client), protocol=protocol)
+        yield attempt("server", "ready", partial(_ready, client, ""), protocol=protocol)
+    yield attempt("server", "version", partial(_version, session))
+    yield attempt("server", "models loaded", partial(_loaded, session))
 
 
-def _true(value: bool, what: str) -> Seen:
-    if not value:
-        raise Mismatch(f"expected the server to be {what}, it says that it is not")
+def _clients(session: Session) -> tuple[tuple[str, Client], ...]:
+    return ((HTTP, session.http), (GRPC, session.grpc))
+
+
+def _live(client: Client) -> Seen:
+    if not client.live():
+        raise Mismatch("expected the server to be live, it says that it is not")
+    return Seen()
+
+
+def _ready(client: Client, model: str) -> Seen:
+    if not client.ready(model):
+        raise Mismatch(f"expected {model or 'the server'} to be ready, the server says that it is not")
     return Seen()
 
 
@@ -57,34 +69,31 @@ def absent(session: Session, target: Target, reason: str) -> Check:
 
 def endpoint(session: Session, target: Target, served: Endpoint) -> Iterator[Check]:
     """Ready, and inputs and outputs equal to what the repository states, over both protocols."""
-    for protocol, client in ((HTTP, session.http), (GRPC, session.grpc)):
-
-        def ready(client: object = client) -> Seen:
-            if not client.ready(target.name):  # type: ignore[attr-defined]
-                raise Mismatch(f"expected {target.name} to be ready, the server says that it is not")
-            return Seen()
-
-        def metadata(client: object = client) -> Seen:
-            return _equal(target, client.metadata(target.name))  # type: ignore[attr-defined]
-
+    for protocol, client in _clients(session):
+        ready = partial(_ready, client, target.name)
         yield attempt("metadata", "ready", ready, endpoint=target.name, protocol=protocol)
-        if target.source == MANIFEST or target.inputs is not None or target.outputs is not None:
+        if target.inputs is not None or target.outputs is not None:
             name = f"metadata equals {target.source}"
-            yield attempt("metadata", name, metadata, endpoint=target.name, protocol=protocol)
+            equal = partial(_equal, client, target)
+            yield attempt("metadata", name, equal, endpoint=target.name, protocol=protocol)
     if not target.source:
         yield attempt(
-            "metadata", "HTTP equals gRPC", lambda: _protocols(session, target.name), endpoint=target.name
+            "metadata", "HTTP equals gRPC", partial(_protocols, session, target.name), endpoint=target.name
         )
-        yield _unverified(target, "no local repository to compare the metadata with")
+        # The user who leaves out the cases knows that there is no repository.
+        status = Status.UNVERIFIED if session.options.cases else Status.SKIPPED
+        yield _unverified(target, "no local repository to compare the metadata with", status)
     elif target.source == CONFIG and (target.inputs is None or target.outputs is None):
         yield _unverified(
             target, "config.pbtxt leaves inputs or outputs for the server to complete", Status.SKIPPED
         )
     if target.max_batch_size is not None:
-        yield attempt("metadata", "max_batch_size", lambda: _batch_size(target, served), endpoint=target.name)
+        yield attempt(
+            "metadata", "max_batch_size", partial(_batch_size, target, served), endpoint=target.name
+        )
 
 
-def _unverified(target: Target, why: str, status: Status = Status.UNVERIFIED) -> Check:
+def _unverified(target: Target, why: str, status: Status) -> Check:
     return Check(
         group="metadata",
         name="metadata equals the repository's",
@@ -94,8 +103,9 @@ def _unverified(target: Target, why: str, status: Status = Status.UNVERIFIED) ->
     )
 
 
-def _equal(target: Target, served: Metadata) -> Seen:
-    wrong = []
+def _equal(client: Client, target: Target) -> Seen:
+    served = client.metadata(target.name)
+    wrong: list[str] = []
     for kind, stated, found in (
         ("input", target.inputs, served.inputs),
         ("output", target.outputs, served.outputs),
@@ -115,7 +125,8 @@ def _differences(
     for tensor in stated:
         got = served.get(tensor.name)
         if got != tensor:
-            yield f"{kind}: {source} says {_show(tensor)}, the server {_show(got) if got else 'has no such tensor'}"
+            found_text = f"says {_show(got)}" if got else "has no such tensor"
+            yield f"{kind}: {source} says {_show(tensor)}, the server {found_text}"
     for tensor in found:
         if tensor.name not in names:
             yield f"{kind}: {source} has no {tensor.name}, the server says {_show(tensor)}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from triton_repo_builder import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Seen, attempt
-from triton_repo_builder.smoke.report import Check, Status
+from triton_repo_builder.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.smoke.session import BINARY, Endpoint, Session, inputs_of
 
-GOLDEN = "golden cases"
 MADE = "repeatability"
 NOT_JSON = "binary tensors, as 16-bit floats cannot travel as JSON"
 
@@ -27,15 +28,16 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
     group = GOLDEN if endpoint.golden else MADE
     for protocol in endpoint.protocols:
         for case in endpoint.file.cases:
-
-            def ask(case: cases.Case = case, protocol: str = protocol) -> Seen:
-                answer = session.ask(endpoint.name, protocol, inputs_of(case))
-                assert endpoint.file is not None
-                seen = compare.same(case, answer, endpoint.file.tolerance.alone)
-                detail = NOT_JSON if protocol == BINARY else ""
-                return Seen(detail=detail, difference=seen.difference, allowed=seen.allowed)
-
+            ask = partial(_alone, session, endpoint, endpoint.file, case, protocol)
             yield attempt(group, case.name, ask, endpoint=endpoint.name, protocol=protocol)
+
+
+def _alone(
+    session: Session, endpoint: Endpoint, file: cases.CaseFile, case: cases.Case, protocol: str
+) -> Seen:
+    answer = session.ask(endpoint.name, protocol, inputs_of(case))
+    seen = compare.same(case, answer, file.tolerance.alone)
+    return replace(seen, detail=NOT_JSON if protocol == BINARY else "")
 
 
 def unproven(endpoint: str, why: str, *, asked: bool) -> Check:

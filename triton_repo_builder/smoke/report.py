@@ -8,6 +8,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
+GOLDEN = "golden cases"
+"""The group of the comparisons with the original model's recorded answers."""
+
 
 class Status(str, Enum):
     """Result of one check. Only PASSED and SKIPPED leave the whole a success."""
@@ -85,6 +88,13 @@ class SmokeReport:
         """Whether every check holds: none failed, and none that should have been done is missing."""
         return bool(self.checks) and not (self.count(Status.FAILED) or self.count(Status.UNVERIFIED))
 
+    @property
+    def proven(self) -> bool:
+        """Whether golden cases were compared, and held, for every endpoint."""
+        golden = [check for check in self.checks if check.group == GOLDEN]
+        held = {check.endpoint for check in golden if check.status is Status.PASSED}
+        return held == set(self.endpoints) and all(check.status is Status.PASSED for check in golden)
+
     def count(self, status: Status) -> int:
         """How many checks ended so."""
         return sum(check.status is status for check in self.checks)
@@ -108,6 +118,7 @@ class SmokeReport:
         return {
             "schema": 1,
             "ok": self.ok,
+            "parity_proven": self.proven,
             "url": self.url,
             "grpc_url": self.grpc_url,
             "server_version": self.server_version,

@@ -126,6 +126,7 @@ def prepare(session: Session, target: Target) -> Endpoint:
     _count(session, target.name, 1, models)
     file = target.golden if session.options.cases else None
     golden, why = file is not None, target.why
+    example: Mapping[str, Array]
     if file is not None:
         example = inputs_of(file.cases[0])
     else:

@@ -15,6 +15,7 @@ from triton_repo_builder.repository import Model, Repository
 MANIFEST = "manifest.json"
 CONFIG = "config.pbtxt"
 NOWHERE = ""
+RESTORE = "restore the file (git checkout), build again, or leave the cases out with --no-cases"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +90,14 @@ def _golden(repository: Repository, file: str) -> cases.CaseFile:
             Exit.REPOSITORY_UNREADABLE,
             f"golden cases cannot be read: {type(error).__name__} {error}",
             where=str(path),
-            remedy="restore the file (git checkout), build the repository again, or leave them out with --no-cases",
+            remedy=RESTORE,
         ) from None
     if not golden.cases:
         raise TrbError(
             Exit.REPOSITORY_UNREADABLE,
             "holds no golden case",
             where=str(path),
-            remedy="restore the file (git checkout), build the repository again, or leave them out with --no-cases",
+            remedy=RESTORE,
         )
     return golden
 

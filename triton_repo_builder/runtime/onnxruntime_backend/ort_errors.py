@@ -41,4 +41,5 @@ def surfaced(refused: Refused) -> Exception:
     if name == INTERNAL:
         head, colon, tail = text.partition(": ")
         name, text = (head, tail) if colon else ("onnxruntime", text)
-    return type(name, (Exception,), {})(text + "\0")
+    named: type[Exception] = type(name, (Exception,), {})
+    return named(text + "\0")

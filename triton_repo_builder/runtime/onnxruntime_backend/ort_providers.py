@@ -25,17 +25,15 @@ _RENAMED = {
     "int8_calibration_table_name": "trt_int8_calibration_table_name",
     "int8_use_native_calibration_table": "trt_int8_use_native_calibration_table",
 }
-_TENSORRT_KEYS = frozenset(
-    "trt_" + key
-    for key in (
-        "max_partition_iterations min_subgraph_size dla_enable dla_core engine_cache_enable engine_cache_path "
-        "engine_cache_prefix dump_subgraphs force_sequential_engine_build context_memory_sharing_enable "
-        "layer_norm_fp32_fallback timing_cache_enable timing_cache_path force_timing_cache detailed_build_log "
-        "build_heuristics_enable sparsity_enable builder_optimization_level auxiliary_streams tactic_sources "
-        "extra_plugin_lib_paths profile_min_shapes profile_max_shapes profile_opt_shapes cuda_graph_enable "
-        "dump_ep_context_model ep_context_file_path ep_context_embed_mode"
-    ).split()
-)
+_TENSORRT_NAMES = """
+    max_partition_iterations min_subgraph_size dla_enable dla_core engine_cache_enable engine_cache_path
+    engine_cache_prefix dump_subgraphs force_sequential_engine_build context_memory_sharing_enable
+    layer_norm_fp32_fallback timing_cache_enable timing_cache_path force_timing_cache detailed_build_log
+    build_heuristics_enable sparsity_enable builder_optimization_level auxiliary_streams tactic_sources
+    extra_plugin_lib_paths profile_min_shapes profile_max_shapes profile_opt_shapes cuda_graph_enable
+    dump_ep_context_model ep_context_file_path ep_context_embed_mode
+"""
+_TENSORRT_KEYS = frozenset(f"trt_{name}" for name in _TENSORRT_NAMES.split())
 _CONV_SEARCH = {0: "EXHAUSTIVE", 1: "HEURISTIC", 2: "DEFAULT"}
 _ARENA = {0: "kNextPowerOfTwo", 1: "kSameAsRequested"}
 
@@ -87,13 +85,12 @@ def _tensorrt(given: dict[str, str]) -> dict[str, str]:
             options[key] = value
         else:
             raise Refused(f"unknown parameter '{key}' is provided for TensorRT Execution Accelerator")
-    # ONNX Runtime in Python takes True and False where the C++ backend takes any spelling.
-    return {
-        key: "True" if to_bool(value) else "False"
-        if key.endswith("_enable") and value.lower() in ("0", "1", "true", "false")
-        else value
-        for key, value in options.items()
-    }
+    return {key: _flag(value) if key.endswith("_enable") else value for key, value in options.items()}
+
+
+def _flag(value: str) -> str:
+    """ONNX Runtime in Python takes True and False where the C++ backend takes 0 and 1 as well."""
+    return "True" if to_bool(value) else "False"
 
 
 def _deprecated(config: dict[str, Any]) -> dict[str, str]:

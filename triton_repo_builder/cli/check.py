@@ -1,0 +1,68 @@
+"""``trb check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.findings import Finding
+
+
+@click.command(name="check", short_help="Lint any Triton model repository.")
+@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.option(
+    "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
+def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool) -> int:
+    """Lint a Triton model repository, made by trb or by hand; needs no server.
+
+    Reads every config.pbtxt, the graphs, the Python sources and the manifest, and shows all that the server
+    would refuse, in its own words, with what to do. Exits 1 on errors. docs/checks.md lists every finding.
+
+    \b
+    Examples:
+      trb check
+      trb check /srv/models --triton-release 25.03 --strict
+      trb check --json | jq '.[] | select(.severity == "error")'
+    """
+    from triton_repo_builder import checks, releases, repository
+
+    release = releases.get(triton_release) if triton_release else releases.default()
+    read = repository.read(repo)
+    findings = checks.check(read, release)
+    if as_json:
+        _json(findings)
+    elif findings:
+        _print(findings, len(read.models))
+    else:
+        click.echo(f"{_count(len(read.models), 'model')} checked, no findings")
+    return int(any(strict or finding.severity == "error" for finding in findings))
+
+
+def _json(findings: list[Finding]) -> None:
+    import json
+    from dataclasses import asdict
+
+    click.echo(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
+
+
+def _print(findings: list[Finding], models: int) -> None:
+    """One block per finding: file:line first, so that editors and grep can follow; colour on a terminal."""
+    colours = {"error": "red", "warning": "yellow"}
+    for finding in findings:
+        severity = click.style(finding.severity, fg=colours[finding.severity], bold=True)
+        code = click.style(f"[{finding.code}]", dim=True)
+        click.echo(f"{click.style(finding.where, bold=True)}: {severity}: {finding.message} {code}")
+        click.echo(f"  {click.style('fix:', fg='green')} {finding.remedy}")
+    errors = sum(finding.severity == "error" for finding in findings)
+    totals = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}"
+    click.echo(f"{_count(models, 'model')} checked: {totals}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,228 @@
+"""``trb smoke``: start a server if none is named, check it, print the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.errors import Exit, TrbError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from triton_repo_builder.repository import Repository
+    from triton_repo_builder.smoke import Line, SmokeReport, Urls
+
+DEFAULT_REPOSITORY = "model_repository"
+COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addresses:
+    """Where a server that we did not start listens."""
+
+    http: str
+    grpc: str
+
+
+@click.command("smoke")
+@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
+@click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
+@click.option(
+    "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this one (repeatable)."
+)
+@click.option("--clients", type=click.IntRange(1, 256), default=16, show_default=True, help="At once.")
+@click.option(
+    "--requests", type=click.IntRange(1), default=8, show_default=True, help="Requests of each of them."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for each request."
+)
+@click.option("--no-cases", is_flag=True, help="Do without golden cases: consistency only, parity unproven.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--junit", "junit_file", type=click.Path(path_type=Path), metavar="FILE", help="JUnit XML.")
+@click.option("-q", "--quiet", is_flag=True, help="Print what does not hold, and the sum.")
+def command(
+    repo: Path | None,
+    url: str | None,
+    grpc_url: str | None,
+    endpoints: tuple[str, ...],
+    clients: int,
+    requests: int,
+    timeout: float,
+    no_cases: bool,
+    as_json: bool,
+    junit_file: Path | None,
+    quiet: bool,
+) -> int:
+    """Prove, through the server, that answers equal the original model's.
+
+    REPO is the model repository (default: model_repository). Exit code 0 only if every check holds; golden
+    cases that are missing count as not holding, unless --no-cases says that there are none.
+
+    \b
+    Examples:
+      trb smoke                                    start a server on ./model_repository and check it
+      trb smoke --url http://localhost:8000        check a server that runs, against ./model_repository
+      trb smoke --url http://gpu-7:8000 --no-cases consistency only, with no repository at hand
+      trb smoke --json --junit smoke.xml           for scripts and CI
+    """
+    from triton_repo_builder import smoke
+
+    if grpc_url and not url:
+        raise click.UsageError("--grpc-url goes with --url.")
+    repository = _repository(repo, needed=url is None)
+    options = smoke.Options(
+        endpoints=endpoints, clients=clients, requests=requests, timeout=timeout, cases=not no_cases
+    )
+    with _server(repository, url, grpc_url) as urls, _progress() as progress:
+        report = smoke.run(urls, repository, options, progress)
+    if junit_file:
+        _write(junit_file, smoke.junit(report))
+    if as_json:
+        import json
+
+        click.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print_report(report, quiet=quiet)
+    return 0 if report.ok else int(Exit.FAILED_CHECKS)
+
+
+def _repository(path: Path | None, *, needed: bool) -> Repository | None:
+    from triton_repo_builder import repository
+
+    if path is None and not needed and not Path(DEFAULT_REPOSITORY).is_dir():
+        return None
+    return repository.read(path or Path(DEFAULT_REPOSITORY))
+
+
+@contextmanager
+def _server(repository: Repository | None, url: str | None, grpc_url: str | None) -> Iterator[Urls]:
+    if url is not None:
+        yield _addresses(url, grpc_url)
+        return
+    assert repository is not None
+    from triton_repo_builder import serving
+
+    click.echo("starting a server …", err=True)
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serving.start(repository.path, options) as server:
+        yield server.urls
+
+
+def _addresses(url: str, grpc_url: str | None) -> Addresses:
+    from urllib.parse import urlsplit
+
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        host, valid = parts.hostname, parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        host, valid = None, False
+    if not host or not valid:
+        raise click.BadParameter(f"'{url}' is no url like http://localhost:8000", param_hint="--url")
+    secure = "grpcs://" if parts.scheme == "https" else ""
+    name = f"[{host}]" if ":" in host else host
+    return Addresses(http=full, grpc=grpc_url or f"{secure}{name}:8001")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error, if that is a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("connecting")
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TrbError(
+            Exit.OUTPUT_NOT_WRITABLE,
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            remedy="name a file in a folder that exists and is writable with --junit",
+        ) from None
+
+
+def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
+    """The table, what does not hold in full, and the sum; ``quiet`` leaves the table out."""
+    from triton_repo_builder.cli import ui
+
+    console = ui.console()
+    if not quiet:
+        _table(report, console)
+    _failures(report, console)
+    _sum(report, console)
+
+
+def _table(report: SmokeReport, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in ("endpoint", "check", "protocol", "result"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("detail", overflow="fold")
+    table.add_column("ms", justify="right", no_wrap=True)
+    for line in report.lines():
+        first = line.checks[0]
+        result = Text(_result(line), style=COLOURS[line.status.value])
+        table.add_row(
+            Text(first.endpoint or "-"),
+            Text(first.group),
+            Text(first.protocol or "-"),
+            result,
+            Text(line.detail),
+            f"{line.milliseconds:.0f}",
+        )
+    console.print(table)
+
+
+def _result(line: Line) -> str:
+    done = [check for check in line.checks if check.status.value in ("passed", "failed")]
+    bad = sum(check.status.value == "failed" for check in line.checks)
+    if line.status.value == "failed":
+        return f"FAILED {bad} of {len(done)}"
+    if line.status.value == "passed":
+        return f"ok {len(done)}" if len(done) > 1 else "ok"
+    return "NOT CHECKED" if line.status.value == "unverified" else "skipped"
+
+
+def _failures(report: SmokeReport, console: Console) -> None:
+    from rich.text import Text
+
+    for check in report.checks:
+        if check.status.value not in ("failed", "unverified"):
+            continue
+        word = "FAILED" if check.status.value == "failed" else "NOT CHECKED"
+        where = " · ".join(part for part in (check.endpoint, check.group, check.name, check.protocol) if part)
+        console.print(Text(word, style=COLOURS[check.status.value]), Text(where))
+        console.print(Text(f"    {check.detail}"))
+
+
+def _sum(report: SmokeReport, console: Console) -> None:
+    from rich.text import Text
+
+    from triton_repo_builder.smoke import Status
+
+    counts = ", ".join(f"{report.count(status)} {status.value}" for status in Status if report.count(status))
+    parity = "" if report.proven else "; parity with the original model is unproven"
+    style = "green" if report.ok else "bold red"
+    console.print(
+        Text("OK" if report.ok else "FAILED", style=style),
+        Text(f"{counts}{parity}: tritonserver {report.server_version or '(gone)'} at {report.url}"),
+    )

@@ -1,0 +1,78 @@
+"""Triton's ``onnxruntime`` backend in Python, for servers without ``libtriton_onnxruntime.so``.
+
+The embedded engine copies this folder to ``<backend directory>/onnxruntime/``; the server then runs it for
+every model with ``backend: "onnxruntime"``. The stub puts the folder at the end of ``sys.path``, so the
+modules import each other by plain name; a type checker sees them as part of the package.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import check
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_complete import complete, is_complete
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import (
+        missing_provider,
+        open_for_reading,
+        open_session,
+    )
+else:
+    from ort_checks import check
+    from ort_complete import complete, is_complete
+    from ort_errors import Refused, surfaced
+    from ort_runner import Runner
+    from ort_session import missing_provider, open_for_reading, open_session
+
+
+class TritonPythonModel:
+    """One instance of one model."""
+
+    @staticmethod
+    def auto_complete_config(auto_complete_model_config: pb_utils.ModelConfig) -> pb_utils.ModelConfig:
+        """Fill in what the configuration leaves out, from the graph."""
+        config = auto_complete_model_config.as_dict()
+        if not is_complete(config):
+            try:
+                note = complete(config, open_for_reading(config, _version_directory()))
+            except Refused as refused:
+                raise surfaced(refused) from None
+            if note:
+                pb_utils.Logger.log_warn(note)
+        return auto_complete_model_config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Open the session and hold the configuration against the graph."""
+        config: dict[str, Any] = json.loads(args["model_config"])
+        version = Path(args["model_repository"]) / args["model_version"]
+        kind = args["model_instance_kind"]
+        try:
+            session = open_session(config, version, kind, args["model_instance_device_id"])
+            check(config, session)
+        except Refused as refused:
+            raise surfaced(refused) from None
+        fallback = missing_provider(session, kind)
+        if fallback:
+            pb_utils.Logger.log_warn(f"{args['model_instance_name']} runs on the CPU: {fallback}")
+        self._runner: Runner | None = Runner(config, session)
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        """Answer the requests of one batch."""
+        assert self._runner is not None
+        return self._runner.run(requests)
+
+    def finalize(self) -> None:
+        """Free the session before the interpreter goes."""
+        self._runner = None
+
+
+def _version_directory() -> Path:
+    """Where the model lies. ``auto_complete_config`` is not told; the stub's first argument is the file."""
+    arguments = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+    return Path(arguments[1].decode()).parent

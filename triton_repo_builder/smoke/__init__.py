@@ -1,0 +1,8 @@
+"""Prove, through the server, that answers equal the original model's."""
+
+from triton_repo_builder.smoke.junit import junit
+from triton_repo_builder.smoke.report import Check, Line, SmokeReport, Status
+from triton_repo_builder.smoke.run import Progress, run
+from triton_repo_builder.smoke.session import Options, Urls
+
+__all__ = ["Check", "Line", "Options", "Progress", "SmokeReport", "Status", "Urls", "junit", "run"]

@@ -1,0 +1,137 @@
+"""Many clients at once: every answer right, every row counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from triton_repo_builder import cases
+from triton_repo_builder.client import Array, Counts, RequestFailed
+from triton_repo_builder.smoke import compare
+from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.smoke.report import Check, Status
+from triton_repo_builder.smoke.session import Endpoint, Session, inputs_of
+
+GROUP = "concurrent clients"
+SHOWN = 3
+"""Wrong answers that are spelled out."""
+SETTLED = 2.0
+"""Seconds within which a server's statistics hold every answer it has given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    case: cases.Case
+    protocol: str
+    send: Callable[[], dict[str, Array]]
+
+
+def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+    """All cases mixed over all clients and both protocols, and the statistics before and after."""
+    file = endpoint.file
+    if file is None:
+        return
+    jobs = [
+        _Job(case=case, protocol=p, send=session.sender(endpoint.name, p, inputs_of(case)))
+        for case in file.cases
+        for p in endpoint.protocols
+    ]
+    sent = session.options.clients * session.options.requests
+    protocol = " + ".join(endpoint.protocols)
+    before = _counts(session, endpoint)
+    answers = partial(_answers, session, endpoint, jobs, file.tolerance.batched)
+    answered = attempt(GROUP, "answers", answers, endpoint=endpoint.name, protocol=protocol)
+    yield answered
+    if before is None:
+        why = "the server gives no statistics"
+        yield Check(
+            group=GROUP, name="rows counted", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=why
+        )
+        return
+    for model, times in endpoint.models.items():
+        count = partial(_counted, session, endpoint, before, model, sent, times)
+        yield attempt("executions", model, count, endpoint=endpoint.name)
+
+
+def _answers(session: Session, endpoint: Endpoint, jobs: list[_Job], allowed: float) -> Seen:
+    clients, requests = session.options.clients, session.options.requests
+
+    def client(number: int) -> list[Seen | str]:
+        # An offset per client, so that different cases meet in the server.
+        return [_one(jobs[(number + turn) % len(jobs)], endpoint, allowed) for turn in range(requests)]
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        results = [result for client_results in pool.map(client, range(clients)) for result in client_results]
+    seconds = time.perf_counter() - start
+    wrong = [result for result in results if isinstance(result, str)]
+    if wrong:
+        shown = "; ".join(dict.fromkeys(wrong[:SHOWN]))
+        raise Mismatch(f"{len(wrong)} of {len(results)} requests: {shown}")
+    worst = max(seen.difference or 0.0 for seen in results if isinstance(seen, Seen))
+    detail = f"{len(results)} requests of {clients} clients, {len(results) / seconds:.0f} per second"
+    return Seen(detail=detail, difference=worst, allowed=allowed)
+
+
+def _one(job: _Job, endpoint: Endpoint, allowed: float) -> Seen | str:
+    try:
+        answer = job.send()
+        if endpoint.max_batch_size:
+            answer = compare.row(answer, 0, 1, job.case, endpoint.metadata.outputs)
+        return compare.same(job.case, answer, allowed)
+    except Mismatch as problem:
+        return f"{job.case.name} ({job.protocol}): {problem}"
+    except RequestFailed as problem:
+        return f"{job.case.name} ({job.protocol}): expected an answer, got {problem}"
+
+
+def _counts(session: Session, endpoint: Endpoint) -> Mapping[str, Counts] | None:
+    """Statistics of the endpoint's models once they stand still: the last answers may not be in yet."""
+    last: dict[str, Counts] = {}
+    until = time.monotonic() + SETTLED
+    while True:
+        try:
+            now = {model: session.http.counts(model) for model in endpoint.models}
+        except RequestFailed:
+            return None
+        if now == last or time.monotonic() > until:
+            return now
+        last = now
+        time.sleep(0.05)
+
+
+def _counted(
+    session: Session, endpoint: Endpoint, before: Mapping[str, Counts], model: str, sent: int, times: int
+) -> Seen:
+    until = time.monotonic() + SETTLED
+    while True:
+        now = {name: session.http.counts(name) for name in {model, endpoint.name}}
+        delta = {name: _minus(now[name], before[name]) for name in now}
+        # What the endpoint itself answers from its cache never reaches its steps.
+        own = delta[endpoint.name]
+        expected = sent if model == endpoint.name else (sent - own.cached) * times
+        mine = delta[model]
+        if mine.rows + mine.cached == expected or time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    if mine.rows + mine.cached != expected:
+        raise Mismatch(
+            f"expected {expected} rows counted, the statistics have {mine.rows + mine.cached}"
+            + (" (is another client using this server?)" if mine.rows + mine.cached > expected else "")
+        )
+    cached = f", {mine.cached} from the cache" if mine.cached else ""
+    each = mine.rows / mine.executions if mine.executions else 0.0
+    return Seen(
+        detail=f"{model}: {mine.rows} rows in {mine.executions} executions, {each:.1f} rows each{cached}"
+    )
+
+
+def _minus(now: Counts, before: Counts) -> Counts:
+    return Counts(
+        rows=now.rows - before.rows,
+        executions=now.executions - before.executions,
+        cached=now.cached - before.cached,
+    )

@@ -1,0 +1,80 @@
+"""Malformed requests: refused, one by one, while the server goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from triton_repo_builder.client import BROKEN, SILENT, RequestFailed
+from triton_repo_builder.smoke import compare
+from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.smoke.probes import Probe, probes
+from triton_repo_builder.smoke.report import Check, Status
+from triton_repo_builder.smoke.session import Endpoint, Session, inputs_of
+
+GROUP = "malformed requests"
+TRITON_500 = ("failed to parse the request JSON buffer", "Unable to parse")
+"""Triton's own parser answers 500 to these (CONFIG_ERRORS.md, section 11); the model never sees them."""
+
+
+def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+    """Send each probe and look after the server; stop at the first that harms it."""
+    if not endpoint.example:
+        yield Check(
+            group=GROUP,
+            name="requests",
+            endpoint=endpoint.name,
+            status=Status.UNVERIFIED,
+            detail=endpoint.why,
+        )
+        return
+    harmed = ""
+    for probe in probes(session, endpoint):
+        if harmed:
+            yield Check(
+                group=GROUP,
+                name=probe.name,
+                endpoint=endpoint.name,
+                protocol=probe.protocol,
+                status=Status.UNVERIFIED,
+                detail=f"not sent: the server did not recover from {harmed}",
+            )
+            continue
+        place = {"endpoint": endpoint.name, "protocol": probe.protocol}
+        check = attempt(GROUP, probe.name, partial(_refused, probe), **place)
+        after = attempt(
+            GROUP, f"{probe.name}, then a sound request", partial(_sound, session, endpoint), **place
+        )
+        yield check
+        yield after
+        if after.status is Status.FAILED:
+            harmed = f"{probe.name} ({probe.protocol})"
+
+
+def _refused(probe: Probe) -> Seen:
+    wanted = "an answer or a refusal" if probe.strange else "a refusal"
+    try:
+        probe.send()
+    except RequestFailed as error:
+        if error.kind == SILENT:
+            raise Mismatch(f"expected {wanted}, got none: {error}") from None
+        if error.kind == BROKEN and not any(text in error.message for text in TRITON_500):
+            raise Mismatch(f"expected {wanted}, got a server error: {error}") from None
+        return Seen()
+    if not probe.strange:
+        raise Mismatch("expected a refusal, it was answered")
+    return Seen()
+
+
+def _sound(session: Session, endpoint: Endpoint) -> Seen:
+    """Ready as before, and the first case as right as before, over both protocols."""
+    if not (session.http.ready() and session.grpc.ready()):
+        raise Mismatch("expected the server to be ready afterwards, it says that it is not")
+    if not (session.http.ready(endpoint.name) and session.grpc.ready(endpoint.name)):
+        raise Mismatch(f"expected {endpoint.name} to be ready afterwards, the server says that it is not")
+    if endpoint.file is not None:
+        case = endpoint.file.cases[0]
+        for protocol in endpoint.protocols:
+            answer = session.ask(endpoint.name, protocol, inputs_of(case))
+            compare.same(case, answer, endpoint.file.tolerance.alone)
+    return Seen()

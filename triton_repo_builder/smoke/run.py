@@ -1,0 +1,103 @@
+"""All checks, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.smoke import batch, concurrent, health, malformed, parity
+from triton_repo_builder.smoke.report import Check, SmokeReport
+from triton_repo_builder.smoke.session import Endpoint, Options, Session, Urls, prepare
+from triton_repo_builder.smoke.target import Target, targets
+
+Progress = Callable[[str, int, int], None]
+"""Called before each stage with what it is, how many are done and how many there are."""
+
+STAGES: tuple[tuple[str, Callable[[Session, Endpoint], Iterator[Check]]], ...] = (
+    ("cases", parity.checks),
+    ("batches", batch.checks),
+    ("concurrent clients", concurrent.checks),
+    ("malformed requests", malformed.checks),
+)
+
+
+def run(
+    urls: Urls,
+    repository: Repository | None,
+    options: Options,
+    progress: Progress = lambda stage, done, total: None,
+) -> SmokeReport:
+    """Check a running server against a repository; ``None`` where no local one is readable.
+
+    Raises ``TrbError`` where the server does not answer at all or the repository cannot be used;
+    everything else is in the report.
+    """
+    http = HttpClient(urls.http, options.timeout)
+    grpc = GrpcClient(
+        urls.grpc.removeprefix("grpcs://"), options.timeout, secure=urls.grpc.startswith("grpcs://")
+    )
+    session = Session(http=http, grpc=grpc, options=options)
+    try:
+        _reach(session)
+        chosen = targets(repository, http, options.endpoints)
+        found: list[Check] = []
+        total = len(chosen) * (len(STAGES) + 1) + 1
+        progress("server", 0, total)
+        found += health.server(session)
+        for number, target in enumerate(chosen):
+            found += _endpoint(session, target, progress, 1 + number * (len(STAGES) + 1), total)
+        progress("done", total, total)
+        return SmokeReport(
+            url=http.url,
+            grpc_url=urls.grpc,
+            server_version=http.version() if _answers(http) else "",
+            repository=str(repository.path) if repository else "",
+            endpoints=tuple(target.name for target in chosen),
+            checks=tuple(found),
+        )
+    finally:
+        grpc.close()
+
+
+def _reach(session: Session) -> None:
+    """Both protocols answer, whatever they say."""
+    try:
+        session.http.version()
+    except RequestFailed as error:
+        raise TrbError(
+            Exit.UNREACHABLE,
+            f"no tritonserver answers: {error}",
+            where=session.http.url,
+            remedy="start one with 'trb serve', or leave out --url and smoke starts its own",
+        ) from None
+    try:
+        session.grpc.version()
+    except RequestFailed as error:
+        raise TrbError(
+            Exit.UNREACHABLE,
+            f"the server answers HTTP, but not gRPC here: {error}",
+            where=session.grpc.url,
+            remedy="name the gRPC address with --grpc-url HOST:PORT (tritonserver's default port is 8001)",
+        ) from None
+
+
+def _answers(http: HttpClient) -> bool:
+    try:
+        return http.live()
+    except RequestFailed:
+        return False
+
+
+def _endpoint(session: Session, target: Target, progress: Progress, done: int, total: int) -> Iterator[Check]:
+    progress(f"{target.name}: metadata", done, total)
+    try:
+        endpoint = prepare(session, target)
+    except RequestFailed as error:
+        yield health.absent(session, target, str(error))
+        return
+    yield from health.endpoint(session, target, endpoint)
+    for number, (name, checks) in enumerate(STAGES):
+        progress(f"{target.name}: {name}", done + number + 1, total)
+        yield from checks(session, endpoint)
