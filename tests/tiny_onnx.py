@@ -22,6 +22,11 @@ def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], **attribu
     return helper.make_node(operator, inputs, outputs, **attributes)
 
 
+def sequence(name: str) -> Any:
+    """An output that is a sequence of tensors."""
+    return helper.make_tensor_sequence_value_info(name, FLOAT, None)
+
+
 def constant(name: str, dtype: int, dims: Sequence[int], values: Sequence[Any]) -> Any:
     """An initializer."""
     return helper.make_tensor(name, dtype, dims, values)
@@ -55,8 +60,48 @@ def identity(shape: Sequence[int | str], dtype: int = FLOAT, out: Sequence[int |
 def add_subtract() -> bytes:
     """A and B, [batch, 4] → S = A + B and D = A − B."""
     nodes = [node("Add", ["A", "B"], ["S"]), node("Sub", ["A", "B"], ["D"])]
-    shape = ["batch", 4]
+    shape: list[int | str] = ["batch", 4]
     return model(nodes, [tensor("A", shape), tensor("B", shape)], [tensor("S", shape), tensor("D", shape)])
+
+
+def segment_sums() -> bytes:
+    """Ragged ``tokens`` [total] and ``lengths`` [rows, 1] → Y [rows, 1], the sum of each row's tokens."""
+    nodes = [
+        node("Reshape", ["lengths", "flat"], ["flat_lengths"]),
+        node("Cast", ["flat_lengths"], ["counts"], to=INT64),
+        node("CumSum", ["counts", "axis"], ["ends"]),
+        node("Sub", ["ends", "one"], ["last"]),
+        node("Cast", ["tokens"], ["values"], to=FLOAT),
+        node("CumSum", ["values", "axis"], ["running"]),
+        node("Gather", ["running", "last"], ["totals"]),
+        node("Slice", ["totals", "start", "minus_one"], ["without_last"]),
+        node("Concat", ["nothing", "without_last"], ["before"], axis=0),
+        node("Sub", ["totals", "before"], ["sums"]),
+        node("Unsqueeze", ["sums", "columns"], ["Y"]),
+    ]
+    constants = [
+        constant("flat", INT64, [1], [-1]),
+        constant("axis", INT64, [], [0]),
+        constant("one", INT64, [1], [1]),
+        constant("start", INT64, [1], [0]),
+        constant("minus_one", INT64, [1], [-1]),
+        constant("nothing", FLOAT, [1], [0.0]),
+        constant("columns", INT64, [1], [1]),
+    ]
+    inputs = [tensor("tokens", ["total"], INT32), tensor("lengths", ["rows", 1])]
+    return model(nodes, inputs, [tensor("Y", ["rows", 1])], initializers=constants)
+
+
+def lookup() -> bytes:
+    """X [batch, 1] INT64 → Y [batch, 1], the X-th of four numbers; any other X fails the run."""
+    numbers = constant("numbers", FLOAT, [4], [10.0, 11.0, 12.0, 13.0])
+    shape: list[int | str] = ["batch", 1]
+    return model(
+        [node("Gather", ["numbers", "X"], ["Y"])],
+        [tensor("X", shape, INT64)],
+        [tensor("Y", shape)],
+        initializers=[numbers],
+    )
 
 
 def write(repository: Path, name: str, config: str, content: bytes | None, file: str = "model.onnx") -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,11 @@ from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.graph import compose, skeleton
+from triton_repo_builder.graph import compose, infer, skeleton
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import ModelPlan, RepositoryPlan, TensorPlan, WarmupInput
 from triton_repo_builder.releases import Release
+from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.base import TaskPlan
@@ -65,14 +66,21 @@ def build(options: BuildOptions, progress: Progress = lambda message: None) -> B
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     check_release(src, release)
     tensor.check_types(src)
+    runner = None
+    if options.golden:
+        progress("loading the original model")
+        runner = golden.session(src)
+    shapes = golden.output_shapes(runner) if runner else infer.output_shapes(src.path)
+    src = replace(src, signature=refine(src.signature, shapes))
     module, guess = tasks.choose(src, options.task)
     task: TaskPlan = module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
+    progress("recording the original model's answers")
     if module is tensor:
-        plan, case_file, extra, more = _plain(src, task, options, name, batching, progress)
+        plan, case_file, extra, more = _plain(src, task, options, name, batching, runner)
     else:
-        plan, case_file, extra, more = _text(src, task, options, name, batching, progress)
+        plan, case_file, extra, more = _text(src, task, options, name, batching, runner)
     progress("composing the graph")
     files = [*_rendered(plan), *_model_files(src, task, plan, release), *extra]
     if case_file:
@@ -128,13 +136,12 @@ _Parts = tuple[RepositoryPlan, CaseFile | None, list[File], tuple[str, ...]]
 
 
 def _plain(
-    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, progress: Progress
+    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, runner: Any
 ) -> _Parts:
     notes: tuple[str, ...] = () if batching else (f"served without batching: {src.signature.batch.reason}",)
     case_file = None
-    if options.golden:
-        progress("recording the original model's answers")
-        recorded = golden.tensor(src, name, batching=batching)
+    if runner is not None:
+        recorded = golden.tensor(runner, src, name, batching=batching)
         case_file = recorded.file
         if batching and not recorded.batchable:
             if options.batching == "on":
@@ -153,10 +160,9 @@ def _plain(
 
 
 def _text(
-    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, progress: Progress
+    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, runner: Any
 ) -> _Parts:
     assert src.tokenizer is not None
-    progress("reading the tokenizer")
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
     ids = src.signature.input("input_ids")
@@ -166,9 +172,8 @@ def _text(
     if not batching:
         notes = (*notes, f"served without batching: {src.signature.batch.reason}")
     case_file = None
-    if options.golden:
-        progress("recording the original model's answers")
-        case_file = golden.text(src, task, settings, name, batching=batching)
+    if runner is not None:
+        case_file = golden.text(runner, src, task, settings, name, batching=batching)
     sample, warm_files = _warmup(src, task, options, name, spec, settings, batching)
     plan = planner.text(
         name,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.dtypes import BY_WIRE
 
+SCHEMA = 1
 LARGE = 4096
 """Tensors of more elements than this are written as a pattern (inputs) or sampled (outputs)."""
 SAMPLES = 256
@@ -97,7 +98,13 @@ def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
     if flat.size > LARGE:
         indices = tuple(int(i) for i in np.linspace(0, flat.size - 1, SAMPLES).astype(np.int64))
         flat = flat[list(indices)]
-    data = tuple(_plain(value) for value in flat.tolist())
+    # str gives the fewest digits that still name this float32; tolist would print it as a float64.
+    exact = flat.dtype.kind != "f"
+    data = (
+        tuple(_plain(value) for value in flat.tolist())
+        if exact
+        else tuple(float(str(value)) for value in flat)
+    )
     return CaseTensor(name=name, datatype=datatype, shape=tuple(array.shape), data=data, indices=indices)
 
 
@@ -111,7 +118,10 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
     if expected.datatype == "BYTES":
         same = [_plain(value) for value in flat.tolist()] == list(expected.data)
         return 0.0 if same else float("inf")
-    want = np.array(expected.data, dtype=np.float64)
+    if flat.dtype.kind not in "fiub":
+        return float("inf")
+    # By way of the tensor's own type: decimals that name a float32 are not that float32 to a float64.
+    want = np.array(expected.data, dtype=BY_WIRE[expected.datatype].numpy).astype(np.float64)
     got = flat.astype(np.float64)
     if not want.size:
         return 0.0
@@ -127,8 +137,8 @@ def _plain(value: Any) -> Any:
 
 def dump(file: CaseFile) -> str:
     """The text of ``smoke.json``."""
-    document = {
-        "schema": 1,
+    head = {
+        "schema": SCHEMA,
         "endpoint": file.endpoint,
         "recorded_with": file.recorded_with,
         "tolerance": {
@@ -136,16 +146,22 @@ def dump(file: CaseFile) -> str:
             "batched": file.tolerance.batched,
             "reason": file.tolerance.reason,
         },
-        "cases": [
-            {
-                "name": case.name,
-                "inputs": [_dump_tensor(tensor) for tensor in case.inputs],
-                "outputs": [_dump_tensor(tensor) for tensor in case.outputs],
-            }
-            for case in file.cases
-        ],
     }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    body = ",\n".join(_dump_case(case) for case in file.cases)
+    return json.dumps(head, indent=1, ensure_ascii=False)[:-2] + f',\n "cases": [\n{body}\n ]\n}}\n'
+
+
+def _dump_case(case: Case) -> str:
+    """One tensor a line, so that a diff shows which answer changed."""
+
+    def lines(tensors: tuple[CaseTensor, ...]) -> str:
+        return ",\n".join("    " + json.dumps(_dump_tensor(tensor), ensure_ascii=False) for tensor in tensors)
+
+    name = json.dumps(case.name, ensure_ascii=False)
+    return (
+        f'  {{"name": {name},\n   "inputs": [\n{lines(case.inputs)}\n   ],\n'
+        f'   "outputs": [\n{lines(case.outputs)}\n   ]}}'
+    )
 
 
 def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
@@ -158,8 +174,21 @@ def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
 
 
 def load(path: Path) -> CaseFile:
-    """Read ``smoke.json``; raises ValueError or KeyError where it is not one of ours."""
+    """Read ``smoke.json``; raises ValueError where it is not one of ours."""
     document = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError("is no JSON object")
+    if document.get("schema", SCHEMA) != SCHEMA:
+        raise ValueError(f"has schema {document['schema']}, this trb reads {SCHEMA}")
+    try:
+        return _load_file(document)
+    except KeyError as error:
+        raise ValueError(f"lacks the field {error}") from None
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"has a field of a wrong type: {error}") from None
+
+
+def _load_file(document: Mapping[str, Any]) -> CaseFile:
     cases = tuple(
         Case(
             name=case["name"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from triton_repo_builder.dtypes import DType
 
@@ -84,3 +85,43 @@ class ModelSignature:
     def output(self, name: str) -> TensorSpec | None:
         """The output of that name, if there is one."""
         return next((spec for spec in self.outputs if spec.name == name), None)
+
+
+def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batchability:
+    """Triton batches along a first axis that every input and output must leave open (TRITON.md §3.1)."""
+    for role, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            reason = ""
+            if spec.kind != "tensor":
+                reason = f"{role} '{spec.name}' is a {spec.kind}, not a tensor"
+            elif spec.shape is None:
+                reason = f"the graph does not state the shape of {role} '{spec.name}'"
+            elif not spec.shape:
+                reason = f"{role} '{spec.name}' is a scalar and has no batch axis"
+            elif isinstance(spec.shape[0], int):
+                reason = f"the first axis of {role} '{spec.name}' is fixed at {spec.shape[0]}"
+            if reason:
+                return Batchability(possible=False, tensor=spec.name, reason=reason)
+    if not inputs:
+        return Batchability(possible=False, reason="the model has no inputs")
+    return Batchability(possible=True)
+
+
+def refine(signature: ModelSignature, shapes: Mapping[str, tuple[Dim, ...]]) -> ModelSignature:
+    """The signature with output sizes that were inferred where the graph states none.
+
+    Triton compares a config's output dims with what ONNX Runtime infers, not with what the file says.
+    """
+
+    def refined(spec: TensorSpec) -> TensorSpec:
+        known = shapes.get(spec.name)
+        if known is None or (spec.shape is not None and len(known) != len(spec.shape)):
+            return spec
+        stated = spec.shape if spec.shape is not None else (None,) * len(known)
+        merged = tuple(
+            new if isinstance(new, int) else old or new for old, new in zip(stated, known, strict=True)
+        )
+        return replace(spec, shape=merged)
+
+    outputs = tuple(refined(spec) for spec in signature.outputs)
+    return replace(signature, outputs=outputs, batch=batchability(signature.inputs, outputs))

@@ -23,14 +23,17 @@ def sparse_model(path: Path, size: int) -> None:
     """A model with one initializer of ``size`` bytes, its data a hole in the file."""
     shape = ["batch", size // 4096 // 4]
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4096])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     body = graph.SerializeToString()
     model.ClearField("graph")
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[size // 4096 // 4, 4096]).SerializeToString()
+    tensor = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[size // 4096 // 4, 4096]
+    ).SerializeToString()
     tensor += wire.varint(9 << 3 | wire.BYTES) + wire.varint(size)
     initializer = wire.varint(5 << 3 | wire.BYTES) + wire.varint(len(tensor) + size) + tensor
     head = wire.varint(7 << 3 | wire.BYTES) + wire.varint(len(body) + len(initializer) + size)

@@ -34,12 +34,24 @@ def trb(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory, exported: Path, minilm_int8: Path, open_nsfw: Path) -> Path:
+def repository(
+    tmp_path_factory: pytest.TempPathFactory, exported: Path, minilm_int8: Path, open_nsfw: Path
+) -> Path:
     """Seven endpoints in one repository."""
     target = tmp_path_factory.mktemp("main") / "model_repository"
     for name, (_, more) in TEXT_MODELS.items():
-        trb("build", "--model", str(exported / name), "--output", str(target), "--batching", "on",
-            "--instances", "1", *more)
+        trb(
+            "build",
+            "--model",
+            str(exported / name),
+            "--output",
+            str(target),
+            "--batching",
+            "on",
+            "--instances",
+            "1",
+            *more,
+        )
     trb("build", "--model", str(minilm_int8), "--name", "int8", "--output", str(target), "--batching", "on")
     trb("build", "--model", str(open_nsfw), "--output", str(target), "--max-batch-size", "4")
     return target
@@ -52,7 +64,9 @@ def server(repository: Path) -> Iterator[serving.RunningServer]:
         yield running
 
 
-def infer(server: serving.RunningServer, endpoint: str, texts: list[str], output: str) -> "np.ndarray[Any, Any]":
+def infer(
+    server: serving.RunningServer, endpoint: str, texts: list[str], output: str
+) -> "np.ndarray[Any, Any]":
     data = [{"name": "TEXT", "datatype": "BYTES", "shape": [len(texts), 1], "data": texts}]
     request = urllib.request.Request(
         f"{server.urls.http}/v2/models/{endpoint}/infer",
@@ -77,7 +91,9 @@ def test_answers_are_those_of_pytorch(server: serving.RunningServer, exported: P
 
 
 @pytest.mark.parametrize("name", ["classifier", "classifier_multi"])
-def test_label_and_score_are_those_of_the_largest(server: serving.RunningServer, exported: Path, name: str) -> None:
+def test_label_and_score_are_those_of_the_largest(
+    server: serving.RunningServer, exported: Path, name: str
+) -> None:
     texts = json.loads((exported / name / "reference.json").read_text())["texts"]
     scores = infer(server, name, texts, "scores")
     labels = infer(server, name, texts, "label")[:, 0].tolist()
@@ -118,7 +134,11 @@ def test_rebuild_is_byte_identical(repository: Path, exported: Path, tmp_path: P
     for target in ("one", "two"):
         trb("build", "--model", str(exported / "classifier"), "--output", str(tmp_path / target))
     contents = [
-        {path.relative_to(tmp_path / target): path.read_bytes() for path in (tmp_path / target).rglob("*") if path.is_file()}
+        {
+            path.relative_to(tmp_path / target): path.read_bytes()
+            for path in (tmp_path / target).rglob("*")
+            if path.is_file()
+        }
         for target in ("one", "two")
     ]
     assert contents[0] == contents[1]

@@ -18,10 +18,10 @@ from tiny_onnx import (
     INT64,
     add_subtract,
     constant,
-    helper,
     identity,
     model,
     node,
+    sequence,
     tensor,
     write,
 )
@@ -87,8 +87,7 @@ def scalar_output() -> bytes:
 
 
 def sequence_output() -> bytes:
-    sequence = helper.make_tensor_sequence_value_info("Y", FLOAT, None)
-    return model([node("SequenceConstruct", ["X"], ["Y"])], [tensor("X", ["batch", 4])], [sequence])
+    return model([node("SequenceConstruct", ["X"], ["Y"])], [tensor("X", ["batch", 4])], [sequence("Y")])
 
 
 def cast(source: int, target: int) -> bytes:

@@ -20,7 +20,9 @@ DATA = {".jinja", ".toml", ".typed"}
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the sdist, as PyPI's users get it (python -m build does both)."""
     target = tmp_path_factory.mktemp("dist")
-    process.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)], timeout=300)
+    process.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)], timeout=300
+    )
     return next(target.glob("*.whl"))
 
 
@@ -43,13 +45,19 @@ def test_installed_wheel_builds_outside_the_checkout(wheel: Path, tmp_path: Path
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     env = {**os.environ, "PYTHONPATH": ""}
-    process.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], env=env)
+    process.run(
+        [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], env=env
+    )
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    where = process.run([str(python), "-c", "import triton_repo_builder as t; print(t.__file__)"], cwd=tmp_path, env=env)
+    where = process.run(
+        [str(python), "-c", "import triton_repo_builder as t; print(t.__file__)"], cwd=tmp_path, env=env
+    )
     assert Path(where.strip()).is_relative_to(tmp_path)
     model = tiny.text_model_folder(tmp_path / "model")
     trb = str(tmp_path / "venv" / "bin" / "trb")
-    said = process.run([trb, "build", "--model", str(model), "--pooling", "mean", "--output", "repo"], cwd=tmp_path, env=env)
+    said = process.run(
+        [trb, "build", "--model", str(model), "--pooling", "mean", "--output", "repo"], cwd=tmp_path, env=env
+    )
     assert "added" in said
     assert (tmp_path / "repo" / "model_model" / "config.pbtxt").is_file()

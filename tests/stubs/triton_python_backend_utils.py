@@ -76,6 +76,19 @@ class Tensor:
         return tuple(self._array.shape)
 
 
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+
+
+class InferenceResponseSender:
+    """Where a decoupled model's answers go; tests read ``sent``."""
+
+    def __init__(self) -> None:
+        self.sent: list[InferenceResponse | None] = []
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        self.sent.append(response)
+
+
 class InferenceRequest:
     """One request; tests build it as the server would."""
 
@@ -91,6 +104,7 @@ class InferenceRequest:
         self._requested = list(requested_output_names)
         self._id = request_id
         self._correlation_id = correlation_id
+        self._sender = InferenceResponseSender()
         self._parameters = parameters if isinstance(parameters, str) else json.dumps(parameters)
 
     def inputs(self) -> list[Tensor]:
@@ -107,6 +121,9 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         return self._parameters
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        return self._sender
 
     def is_cancelled(self) -> bool:
         return False

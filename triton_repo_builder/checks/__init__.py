@@ -13,10 +13,11 @@ from triton_repo_builder.checks import (
     manifest,
     onnx_models,
     python_models,
+    syntax,
     tensors,
     warmup,
 )
-from triton_repo_builder.checks.site import Site, Survey, report
+from triton_repo_builder.checks.site import Site, Survey
 from triton_repo_builder.findings import Finding, arrange
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Repository
@@ -45,8 +46,7 @@ def _all(repository: Repository, release: Release) -> Iterator[Finding]:
         if not layout.is_model(model):
             yield layout.not_a_model(model)
         elif model.error is not None:
-            where = f"{model.path / 'config.pbtxt'}:{model.error.line}:{model.error.column}"
-            yield report("config-syntax", where, model.error.reason)
+            yield syntax.finding(model)
         else:
             site = survey.site(model)
             for run in CHECKS:

@@ -78,6 +78,8 @@ def _keys(site: Site, index: int, step: Mapping[str, Any], inner: str, known: In
                 message = f"in ensemble {site.name}, ensemble tensor {value} {words} {key} in model {inner}"
                 remedy = f"the key is the step's own tensor name, one of: {', '.join(sorted(side))}"
                 yield site.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
+    if not set(step.get("input_map", {})) <= set(known.inputs):
+        return  # An input that is not mapped follows from a misspelt key.
     for name, tensor in known.inputs.items():
         if name not in step.get("input_map", {}) and not tensor.optional:
             message = (

@@ -1,14 +1,12 @@
-"""Inputs and outputs of config.pbtxt against the graph: the rules of Triton's onnxruntime backend.
-
-ONNX Runtime narrows the *output* shapes that a graph states by its own shape inference, and the server
-compares with the narrowed ones. A size the graph leaves open can therefore be doubted here, not refused.
-"""
+"""Inputs and outputs of config.pbtxt against the graph: count, names, types; shapes in onnx_shapes.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from triton_repo_builder.checks import onnx_shapes
+from triton_repo_builder.checks.onnx_shapes import Pair
 from triton_repo_builder.checks.site import Site
 from triton_repo_builder.findings import Finding
 from triton_repo_builder.signature import ModelSignature, TensorSpec
@@ -42,7 +40,7 @@ def check(site: Site, graph: ModelSignature) -> Iterator[Finding]:
             found = _spec(graph, role, str(item.get("name", "")))
             if found is not None and found.kind == "tensor":
                 yield from _type(site, role, index, item, found)
-                yield from _shape(site, role, index, item, found, rows)
+                yield from onnx_shapes.check(Pair.of(site, graph, role, index, found, rows))
 
 
 def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:
@@ -140,93 +138,3 @@ def _type(site: Site, role: str, index: int, item: Mapping[str, Any], spec: Tens
         yield site.finding(
             "onnx-type", message, role, index, "data_type", remedy=f"write data_type: {provided}"
         )
-
-
-def _shape(
-    site: Site, role: str, index: int, item: Mapping[str, Any], spec: TensorSpec, rows: int
-) -> Iterator[Finding]:
-    path = (role, index, "dims")
-    dims = list(item.get("dims", []))
-    if "reshape" in item:
-        dims = list(item["reshape"].get("shape", []))
-    full = [-1, *dims] if rows > 0 else dims
-    if item.get("allow_ragged_batch") and rows > 0 and role == "input":
-        if spec.dims != (-1,) or spec.shape is None:
-            message = (
-                f"unable to load model '{site.name}', configuration expects model provides input with "
-                "shape [-1]  "
-                f"for ragged input '{spec.name}', model provides {_list(spec.dims)}"
-            )
-            yield site.finding("onnx-ragged", message, role, index, "allow_ragged_batch")
-    elif spec.shape is None:
-        message = f"the graph does not state the shape of {role} '{spec.name}'"
-        yield site.finding("onnx-shape-open", message, *path)
-    elif not spec.shape:
-        yield from _scalar(site, path, spec, dims, full)
-    elif rows > 0 and isinstance(spec.shape[0], int):
-        message = (
-            f"model '{site.name}', tensor '{spec.name}': for the model to support batching the shape "
-            "should have at "
-            f"least 1 dimension and the first dimension must be -1; but shape expected by the model is "
-            f"{_list(spec.dims)}"
-        )
-        yield site.finding("onnx-batch-axis", message, *path)
-    elif dims or "reshape" in item:
-        yield from _compare(site, path, spec, dims, full)
-
-
-def _scalar(
-    site: Site, path: Sequence[str | int], spec: TensorSpec, dims: list[int], full: list[int]
-) -> Iterator[Finding]:
-    if dims != [1]:
-        message = (
-            f"unable to load model '{site.name}', scalar tensor '{spec.name}', should only provide 1 in "
-            "the model "
-            "configuration when the model doesn't support batching. Model configuration provided: "
-            f"{_list(full)}."
-        )
-        yield site.finding("onnx-scalar", message, *path)
-    elif site.rows > 0:
-        message = f"'{spec.name}' is a scalar: the model loads, and a batch of 2 fails (501)"
-        yield site.finding("onnx-scalar-batch", message, *path)
-
-
-def _compare(
-    site: Site, path: Sequence[str | int], spec: TensorSpec, dims: list[int], full: list[int]
-) -> Iterator[Finding]:
-    """Inputs may be narrower than the graph; outputs must equal it, as ONNX Runtime sees it."""
-    graph = list(spec.dims)
-    batching = len(full) > len(dims)
-    same_rank = len(graph) == len(full)
-    fits = same_rank and all(g in (-1, c) for g, c in zip(graph, full, strict=True))
-    if fits and (graph == full or path[0] == "input" or _scattered(site, spec.name)):
-        return
-    message = f"model '{site.name}', tensor '{spec.name}': the model expects {len(graph)} dimensions (shape "
-    message += f"{_list(graph)}) but the model configuration specifies {len(full)} dimensions "
-    if batching:
-        message += (
-            "(an initial batch dimension because max_batch_size > 0 followed by the explicit tensor "
-            "shape, making "
-            f"complete shape {_list(full)})"
-        )
-    else:
-        message += f"(shape {_list(full)})"
-    if fits:
-        message = f"the graph leaves {_list(graph)} of '{spec.name}' open, config.pbtxt fixes {_list(full)}"
-        yield site.finding("onnx-shape-open", message, *path)
-        return
-    wanted = graph[1:] if batching else graph
-    remedy = (
-        f"write dims: [ {', '.join(map(str, wanted))} ]"
-        if wanted
-        else "write dims: [ 1 ] reshape { shape: [] }"
-    )
-    yield site.finding("onnx-shape", message, *path, remedy=remedy)
-
-
-def _scattered(site: Site, name: str) -> bool:
-    return any(name in item.get("target_name", []) for item in site.messages("batch_output"))
-
-
-def _list(dims: Sequence[int]) -> str:
-    return f"[{','.join(map(str, dims))}]"

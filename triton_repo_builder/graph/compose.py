@@ -45,6 +45,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     outputs = {value.name for value in graph.output}
     moved = _make_room(model.graph, outputs, path)
     rename = {name: moved.get(tensor, tensor) for name, tensor in head.bind.items()}
+    rename |= {name: name for name in outputs}
     for name, values in head.strings:
         rename[name] = PREFIX + name
         encoded = [value.encode() for value in values]
@@ -56,7 +57,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         added.CopyFrom(node)
         added.name = f"{PREFIX}{number}/{node.op_type}"
         added.input[:] = [rename.get(name, PREFIX + name) for name in node.input]
-        added.output[:] = [name if name in outputs else PREFIX + name for name in node.output]
+        added.output[:] = [rename.get(name, PREFIX + name) for name in node.output]
     mask = rename.get("attention_mask")
     if mask and all(value.name != mask for value in model.graph.input):
         # The model itself takes no mask; pooling needs one, so the served model does.

@@ -11,7 +11,7 @@ from triton_repo_builder import dtypes
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import skeleton
 from triton_repo_builder.graph.vocabulary import vocabulary
-from triton_repo_builder.signature import Batchability, Dim, ExternalFile, ModelSignature, TensorSpec
+from triton_repo_builder.signature import Dim, ExternalFile, ModelSignature, TensorSpec, batchability
 
 
 def read_signature(path: Path) -> ModelSignature:
@@ -75,7 +75,7 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     tensor = value.type.tensor_type
     shape: tuple[Dim, ...] | None = None
     if kind == "tensor_type" and tensor.HasField("shape"):
-        shape = tuple(_dim(dim) for dim in tensor.shape.dim)
+        shape = tuple(read_dim(dim) for dim in tensor.shape.dim)
     return TensorSpec(
         name=value.name,
         dtype=dtypes.from_onnx(tensor.elem_type),
@@ -84,32 +84,13 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     )
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+def read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """A size, a symbolic name, or None."""
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         # Some exporters write -1 or 0 for "any size".
         return dim.dim_value if dim.dim_value > 0 else None
     return dim.dim_param or None
-
-
-def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batchability:
-    """Triton batches along a first axis that every input and output must leave open (TRITON.md §3.1)."""
-    for role, specs in (("input", inputs), ("output", outputs)):
-        for spec in specs:
-            reason = ""
-            if spec.kind != "tensor":
-                reason = f"{role} '{spec.name}' is a {spec.kind}, not a tensor"
-            elif spec.shape is None:
-                reason = f"the graph does not state the shape of {role} '{spec.name}'"
-            elif not spec.shape:
-                reason = f"{role} '{spec.name}' is a scalar and has no batch axis"
-            elif isinstance(spec.shape[0], int):
-                reason = f"the first axis of {role} '{spec.name}' is fixed at {spec.shape[0]}"
-            if reason:
-                return Batchability(possible=False, tensor=spec.name, reason=reason)
-    if not inputs:
-        return Batchability(possible=False, reason="the model has no inputs")
-    return Batchability(possible=True)
 
 
 def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from triton_repo_builder.client import GrpcClient, HttpClient, Tensor
+from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, Tensor
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status
 from triton_repo_builder.smoke.session import GRPC, Endpoint, Session
@@ -60,10 +60,12 @@ def _loaded(session: Session) -> Seen:
 
 def absent(session: Session, target: Target, reason: str) -> Check:
     """The check of an endpoint that the server does not serve."""
-    loaded = sorted({entry.name for entry in session.http.index() if entry.state == "READY"})
-    detail = (
-        f"the server does not serve {target.name} ({reason}); it serves: {', '.join(loaded) or 'nothing'}"
-    )
+    try:
+        loaded = sorted({entry.name for entry in session.http.index() if entry.state == "READY"})
+        serves = f"; it serves: {', '.join(loaded) or 'nothing'}"
+    except RequestFailed:
+        serves = ""
+    detail = f"expected the server to serve {target.name}, got {reason}{serves}"
     return Check(group="metadata", name="served", endpoint=target.name, status=Status.FAILED, detail=detail)
 
 

@@ -13,7 +13,7 @@ from triton_repo_builder.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.smoke.session import BINARY, Endpoint, Session, inputs_of
 
 MADE = "repeatability"
-NOT_JSON = "binary tensors, as 16-bit floats cannot travel as JSON"
+NOT_JSON = "binary tensors: JSON cannot carry 16-bit floats"
 
 
 def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:

@@ -41,7 +41,7 @@ def run(
     session = Session(http=http, grpc=grpc, options=options)
     try:
         _reach(session)
-        chosen = targets(repository, http, options.endpoints)
+        chosen = _chosen(session, repository)
         found: list[Check] = []
         total = len(chosen) * (len(STAGES) + 1) + 1
         progress("server", 0, total)
@@ -80,6 +80,18 @@ def _reach(session: Session) -> None:
             f"the server answers HTTP, but not gRPC here: {error}",
             where=session.grpc.url,
             remedy="name the gRPC address with --grpc-url HOST:PORT (tritonserver's default port is 8001)",
+        ) from None
+
+
+def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ...]:
+    try:
+        return targets(repository, session.http, session.options.endpoints)
+    except RequestFailed as error:
+        raise TrbError(
+            Exit.UNREACHABLE,
+            f"the server does not say which models it has: {error}",
+            where=session.http.url,
+            remedy="name the local repository: trb smoke REPO --url …",
         ) from None
 
 

@@ -27,9 +27,9 @@ def record(
     grpc: GrpcClient, metadata: Metadata, max_batch_size: int
 ) -> tuple[cases.CaseFile | None, Mapping[str, Array], str]:
     """Cases from the server's first answers, the first case's inputs, and why there are none."""
-    unknown = [tensor for tensor in metadata.inputs if tensor.datatype not in BY_WIRE]
+    unknown = [tensor for tensor in metadata.inputs + metadata.outputs if tensor.datatype not in BY_WIRE]
     if unknown:
-        return None, {}, f"no input can be made of type {unknown[0].datatype} ({unknown[0].name})"
+        return None, {}, f"smoke has no numbers of type {unknown[0].datatype} ({unknown[0].name})"
     inputs: Mapping[str, Array] = {}
     reason = "the model has no inputs"
     for size in VARIABLE if metadata.inputs else ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import cases
@@ -85,21 +86,17 @@ def _golden(repository: Repository, file: str) -> cases.CaseFile:
     path = repository.path / file
     try:
         golden = cases.load(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
-            f"golden cases cannot be read: {type(error).__name__} {error}",
-            where=str(path),
-            remedy=RESTORE,
-        ) from None
+    except OSError as error:
+        raise _unreadable(path, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise _unreadable(path, f"is no file of golden cases: {error}") from None
     if not golden.cases:
-        raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
-            "holds no golden case",
-            where=str(path),
-            remedy=RESTORE,
-        )
+        raise _unreadable(path, "holds no golden case")
     return golden
+
+
+def _unreadable(path: Path, message: str) -> TrbError:
+    return TrbError(Exit.REPOSITORY_UNREADABLE, message, where=str(path), remedy=RESTORE)
 
 
 def _from_config(model: Model) -> Target:

@@ -60,12 +60,18 @@ class TritonPythonModel:
         fallback = missing_provider(session, kind)
         if fallback:
             pb_utils.Logger.log_warn(f"{args['model_instance_name']} runs on the CPU: {fallback}")
+        self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._runner: Runner | None = Runner(config, session)
 
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse] | None:
         """Answer the requests of one batch."""
         assert self._runner is not None
-        return self._runner.run(requests)
+        responses = self._runner.run(requests)
+        if not self._decoupled:
+            return responses
+        for request, response in zip(requests, responses, strict=True):
+            request.get_response_sender().send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        return None
 
     def finalize(self) -> None:
         """Free the session before the interpreter goes."""

@@ -1,0 +1,47 @@
+"""The directory of bad repositories: each folder is one, with the findings it must give in expected.txt.
+
+Kept as text: ``model.onnx.txt`` holds a graph in ONNX's text syntax, ``*.raw`` is the file as it is (git
+ignores ``*.onnx``), ``.external.txt`` a graph whose weights lie in a file that is not there, ``.empty`` stands for nothing, because git keeps no empty directory.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from triton_repo_builder import checks, releases, repository
+from triton_repo_builder.findings import Finding
+from triton_repo_builder.releases import Release
+
+FOLDER = Path(__file__).parent / "errors" / "repositories"
+NAMES = sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
+
+
+def lay_out(name: str, target: Path) -> Path:
+    """Copy one bad repository to ``target`` as it would be on a disk."""
+    import onnx
+    import onnx.parser
+
+    shutil.copytree(FOLDER / name, target, ignore=shutil.ignore_patterns("expected.txt", "__pycache__"))
+    for file in list(target.rglob("*")):
+        if file.name == ".empty":
+            file.unlink()
+        elif file.suffix == ".raw":
+            file.rename(file.with_suffix(""))
+        elif file.name.endswith(".onnx.txt"):
+            file.with_suffix("").write_bytes(onnx.parser.parse_model(file.read_text()).SerializeToString())
+            file.unlink()
+        elif file.name.endswith(".onnx.external.txt"):
+            model = onnx.parser.parse_model(file.read_text())
+            for tensor in model.graph.initializer:
+                tensor.ClearField("float_data")
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+                tensor.external_data.add(key="location", value="weights.bin")
+            file.with_suffix("").with_suffix("").write_bytes(model.SerializeToString())
+            file.unlink()
+    return target
+
+
+def findings(path: Path, release: Release | None = None) -> list[Finding]:
+    """What ``trb check`` finds there."""
+    return checks.check(repository.read(path), release or releases.default())
