@@ -41,3 +41,8 @@ $(EXPORT)/.ready: constraints-export.txt
 	@$(PYTHON) -m venv $(EXPORT)
 	@$(EXPORT)/bin/pip install $(PIP_FLAGS) -r constraints-export.txt
 	@touch $@
+
+# Writes model_repository/ anew from examples/; review the diff before you commit it.
+.PHONY: golden
+golden: $(VENV)/.dev
+	$(VENV)/bin/python tests/golden/test_model_repository.py

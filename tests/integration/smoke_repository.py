@@ -129,3 +129,42 @@ def write_manifest(root: Path, endpoints: dict[str, dict[str, Any]]) -> None:
     """manifest.json; smoke does not read its checksums."""
     manifest = {"schema": 1, "generator": {"name": "tests"}, "endpoints": endpoints, "files": {}}
     (root / "manifest.json").write_text(json.dumps(manifest))
+
+
+TENSOR_MODEL = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self.defect = config["parameters"].get("defect", {}).get("string_value", "")
+
+    def execute(self, requests):
+        return [self.one(request) for request in requests]
+
+    def one(self, request):
+        x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+        mask = pb_utils.get_input_tensor_by_name(request, "mask").as_numpy()
+        y = (x * mask).sum(axis=-1, keepdims=True).astype(np.float32)
+        if self.defect == "centred over the batch":
+            y -= y.mean()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)])
+"""
+
+
+def add_tensor_model(root: Path, name: str, max_batch_size: int, defect: str = "") -> None:
+    """``name``: the sum of X where mask is 1; without manifest entry or golden cases."""
+    folder = root / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text(TENSOR_MODEL)
+    batch = "" if max_batch_size else "-1, "
+    (folder / "config.pbtxt").write_text(
+        f'backend: "python"\nmax_batch_size: {max_batch_size}\n'
+        f'input [{{ name: "X" data_type: TYPE_FP32 dims: [{batch}-1] }},\n'
+        f'       {{ name: "mask" data_type: TYPE_INT64 dims: [{batch}-1] }}]\n'
+        f'output [{{ name: "Y" data_type: TYPE_FP32 dims: [{batch}1] }}]\n'
+        "instance_group [{ kind: KIND_CPU count: 1 }]\n"
+        f'parameters {{ key: "defect" value {{ string_value: "{defect}" }} }}\n'
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.http as http
+from raw_server import BACKEND as BACKEND_FOLDER
 from raw_server import RawServer, raw_server
 from tiny_onnx import (
     BOOL,
@@ -420,3 +424,16 @@ def test_bad_request_does_not_fail_its_neighbours(delayed: RawServer) -> None:
 def test_requests_of_a_graph_that_does_not_batch_are_answered_alone(delayed: RawServer) -> None:
     answers = batch_of(delayed, "first_row", [[("X", "FP32", [[float(value)] * 4])] for value in range(4)])
     assert answers == [[float(value)] * 4 for value in range(4)]
+
+
+def test_runs_without_our_package() -> None:
+    stubs = Path(__file__).parents[1] / "stubs"
+    code = (
+        "import sys\n"
+        "sys.modules['triton_repo_builder'] = None\n"
+        f"sys.path += [{str(BACKEND_FOLDER)!r}, {str(stubs)!r}]\n"
+        "import model\n"
+        "print(model.TritonPythonModel.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("TritonPythonModel\n", 0), done.stderr

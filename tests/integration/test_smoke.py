@@ -44,13 +44,17 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made.add_model(root, name, defect)
         endpoints[name] = made.endpoint(name, made.record(root, name))
     made.write_manifest(root, endpoints)
+    made.add_tensor_model(root, "tensor", 4)
+    made.add_tensor_model(root, "single", 0)
+    made.add_tensor_model(root, "centred", 4, "centred over the batch")
     return root
 
 
 @pytest.fixture(scope="module")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawServer]:
     """One server for all: a defect harms its own endpoint only, and each endpoint has one test."""
-    arguments = ("--disable-auto-complete-config",)
+    # A dead stub never ends: do not wait 30 s for it.
+    arguments = ("--disable-auto-complete-config", "--exit-timeout-secs=2")
     with raw_server(repository, tmp_path_factory.mktemp("server"), arguments=arguments) as running:
         yield running
 
@@ -249,6 +253,41 @@ def test_a_repository_without_manifest_never_claims_parity(
     assert "in a batch" in {check["group"] for check in failed(text)}
 
 
+def test_tensor_endpoints_without_cases(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
+    root = copy(repository, tmp_path / "repository")
+    (root / "manifest.json").unlink()
+    code, text = smoke(root, "--endpoint", "tensor", "--endpoint", "single", "--no-cases", "--json")
+    report = json.loads(text)
+    assert (code, report["endpoints"]) == (0, ["single", "tensor"]), text
+    batched = {c["endpoint"]: c["status"] for c in report["checks"] if c["group"] == "in a batch"}
+    assert batched == {"single": "skipped", "tensor": "passed"}
+    assert {"data shorter than the shape", "X missing"} <= {c["name"] for c in report["checks"]}
+    code, text = smoke(root, "--endpoint", "centred", "--no-cases", "--json")
+    assert code == Exit.FAILED_CHECKS
+    assert {"in a batch", "batch limit"} == {check["group"] for check in failed(text)}
+
+
+def test_unreadable_golden_cases_are_an_error_unless_left_out(
+    smoke: Smoke, repository: Path, tmp_path: Path
+) -> None:
+    root = copy(repository, tmp_path / "repository")
+    (root / "good" / "smoke.json").write_text('{"cases": [{}]}')
+    assert smoke(root, "--endpoint", "good") == (Exit.REPOSITORY_UNREADABLE, "")
+    (root / "good" / "smoke.json").unlink()
+    assert smoke(root, "--endpoint", "good") == (Exit.REPOSITORY_UNREADABLE, "")
+    code, text = smoke(root, "--endpoint", "good", "--no-cases")
+    assert code == 0, text
+
+
+def test_an_unknown_endpoint_is_a_usage_error(smoke: Smoke, repository: Path) -> None:
+    assert smoke(repository, "--endpoint", "no-such-thing") == (Exit.USAGE, "")
+
+
+def test_a_junit_file_that_cannot_be_written(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
+    code, _ = smoke(repository, "--endpoint", "good", "--quiet", "--junit", tmp_path / "no" / "smoke.xml")
+    assert code == Exit.OUTPUT_NOT_WRITABLE
+
+
 def test_config_pbtxt_is_held_against_the_server(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
     root = copy(repository, tmp_path / "repository")
     (root / "manifest.json").unlink()
@@ -290,3 +329,29 @@ def test_a_dead_port_is_unreachable(repository: Path, capfd: pytest.CaptureFixtu
     assert output.out == ""
     assert "http://127.0.0.1:1: no tritonserver answers" in output.err
     assert "trb serve" in output.err
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1", "http://", "127.0.0.1:99999", "http://[::1"])
+def test_what_is_no_url_is_a_usage_error(
+    repository: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["smoke", str(repository), "--url", url])
+    assert end.value.code == Exit.USAGE
+    assert "http://localhost:8000" in capfd.readouterr().err
+
+
+def test_without_url_it_starts_and_stops_a_server_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "model_repository"
+    made.add_model(root, "good")
+    made.write_manifest(root, {"good": made.endpoint("good", made.record(root, "good"))})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["smoke", "--json"])
+    report = json.loads(capfd.readouterr().out)
+    assert (end.value.code or 0, report["ok"], report["parity_proven"]) == (0, True, True)
+    with pytest.raises(SystemExit) as end:
+        main(["smoke", "--url", report["url"]])
+    assert end.value.code == Exit.UNREACHABLE

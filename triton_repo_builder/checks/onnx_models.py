@@ -8,6 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder import releases
 from triton_repo_builder.checks import onnx_tensors
+from triton_repo_builder.checks.positions import Key
 from triton_repo_builder.checks.site import Site, report
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.findings import Finding
@@ -78,11 +79,11 @@ def _options(site: Site) -> Iterator[Finding]:
                 f"{value} ."
             )
         if message:
-            yield site.finding("onnx-option", message, "parameters", remedy=f"a whole number for {key}")
+            yield site.finding("onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}")
     for key in _BOOLEANS:
         if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
             message = f"failed to convert '{parameters[key]}' to boolean"
-            yield site.finding("onnx-option", message, "parameters", remedy=f"0 or 1 for {key}")
+            yield site.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
     shrinkage = parameters.get("memory.enable_memory_arena_shrinkage")
     if shrinkage and parameters.get("enable_mem_arena", "1").lower() in ("0", "false"):
         message = "memory.enable_memory_arena_shrinkage without the arena: every request fails"

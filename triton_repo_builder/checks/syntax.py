@@ -17,7 +17,7 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Enum type "inference.DataType" has no value named ((?:FP|BF|U?INT)\d+|BOOL)\.', r"write TYPE_\1"),
     (r'^Message type "inference.ModelParameter"', 'every parameter is text: value { string_value: "2" }'),
     (r"^Couldn't parse integer: [\"']", "no quotes round numbers"),
-    (r"^Couldn't parse integer: \]|^Expected \"\{\", got|got \]", "no comma after the last element of a list"),
+    (r"^Couldn't parse integer: \]|^Expected \"{\"\.$", "no comma after the last element of a list"),
     (r"^Value out of range: -", "0 or more"),
     (r"should not have multiple", "keep one"),
     (r"another member of oneof \"scheduling_choice\"", "keep one scheduler per model"),

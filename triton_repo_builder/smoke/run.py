@@ -85,7 +85,8 @@ def _reach(session: Session) -> None:
 
 def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ...]:
     try:
-        return targets(repository, session.http, session.options.endpoints)
+        options = session.options
+        return targets(repository, session.http, options.endpoints, golden=options.cases)
     except RequestFailed as error:
         raise TrbError(
             Exit.UNREACHABLE,

@@ -124,7 +124,7 @@ def prepare(session: Session, target: Target) -> Endpoint:
     size = int(config.get("max_batch_size", 0))
     models = Counter({target.name: 1})
     _count(session, target.name, 1, models)
-    file = target.golden if session.options.cases else None
+    file = target.golden
     golden, why = file is not None, target.why
     example: Mapping[str, Array]
     if file is not None:

@@ -35,9 +35,14 @@ class Target:
     """Why there are no golden cases."""
 
 
-def targets(repository: Repository | None, http: HttpClient, names: Sequence[str]) -> tuple[Target, ...]:
-    """Endpoints of the repository, or of the server where none is readable; only ``names`` if given."""
-    found = _on_server(http) if repository is None else _in_repository(repository)
+def targets(
+    repository: Repository | None, http: HttpClient, names: Sequence[str], *, golden: bool = True
+) -> tuple[Target, ...]:
+    """Endpoints of the repository, or of the server where there is none; only ``names`` if given.
+
+    Golden cases are not even read unless ``golden``.
+    """
+    found = _on_server(http) if repository is None else _in_repository(repository, golden)
     known = [target.name for target in found]
     missing = [name for name in names if name not in known]
     if missing or not found:
@@ -48,14 +53,14 @@ def targets(repository: Repository | None, http: HttpClient, names: Sequence[str
     return tuple(target for target in found if not names or target.name in names)
 
 
-def _in_repository(repository: Repository) -> tuple[Target, ...]:
+def _in_repository(repository: Repository, golden: bool) -> tuple[Target, ...]:
     if repository.manifest is None:
         return tuple(_from_config(model) for model in repository.endpoints)
     entries = repository.manifest["endpoints"]
-    return tuple(_from_manifest(repository, name, entry) for name, entry in sorted(entries.items()))
+    return tuple(_from_manifest(repository, name, entry, golden) for name, entry in sorted(entries.items()))
 
 
-def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any]) -> Target:
+def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any], wanted: bool) -> Target:
     def tensors(key: str) -> tuple[Tensor, ...]:
         return tuple(
             Tensor(name=item["name"], datatype=item["datatype"], shape=tuple(item["shape"]))
@@ -63,7 +68,8 @@ def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any]) 
         )
 
     try:
-        golden = _golden(repository, entry["cases"]) if entry.get("cases") else None
+        file = entry.get("cases")
+        golden = _golden(repository, file) if file and wanted else None
         return Target(
             name=name,
             source=MANIFEST,
@@ -71,7 +77,7 @@ def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any]) 
             outputs=tensors("outputs"),
             max_batch_size=int(entry["max_batch_size"]),
             golden=golden,
-            why="" if golden else f"the manifest names no golden cases for {name}",
+            why="" if file else f"the manifest names no golden cases for {name}",
         )
     except (KeyError, TypeError, ValueError) as error:
         raise TrbError(
