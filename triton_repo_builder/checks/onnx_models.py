@@ -79,7 +79,9 @@ def _options(site: Site) -> Iterator[Finding]:
                 f"{value} ."
             )
         if message:
-            yield site.finding("onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}")
+            yield site.finding(
+                "onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}"
+            )
     for key in _BOOLEANS:
         if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
             message = f"failed to convert '{parameters[key]}' to boolean"

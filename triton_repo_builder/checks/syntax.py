@@ -17,7 +17,13 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Enum type "inference.DataType" has no value named ((?:FP|BF|U?INT)\d+|BOOL)\.', r"write TYPE_\1"),
     (r'^Message type "inference.ModelParameter"', 'every parameter is text: value { string_value: "2" }'),
     (r"^Couldn't parse integer: [\"']", "no quotes round numbers"),
-    (r"^Couldn't parse integer: \]|^Expected \"{\"\.$", "no comma after the last element of a list"),
+    (r"^Couldn't parse integer: \]", "no comma after the last element of a list"),
+    (r"^Couldn't parse integer: \$|got \$", "a placeholder was not filled in"),
+    (r'^Expected "{"', "a message { … } belongs here: no bare value, and no comma after the last of a list"),
+    (r'^Expected ","', "a comma between the elements of a list"),
+    (r'^Expected ":"', "write field: value"),
+    (r"^Expected string but found", "quotes round text"),
+    (r"got /", "comments start with #"),
     (r"^Value out of range: -", "0 or more"),
     (r"should not have multiple", "keep one"),
     (r"another member of oneof \"scheduling_choice\"", "keep one scheduler per model"),
@@ -31,7 +37,7 @@ def finding(model: Model) -> Finding:
     lines = (model.text or "").splitlines()
     if 0 < model.error.line <= len(lines):
         # Protobuf quotes the whole line before some of its reasons; the position says it shorter.
-        reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ")
+        reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
     where = f"{model.path / 'config.pbtxt'}:{model.error.line}:{model.error.column}"
     return report("config-syntax", where, reason, remedy=_remedy(reason))
 

@@ -1,0 +1,97 @@
+"""What every engine offers: start a server on a repository, and a handle to the running server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+Progress = Callable[[str], None]
+"""Receives one line about what is going on; may be called from another thread once the server runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How a server is started. A port of None is Triton's own (8000, 8001, 8002); 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    http_port: int | None = None
+    grpc_port: int | None = None
+    metrics_port: int | None = None
+    load_timeout: float = 300.0
+    """Seconds in which all models must be ready."""
+    models: tuple[str, ...] = ()
+    """Names to load, with what they need; empty for all."""
+    log_file: Path | None = None
+    """Where the server's output goes; by default a temporary file that is kept only after a failure."""
+    log_verbose: int = 0
+    exit_timeout: int = 10
+    """Seconds that running requests get to finish when the server is stopped."""
+    extra: tuple[str, ...] = ()
+    """More options of tritonserver, as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Urls:
+    """Where the server answers: ``http://host:port``, ``host:port`` and the metrics page."""
+
+    http: str
+    grpc: str
+    metrics: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A model that does not serve, and the real cause, as far as server, log and /proc tell."""
+
+    model: str
+    cause: str
+    detail: str = ""
+
+
+class RunningServer(Protocol):
+    """A server that was ready once. Leaving the ``with`` block stops it."""
+
+    @property
+    def urls(self) -> Urls:
+        """Where it answers."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+
+    @property
+    def log(self) -> Path:
+        """The server's output."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Names of the models that clients are meant to call."""
+
+    def failures(self) -> tuple[Failure, ...]:
+        """Models that broke while the server ran and could not be brought back."""
+
+    def wait(self) -> None:
+        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason."""
+
+    def stop(self) -> None:
+        """Stop the server and leave nothing behind; harmless when it already ended."""
+
+    def __enter__(self) -> RunningServer:
+        """The server itself."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+
+
+class Engine(Protocol):
+    """One way to run tritonserver."""
+
+    def start(
+        self, repository: Path, options: ServeOptions, progress: Progress | None = None
+    ) -> RunningServer:
+        """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""

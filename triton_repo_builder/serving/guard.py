@@ -1,0 +1,118 @@
+"""Parent of the server: stops it, kills it, cleans up after it, also when ``trb`` itself is killed.
+
+Runs as ``python -I -S guard.py GRACE FOLDER SERVER ARGS…`` with nothing but the standard library, so that it
+starts at once. Its standard input is a pipe whose other end ``trb`` holds: end of file means that ``trb`` is
+gone. A first SIGTERM or SIGINT asks the server to end and kills it after GRACE seconds; a second one kills
+at once. The exit code is the server's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import select
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
+STUB_EXIT = 3.0
+"""A stub notices within a second that its server died, then ends by itself and removes its region."""
+
+
+def main(grace: float, folder: Path, argv: list[str]) -> int:
+    """Run the server until it ends or is to be stopped; return its exit code."""
+    wake, ring = os.pipe()
+    os.set_blocking(ring, False)
+    signal.set_wakeup_fd(ring)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    server = start(argv)
+    poll = select.poll()
+    poll.register(wake, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    deadline = None
+    regions: set[str] = set()
+    orphan = False
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        events = dict(poll.poll(left))
+        ended, status = os.waitpid(server, os.WNOHANG)
+        if ended:
+            break
+        asked = wake in events and set(os.read(wake, 64)) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        if 0 in events and not os.read(0, 64):
+            poll.unregister(0)
+            orphan = asked = True
+        expired = deadline is not None and time.monotonic() >= deadline
+        if expired or (asked and deadline is not None):
+            regions |= mapped(server)
+            os.kill(server, signal.SIGKILL)
+            deadline = time.monotonic() + grace
+        elif asked:
+            os.kill(server, signal.SIGTERM)
+            deadline = time.monotonic() + grace
+    clean(server, regions)
+    if orphan:
+        shutil.rmtree(folder, ignore_errors=True)
+    return os.waitstatus_to_exitcode(status)
+
+
+def start(argv: list[str]) -> int:
+    """The server as leader of a process group of its own, killed by the kernel if this process dies."""
+    prctl = ctypes.CDLL(None).prctl
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setpgid(0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execv(argv[0], argv)
+    except OSError as error:
+        print(f"cannot run {argv[0]}: {error}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def clean(group: int, regions: set[str]) -> None:
+    """End what the server left of its process group, and remove the shared memory of all of them."""
+    deadline = time.monotonic() + STUB_EXIT
+    while left := members(group):
+        regions |= {region for pid in left for region in mapped(pid)}
+        if time.monotonic() > deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    for region in regions:
+        Path(region).unlink(missing_ok=True)
+
+
+def members(group: int) -> list[int]:
+    """Processes of a group, without zombies: field 3 is the state, field 5 the group (proc(5))."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[2]) == group and fields[0] not in "ZX":
+                    found.append(int(entry.name))
+    return found
+
+
+def mapped(pid: int) -> set[str]:
+    """Triton's shared memory regions in a process."""
+    try:
+        return set(REGION.findall(Path(f"/proc/{pid}/maps").read_text()))
+    except OSError:
+        return set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
