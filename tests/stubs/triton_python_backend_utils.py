@@ -83,10 +83,11 @@ class InferenceResponseSender:
     """Where a decoupled model's answers go; tests read ``sent``."""
 
     def __init__(self) -> None:
-        self.sent: list[InferenceResponse | None] = []
+        self.sent: list[InferenceResponse] = []
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        self.sent.append(response)
+        if response is not None:
+            self.sent.append(response)
 
 
 class InferenceRequest:
