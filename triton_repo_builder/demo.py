@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from triton_repo_builder import build, publish, samples
 from triton_repo_builder.build import Build
+from triton_repo_builder.client import HttpClient, encode_json
 from triton_repo_builder.options import BuildOptions
 
 NAME = "minilm"
@@ -40,9 +41,10 @@ def make(folder: Path, progress: Callable[[str], None]) -> tuple[Path, Build]:
     return options.output, made
 
 
-def rank(embed: Callable[[Sequence[str]], "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]) -> list[Similarity]:
-    """The answers by similarity to the question; ``embed`` maps texts to rows of length 1."""
-    rows = embed([QUESTION, *ANSWERS])
-    cosines = rows[1:] @ rows[0]
-    ranked = sorted(zip(ANSWERS, cosines.tolist(), strict=True), key=lambda pair: -pair[1])
+def ask(url: str) -> list[Similarity]:
+    """The answers by similarity to the question, embedded by the server at ``url`` in one request."""
+    texts = np.array([[text] for text in (QUESTION, *ANSWERS)], dtype=object)
+    rows = HttpClient(url).infer(NAME, encode_json({"TEXT": texts}))["embedding"]
+    cosines = (rows[1:] @ rows[0]).tolist()
+    ranked = sorted(zip(ANSWERS, cosines, strict=True), key=lambda pair: -pair[1])
     return [Similarity(text=text, cosine=cosine) for text, cosine in ranked]

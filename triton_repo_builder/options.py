@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,17 @@ DEFAULT_MAX_BATCH_SIZE = 32
 LONGEST_DELAY = 10_000_000
 """Ten seconds: no client waits longer for a batch to fill."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
+_INT32 = 2**31 - 1
+LARGEST = {
+    # A version directory above this number aborts the server (TRITON.md, point 17).
+    "version": 2**63 - 1,
+    # Fields of ModelConfig, or read by the backend as one.
+    "max_batch_size": _INT32,
+    "instances": _INT32,
+    "tokenizer_instances": _INT32,
+    "threads": _INT32,
+    "max_length": _INT32,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +66,7 @@ def duration(text: str) -> int:
         raise usage(
             "max_queue_delay", f"'{text}' is no duration", "write a number and a unit: 200us, 5ms, 0.1s"
         )
-    value = float(match[1]) * _UNITS[match[2] or "us"]
+    value = Decimal(match[1]) * _UNITS[match[2] or "us"]
     if value != int(value) or value > LONGEST_DELAY:
         why = "longer than 10 s" if value > LONGEST_DELAY else "finer than a microsecond"
         raise usage("max_queue_delay", f"'{text}' is {why}", "give at most 10s, in whole microseconds")
@@ -109,8 +121,13 @@ def read_toml(path: Path) -> dict[str, Any]:
             remedy="options of trb build go into a table called [build]",
         )
     known = [field.name for field in fields(BuildOptions)]
+    table = document.get("build", {})
+    if not isinstance(table, dict):
+        raise TrbError(
+            Exit.USAGE, "'build' is no table", where=str(path), remedy="write [build] on a line of its own"
+        )
     values: dict[str, Any] = {}
-    for key, value in document.get("build", {}).items():
+    for key, value in table.items():
         name = key.replace("-", "_")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -125,12 +142,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any, path: Path) -> Any:
-    if name in ("model", "tokenizer", "output", "tokenizers_wheel"):
-        return path.parent / str(value)
     if name == "max_queue_delay":
         return duration(str(value))
     if name == "preferred_batch_size":
-        return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value))
+        return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)) if value else ()
     annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -140,7 +155,7 @@ def _typed(name: str, value: Any, path: Path) -> Any:
             where=f"{path} [build]",
             remedy=f"it is {value!r}",
         )
-    return value
+    return path.parent / value if "Path" in str(annotation) else value
 
 
 def merge(flags: Mapping[str, Any], config: Path | None) -> BuildOptions:
@@ -160,6 +175,10 @@ def check(options: BuildOptions) -> BuildOptions:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")
+    for name, largest in LARGEST.items():
+        value = getattr(options, name)
+        if value is not None and value > largest:
+            raise usage(name, f"must be at most {largest}, not {value}", "give a smaller number")
     if options.threads < 0:
         raise usage(
             "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"

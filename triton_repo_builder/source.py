@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import tokenizer
+from triton_repo_builder import repository, tokenizer
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import ModelSignature
 
@@ -48,7 +48,11 @@ def read(model: Path, given_tokenizer: Path | None = None) -> Source:
 
 def model_file(given: Path) -> Path:
     """The ONNX file at ``given`` or in that folder; ``TrbError`` where there is none or no one choice."""
-    if not given.exists():
+    try:
+        exists = given.exists()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        exists = False
+    if not exists:
         raise TrbError(
             Exit.NOT_FOUND,
             "no such file or folder",
@@ -81,13 +85,13 @@ def model_file(given: Path) -> Path:
 
 def check_name(name: str) -> str:
     """The name, if Triton, a URL and a directory can all carry it; ``TrbError`` BAD_NAME else."""
-    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name == repository.MANIFEST:
         raise TrbError(
             Exit.BAD_NAME,
             f"'{name}' cannot be the name of a Triton model",
             where="--name",
             remedy=f"use letters, digits, '_', '-' and '.', at most {LONGEST_NAME} characters, "
-            f"e.g. --name {clean_name(name)}",
+            f"e.g. --name {clean_name(name).replace(repository.MANIFEST, 'model')}",
         )
     return name
 
@@ -99,8 +103,8 @@ def clean_name(text: str) -> str:
 
 def default_name(path: Path) -> str:
     """From the file, or from its folder where the file is called ``model.onnx`` as exporters do."""
-    resolved = path.resolve()
-    stem, folder = resolved.stem, resolved.parent
+    # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
+    stem, folder = path.stem, path.parent.resolve()
     if stem == "model":
         stem = folder.parent.name if folder.name == "onnx" else folder.name
     return clean_name(stem)

@@ -6,6 +6,7 @@ every text to 128 tokens). They are settings of a run, not of the vocabulary: no
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,11 +40,23 @@ class TokenizerSpec:
     pad_id: int
     largest_id: int
     """Largest id it can produce, added tokens included."""
+    special_tokens: int
+    """How many it adds to every text, so that a limit must be larger."""
+
+
+def places(folder: Path) -> tuple[Path, ...]:
+    """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
+
+    A parent without a tokenizer, or of a folder that has its own config.json, is somebody else's.
+    """
+    parent = folder.resolve().parent
+    theirs = not (parent / FILE).is_file() and not slow_only(parent)
+    return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
 
 
 def find(folder: Path) -> Path | None:
-    """The tokenizer.json in ``folder``, or in its parent (Hugging Face keeps models in ``onnx/``)."""
-    for place in (folder, folder.parent):
+    """The tokenizer.json in ``folder``, or in the parent that belongs to it."""
+    for place in places(folder):
         if (place / FILE).is_file():
             return place / FILE
         if slow_only(place):
@@ -60,11 +73,12 @@ def slow_only(folder: Path) -> str | None:
 
 def locate(given: Path) -> Path:
     """The tokenizer.json that ``--tokenizer`` names, as a file or a folder."""
-    file = given / FILE if given.is_dir() else given
-    if file.is_file():
-        return file
-    if given.is_dir() and (sign := slow_only(given)):
-        raise slow_error(given, sign)
+    with contextlib.suppress(OSError):  # a name that is too long
+        file = given / FILE if given.is_dir() else given
+        if file.is_file():
+            return file
+        if given.is_dir() and (sign := slow_only(given)):
+            raise slow_error(given, sign)
     raise TrbError(
         Exit.NOT_FOUND,
         "no such tokenizer",
@@ -113,26 +127,19 @@ def read(file: Path) -> TokenizerSpec:
         ) from None
     folder = file.parent
     length, source = max_length(folder)
-    special = tokenizer.num_special_tokens_to_add(False)
-    if length is not None and length <= special:
-        raise TrbError(
-            Exit.TOKENIZER_INVALID,
-            f"{source} allows {length} tokens, of which {special} are special",
-            where=str(folder),
-            remedy="correct that file, or set --max-length",
-        )
     return TokenizerSpec(
         file=file,
         max_length=length,
         max_length_from=source,
         pad_id=_pad_id(tokenizer, folder, json.loads(file.read_text(encoding="utf-8"))),
         largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
+        special_tokens=tokenizer.num_special_tokens_to_add(False),
     )
 
 
 def settings(folder: Path, name: str) -> Mapping[str, Any]:
-    """A JSON file of the model's folder (or its parent), empty where there is none."""
-    for place in (folder, folder.parent):
+    """A JSON file of the model's folder (see ``places``), empty where there is none."""
+    for place in places(folder):
         file = place / name
         if file.is_file():
             try:
@@ -145,8 +152,6 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
                     remedy="restore the file from where the model came from",
                 ) from None
             return document if isinstance(document, dict) else {}
-        if (place / "config.json").is_file():
-            break  # this is the model's own folder: its parent is somebody else's
     return {}
 
 
@@ -163,7 +168,8 @@ def max_length(folder: Path) -> tuple[int | None, str]:
     positions = _limit(config.get("max_position_embeddings") or config.get("n_positions"))
     if positions:
         # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
-        offset = int(config.get("pad_token_id") or 0) + 1 if _counts_from_pad(config) else 0
+        pad = config.get("pad_token_id")
+        offset = (pad if isinstance(pad, int) else 1) + 1 if _counts_from_pad(config) else 0
         found.append((positions - offset, "config.json"))
     return min(found) if found else (None, "")
 
@@ -185,4 +191,4 @@ def _pad_id(tokenizer: Any, folder: Path, document: Mapping[str, Any]) -> int:
         (document.get("padding") or {}).get("pad_id"),
         settings(folder, "config.json").get("pad_token_id"),
     )
-    return next((int(value) for value in candidates if value is not None), 0)
+    return next((value for value in candidates if isinstance(value, int)), 0)

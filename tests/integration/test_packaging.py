@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
+import tiny
 from triton_repo_builder import process
 
 ROOT = Path(__file__).resolve().parents[2]

