@@ -1,7 +1,8 @@
 """The directory of bad repositories: each folder is one, with the findings it must give in expected.txt.
 
-Kept as text: ``model.onnx.txt`` holds a graph in ONNX's text syntax, ``*.raw`` is the file as it is (git
-ignores ``*.onnx``), ``.external.txt`` a graph whose weights lie in a file that is not there, ``.empty`` stands for nothing, because git keeps no empty directory.
+Kept as text. ``model.onnx.txt`` holds a graph in ONNX's text syntax, ``model.onnx.external.txt`` one whose
+weights lie in a file that is not there, ``*.raw`` is the file as it is (git ignores ``*.onnx``), and
+``.empty`` stands for nothing, because git keeps no empty directory.
 """
 
 from __future__ import annotations

@@ -59,13 +59,14 @@ class Build:
 
 def build(options: BuildOptions, progress: Progress = lambda message: None) -> Build:
     """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
-    name = source.check_name(options.name) if options.name else None
+    name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
     src = source.read(options.model, options.tokenizer)
-    name = name or source.default_name(src.path)
+    name = name or source.check_name(source.default_name(src.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     check_release(src, release)
     tensor.check_types(src)
+    _check_ports(src)
     runner = None
     if options.golden:
         progress("loading the original model")
@@ -115,21 +116,48 @@ def check_release(src: Source, release: Release) -> None:
     )
 
 
+def _check_ports(src: Source) -> None:
+    """A config.pbtxt tells inputs and outputs by name, and a request has at least one input."""
+    for role, specs in (("input", src.signature.inputs), ("output", src.signature.outputs)):
+        names = [spec.name for spec in specs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if names and twice is None:
+            continue
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"two {role}s are called '{twice}'" if twice is not None else f"the model has no {role}s",
+            where=str(src.path),
+            remedy=f"export it again with at least one {role}, each under a name of its own",
+        )
+
+
 def _batching(src: Source, options: BuildOptions) -> bool:
     """Whether the model gets a batch axis in Triton."""
     verdict = src.signature.batch
-    if verdict.possible:
-        return True
-    if options.batching == "on" or (options.max_batch_size or 0) > 1:
-        field = "--batching on" if options.batching == "on" else f"--max-batch-size {options.max_batch_size}"
-        raise TrbError(
-            Exit.NOT_BATCHABLE,
-            f"cannot batch ({field}): {verdict.reason}",
-            where=str(src.path),
-            remedy=f"export again with a dynamic first axis on '{verdict.tensor}' "
-            "(torch: dynamic_axes), or use --batching off",
+    if not verdict.possible:
+        _refuse_batching(
+            src,
+            options,
+            verdict.reason,
+            f"export again with a dynamic first axis on '{verdict.tensor}' (torch: dynamic_axes), or use "
+            "--batching off",
         )
-    return False
+    return verdict.possible
+
+
+def _refuse_batching(src: Source, options: BuildOptions, why: str, remedy: str) -> None:
+    """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
+    asked = {
+        "--batching on": options.batching == "on",
+        f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
+        "--preferred-batch-size": bool(options.preferred_batch_size),
+        "--max-queue-delay": bool(options.max_queue_delay),
+    }
+    field = next((field for field, given in asked.items() if given), None)
+    if field is not None:
+        raise TrbError(
+            Exit.NOT_BATCHABLE, f"cannot batch ({field}): {why}", where=str(src.path), remedy=remedy
+        )
 
 
 _Parts = tuple[RepositoryPlan, CaseFile | None, list[File], tuple[str, ...]]
@@ -144,13 +172,7 @@ def _plain(
         recorded = golden.tensor(runner, src, name, batching=batching)
         case_file = recorded.file
         if batching and not recorded.batchable:
-            if options.batching == "on":
-                raise TrbError(
-                    Exit.NOT_BATCHABLE,
-                    f"cannot batch (--batching on): {recorded.note}",
-                    where=str(src.path),
-                    remedy="use --batching off",
-                )
+            _refuse_batching(src, options, recorded.note, "leave that option out")
             batching = False
             notes += (f"served without batching: {recorded.note}",)
         elif recorded.note:
@@ -167,13 +189,27 @@ def _text(
     check_vocabulary(src, spec)
     ids = src.signature.input("input_ids")
     fixed = ids.dims[1] if ids and ids.shape and len(ids.dims) == 2 and ids.dims[1] > 0 else 0
+    rows = ids.dims[0] if ids else 1
+    if rows > 1:
+        raise TrbError(
+            Exit.NOT_BATCHABLE,
+            f"input 'input_ids' takes exactly {rows} texts at a time",
+            where=str(src.path),
+            remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
+        )
     max_length, notes = _max_length(spec, options, fixed)
     settings = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
     if not batching:
         notes = (*notes, f"served without batching: {src.signature.batch.reason}")
     case_file = None
     if runner is not None:
-        case_file = golden.text(runner, src, task, settings, name, batching=batching)
+        recorded = golden.text(runner, src, task, settings, name, batching=batching)
+        if batching and not recorded.batchable:
+            _refuse_batching(src, options, recorded.note, "leave that option out")
+            batching = False
+            notes = (*notes, f"served without batching: {recorded.note}")
+            recorded = golden.text(runner, src, task, settings, name, batching=False)
+        case_file = recorded.file
     sample, warm_files = _warmup(src, task, options, name, spec, settings, batching)
     plan = planner.text(
         name,
@@ -218,18 +254,28 @@ def _max_length(spec: TokenizerSpec, options: BuildOptions, fixed: int) -> tuple
         for limit, why in ((spec.max_length, spec.max_length_from), (fixed, "the graph"))
         if limit
     ]
-    limit, why = min(limits) if limits else (None, "")
     if options.max_length is not None:
-        if limit is not None and options.max_length > limit and why != "sentence_bert_config.json":
+        # sentence-transformers' limit is what the model was trained on; it may well take more.
+        hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
+        limit, why = min(hard) if hard else (options.max_length, "")
+        if options.max_length > limit:
             raise usage(
                 "max_length",
                 f"{options.max_length} is more than the model's maximum of {limit} ({why})",
                 "lower it, or leave it out",
             )
-        return options.max_length, ()
-    if limit is None:
+        limits = [(options.max_length, "--max-length")]
+    if not limits:
         return None, (
             "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
+        )
+    limit, why = min(limits)
+    if limit <= spec.special_tokens:
+        raise TrbError(
+            Exit.USAGE if why == "--max-length" else Exit.TOKENIZER_INVALID,
+            f"{why} allows {limit} tokens, and {spec.special_tokens} of each text are special ones",
+            where=str(spec.file.parent),
+            remedy=f"set --max-length to more than {spec.special_tokens}",
         )
     return limit, ()
 
@@ -254,7 +300,7 @@ def _warmup(
     if settings.max_length:
         library.enable_truncation(settings.max_length)
     row = library.encode("Warm-up: the first request must not be slower than the others.")
-    width = settings.pad_to or len(row.ids)
+    width = settings.pad_to or max(1, len(row.ids))
     values = {
         "input_ids": (row.ids, spec.pad_id),
         "attention_mask": ([1] * len(row.ids), 0),
@@ -286,13 +332,20 @@ def _rendered(plan: RepositoryPlan) -> list[File]:
 def _model_files(src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release) -> list[File]:
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
     root = f"{plan.models[-1].name}/{plan.version}"
+    taken = {file.location for file in src.signature.external}
+    if "model.onnx" in taken:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            "its external data is in a file called 'model.onnx', as the served model is",
+            where=str(src.path),
+            remedy="save the model again with its external data under another name",
+        )
     external = [
         File(path=f"{root}/{file.location}", source=src.path.parent / file.location)
         for file in src.signature.external
     ]
     if task.head is None and src.signature.ir_version <= release.max_ir:
         return [File(path=f"{root}/model.onnx", source=src.path), *external]
-    taken = {file.location for file in src.signature.external}
     weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
     content = compose.compose(src.path, weights=weights, head=task.head, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]

@@ -52,6 +52,9 @@ def put(file: File, root: Path) -> None:
     """Write one file under ``root``; a copy shares the source's blocks or inode where it can."""
     target = root / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        # Writing on would go through a hard link into the user's own file.
+        raise AssertionError(f"two files are called {file.path}")
     if file.source is None:
         target.write_bytes(file.content)
         return
@@ -61,6 +64,15 @@ def put(file: File, root: Path) -> None:
             os.link(source, target)
         except OSError:
             shutil.copyfile(source, target)
+
+
+def keep(file: Path, target: Path) -> None:
+    """Carry a file of the user's over as it is: mode, times, symbolic links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(file, target, follow_symlinks=False)
 
 
 def _reflink(source: Path, target: Path) -> bool:
@@ -80,8 +92,12 @@ def _reflink(source: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def staging(output: Path) -> Iterator[Path]:
-    """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``."""
-    parent = output.resolve().parent
+    """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
+
+    Inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
+    """
+    resolved = output.resolve()
+    parent = resolved if resolved.is_mount() else resolved.parent
     folder = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -125,11 +141,12 @@ def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
         for name in names:
             for source, target in ((output / name, old / name), (stage / name, output / name)):
                 if source.exists():
+                    done.append((source, target))  # before, for Ctrl-C may come in between
                     source.rename(target)
-                    done.append((source, target))
     except BaseException:
         for source, target in reversed(done):
-            target.rename(source)
+            if not source.exists():
+                target.rename(source)
         if created:
             with contextlib.suppress(OSError):
                 output.rmdir()

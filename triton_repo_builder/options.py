@@ -94,7 +94,8 @@ def load_toml(text: str) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(text)
+    document: dict[str, Any] = tomllib.loads(text)
+    return document
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def _typed(name: str, value: Any, path: Path) -> Any:
             where=f"{path} [build]",
             remedy=f"it is {value!r}",
         )
-    return path.parent / value if "Path" in str(annotation) else value
+    return path.parent / str(value) if "Path" in str(annotation) else value
 
 
 def merge(flags: Mapping[str, Any], config: Path | None) -> BuildOptions:

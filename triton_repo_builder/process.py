@@ -42,12 +42,22 @@ def run(
     return done.stdout
 
 
+Process = subprocess.Popen[bytes]
+"""A process that was started in the background."""
+
+
 def spawn(
-    argv: Sequence[str], *, log: Path, env: Mapping[str, str], new_session: bool = True
-) -> subprocess.Popen[bytes]:
+    argv: Sequence[str],
+    *,
+    log: Path,
+    env: Mapping[str, str],
+    new_session: bool = True,
+    leash: bool = False,
+) -> Process:
     """Start in the background with stdout and stderr appended to ``log``.
 
-    A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
+    A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it. With
+    ``leash`` the child's stdin is a pipe that we hold: it ends when this process ends, however it ends.
     """
     with log.open("ab") as sink:
         return subprocess.Popen(
@@ -55,7 +65,7 @@ def spawn(
             env=dict(env),
             stdout=sink,
             stderr=sink,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if leash else subprocess.DEVNULL,
             start_new_session=new_session,
         )
 

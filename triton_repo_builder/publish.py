@@ -38,7 +38,7 @@ class Publication:
 
     output: Path
     files: tuple[File, ...]
-    """All that will lie in the replaced directories, the user's kept files too."""
+    """All that ``trb`` writes into the replaced directories; ``changes.kept`` join them."""
     manifest: str
     names: tuple[str, ...]
     """Directories to swap, in order; None of them in ``files`` means removal."""
@@ -85,10 +85,9 @@ def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
         removed=tuple(sorted(path for path in present if path not in new and path not in kept)),
         kept=tuple(sorted(kept)),
     )
-    everything = (*made.files, *(File(path=path, source=output / path) for path in kept))
     # The tokenizer and the model first, the ensemble that needs them after, the manifest last.
     names = (*reversed(planned), *gone, repository.MANIFEST)
-    return Publication(output=output, files=everything, manifest=manifest, names=names, changes=changes)
+    return Publication(output=output, files=made.files, manifest=manifest, names=names, changes=changes)
 
 
 def publish(publication: Publication) -> None:
@@ -104,6 +103,8 @@ def publish(publication: Publication) -> None:
     with files.staging(output) as stage:
         for file in publication.files:
             files.put(file, stage)
+        for path in publication.changes.kept:
+            files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
         files.swap(stage, output, publication.names)
 
@@ -119,8 +120,9 @@ def _old(output: Path) -> Mapping[str, Any]:
             where=str(output),
             remedy="choose another folder with --output",
         )
-    if (output / repository.MANIFEST).is_file():
-        return repository.read_manifest(output) or empty
+    manifest = repository.read_manifest(output)
+    if manifest is not None:
+        return manifest
     if any(output.iterdir()):
         raise TrbError(
             Exit.OUTPUT_NOT_OURS,
@@ -152,7 +154,8 @@ def _present(output: Path, models: list[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in models:
         for path in sorted((output / name).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            # Links are files too, and broken ones: what is not found here is lost.
+            if (path.is_file() or path.is_symlink()) and "__pycache__" not in path.parts:
                 found[path.relative_to(output).as_posix()] = path
     return found
 
@@ -163,7 +166,7 @@ def _edited(made: Build, recorded: Mapping[str, Any], present: Mapping[str, Path
     edited = []
     for path, fact in recorded.items():
         file = present.get(path)
-        if file is None:
+        if file is None or not file.is_file():
             continue
         source = sources.get(path)
         if source is not None and source.exists() and file.samefile(source):
@@ -188,7 +191,7 @@ def _keep(path: str, recorded: Mapping[str, Any], version: int, planned: set[str
 
 
 def _same(fact: Mapping[str, Any], old: Mapping[str, Any] | None, file: Path) -> bool:
-    if old is not None and fact["sha256"] != old["sha256"]:
+    if not file.is_file() or (old is not None and fact["sha256"] != old["sha256"]):
         return False
     return bool(file.stat().st_size == fact["bytes"]) and files.hash_file(file) == fact["sha256"]
 
@@ -208,8 +211,10 @@ def _diff_one(path: str, before: Path | None, after: File | None) -> list[str]:
     if not path.endswith(TEXT) or max(sizes) > DIFFED or "/vendor/" in path:
         what = "added" if before is None else "removed" if after is None else "changed"
         return [f"{what}: {path} ({sizes[1] if after else sizes[0]:,} bytes)\n"]
-    old = before.read_text(encoding="utf-8").splitlines(keepends=True) if before else []
     content = (after.source.read_bytes() if after.source else after.content) if after else b""
-    fresh = content.decode("utf-8").splitlines(keepends=True)
+    old, fresh = (
+        text.decode("utf-8", "replace").splitlines(keepends=True)
+        for text in (before.read_bytes() if before else b"", content)
+    )
     names = (path if before else "/dev/null", path if after else "/dev/null")
     return [line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(old, fresh, *names)]

@@ -109,7 +109,7 @@ def _model(folder: Path) -> Model:
 
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
-    """The repository's manifest.json, None where there is none; TrbError where it is broken."""
+    """The repository's manifest.json, None where there is none of ours; TrbError where it is broken."""
     file = path / MANIFEST
     if not file.is_file():
         return None
@@ -122,11 +122,25 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
             where=str(file),
             remedy="restore it (git checkout) or build the repository again",
         ) from None
-    if not isinstance(manifest, dict) or "files" not in manifest or "endpoints" not in manifest:
+    if not isinstance(manifest, dict) or not {"endpoints", "files"} <= manifest.keys():
+        return None  # other tools write a manifest.json, too
+    if not _complete(manifest):
         raise TrbError(
             Exit.REPOSITORY_UNREADABLE,
-            "is not a manifest of trb",
+            "is a manifest of trb that was damaged",
             where=str(file),
             remedy="restore it (git checkout) or build the repository again",
         )
-    return manifest
+    read: Mapping[str, Any] = manifest
+    return read
+
+
+def _complete(manifest: Mapping[str, Any]) -> bool:
+    """Whether the parts that ``publish`` relies on are there."""
+    endpoints, files = manifest.get("endpoints"), manifest.get("files")
+    return (
+        isinstance(endpoints, dict)
+        and all(isinstance(e, dict) and isinstance(e.get("models"), list) for e in endpoints.values())
+        and isinstance(files, dict)
+        and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() for f in files.values())
+    )

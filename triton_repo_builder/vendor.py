@@ -28,7 +28,7 @@ def _installed(target: str) -> list[File]:
 
     folder = Path(library.__file__).parent
     shared = list(folder.glob("*.abi3.so"))
-    if len(shared) != 1 or not _linux(shared[0].open("rb").read(20)):
+    if len(shared) != 1 or not _linux(shared[0].read_bytes()[:20]):
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
             "the installed tokenizers library is not the one for Linux x86-64",
@@ -47,7 +47,7 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
             names = [
                 n
                 for n in archive.namelist()
-                if n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so"))
+                if n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so")) and ".." not in n
             ]
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
     except (OSError, zipfile.BadZipFile) as error:

@@ -2,7 +2,7 @@
 
 Python models and ensembles of the bad repositories; the ONNX ones are compared with the texts that
 test_onnxruntime_refusals.py proves. Left out are the faults that kill the server (version-overflow,
-warmup-batch-size) or hang the load (model-file-missing-python).
+warmup-batch-size) or hang the load (model-file-missing-python, version-misread).
 """
 
 from __future__ import annotations
@@ -135,15 +135,15 @@ class Bench:
     repository: Path
     scratch: Path
 
-    def judge(self, name: str) -> tuple[list[str], str, Path]:
-        """Messages of our errors, what the server said ("" if it loaded all), and where the case lay."""
+    def judge(self, name: str) -> tuple[list[str], str]:
+        """Messages of our errors, and what the server said ("" if it loaded all)."""
         source = lay_out(name, self.scratch / name)
         for entry in source.iterdir():
             if entry.is_dir():
                 shutil.copytree(entry, self.repository / entry.name)
         try:
             errors = [finding.message for finding in findings(self.repository) if finding.severity == "error"]
-            return errors, self._load(source), source
+            return errors, self._load(source)
         finally:
             for entry in self.repository.iterdir():
                 self.server.unload(entry.name)
@@ -168,16 +168,21 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield Bench(server, repository, scratch)
 
 
+def _dense(text: str) -> str:
+    return text.replace(" ", "")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_server_refuses_in_our_words(bench: Bench, name: str) -> None:
-    errors, said, _ = bench.judge(name)
+    errors, said = bench.judge(name)
     assert errors
-    assert any(message in said for message in errors), f"{errors}\n{said}"
+    # Blanks apart: the server forgets one in "provided from shortonly has 2 bytes".
+    assert any(_dense(message) in _dense(said) for message in errors), f"{errors}\n{said}"
 
 
 @pytest.mark.parametrize("name", SYNTAX)
 def test_the_server_cannot_parse_it_either(bench: Bench, name: str) -> None:
-    errors, said, source = bench.judge(name)
+    errors, said = bench.judge(name)
     assert len(errors) == 1
     assert "failed to read text proto from" in said
     # Protobuf's parsers for C++ and Python differ in words and columns, not in the line.
@@ -191,7 +196,7 @@ def test_the_server_cannot_parse_it_either(bench: Bench, name: str) -> None:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_warnings_load(bench: Bench, name: str) -> None:
-    errors, said, _ = bench.judge(name)
+    errors, said = bench.judge(name)
     assert errors == []
     assert said == ""
 

@@ -85,8 +85,11 @@ def _versions(site: Site) -> Iterator[Finding]:
         if folder.name.isdecimal() and int(folder.name) > versions.LARGEST:
             message = f"the server aborts on a numeric directory name above {versions.LARGEST}"
             yield report("version-overflow", str(folder), message)
-        elif re.fullmatch(r"v?\d[\w.-]*", folder.name) and not VERSION.fullmatch(folder.name):
-            yield report("version-ignored", str(folder), _why_ignored(folder.name))
+        elif not VERSION.fullmatch(folder.name) and (number := re.match(r"\d+", folder.name)):
+            yield from _misread(folder, int(number[0]))
+        elif re.fullmatch(r"v\d+", folder.name):
+            message = f"ignore version directory '{folder.name}' which fails to convert to integral number"
+            yield report("version-ignored", str(folder), message)
     for version in site.config.get("version_policy", {}).get("specific", {}).get("versions", []):
         if version not in site.model.versions:
             message = (
@@ -105,15 +108,18 @@ def _versions(site: Site) -> Iterator[Finding]:
             )
 
 
-def _why_ignored(name: str) -> str:
-    if not name[0].isdigit():
-        return f"ignore version directory '{name}' which fails to convert to integral number"
-    if name.isdecimal():
-        return f"ignore version directory '{name}' which contains leading zeros in its directory name"
-    number = re.match(r"\d+", name)
-    return (
-        f"the server takes '{name}' for version {number[0] if number else 0}, then looks in another directory"
-    )
+def _misread(folder: Path, number: int) -> Iterator[Finding]:
+    """The server converts with C++'s stoll, which stops at the first character that is no digit."""
+    if folder.name.startswith("0"):
+        message = (
+            f"ignore version directory '{folder.name}' which contains leading zeros in its directory name"
+        )
+        yield report("version-ignored", str(folder), message)
+    elif not (folder.parent / str(number)).is_dir():
+        message = (
+            f"the server takes '{folder.name}' for version {number}, then looks for its files in {number}/"
+        )
+        yield report("version-misread", str(folder), message)
 
 
 def _remedy(site: Site, folders: list[Path]) -> str:

@@ -1,7 +1,7 @@
 """Shapes of config.pbtxt against the graph: the rules of Triton's onnxruntime backend.
 
-ONNX Runtime narrows the *output* shapes that a graph states by its own shape inference, and the server
-compares with the narrowed ones. A size that the graph leaves open can therefore often be doubted only.
+The server compares output shapes as ONNX Runtime infers them, not as the graph states them; ``Survey.graph``
+has done the same. Of operators outside ONNX's own set only ONNX Runtime knows the shapes.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Pair:
 
     @property
     def open(self) -> bool:
-        """Whether only sizes differ that ONNX Runtime may know better than the graph.
-
-        A symbol that an input has, too, stays what it is.
-        """
+        """Whether config.pbtxt fixes a size that ONNX Runtime may know though ONNX does not."""
+        foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
         inputs = {dim for tensor in self.graph.inputs for dim in tensor.shape or () if isinstance(dim, str)}
-        fixed = [dim for dim, size in zip(self.spec.shape or (), self.full, strict=False) if size != -1]
-        return self.fits and self.role == "output" and not inputs.intersection(map(str, fixed))
+        sizes = zip(self.spec.shape or (), self.full, strict=False)
+        # A symbol that an input has, too, stays what it is.
+        doubtful = [dim for dim, size in sizes if size != -1 and dim not in inputs]
+        return self.fits and self.role == "output" and foreign and bool(doubtful)
 
     @property
     def fits(self) -> bool:

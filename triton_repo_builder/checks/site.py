@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,19 @@ from triton_repo_builder.errors import TrbError
 from triton_repo_builder.findings import Finding, Severity
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Model, Repository
-from triton_repo_builder.signature import ModelSignature
+from triton_repo_builder.signature import ModelSignature, batchability
+
+
+def _read(path: Path) -> ModelSignature:
+    """The signature with its outputs as ONNX Runtime sees them: narrowed by shape inference."""
+    # These import onnx; a repository of Python models never needs it.
+    from triton_repo_builder.graph import infer
+    from triton_repo_builder.graph.reader import read_signature
+
+    stated = read_signature(path)
+    shapes = infer.output_shapes(path)
+    outputs = tuple(replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in stated.outputs)
+    return replace(stated, outputs=outputs, batch=batchability(stated.inputs, outputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +40,8 @@ class Survey:
     def graph(self, path: Path) -> ModelSignature | TrbError:
         """The signature of an ONNX file, or why it cannot be read."""
         if path not in self._graphs:
-            # Imports onnx; a repository of Python models never needs it.
-            from triton_repo_builder.graph.reader import read_signature
-
             try:
-                self._graphs[path] = read_signature(path)
+                self._graphs[path] = _read(path)
             except TrbError as error:
                 self._graphs[path] = error
         return self._graphs[path]

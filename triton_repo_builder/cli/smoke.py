@@ -35,19 +35,27 @@ class Addresses:
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
 @click.option(
-    "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this one (repeatable)."
+    "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
 )
-@click.option("--clients", type=click.IntRange(1, 256), default=16, show_default=True, help="At once.")
 @click.option(
-    "--requests", type=click.IntRange(1), default=8, show_default=True, help="Requests of each of them."
+    "--clients", type=click.IntRange(1, 256), default=16, show_default=True, help="Clients at the same time."
+)
+@click.option(
+    "--requests", type=click.IntRange(1), default=8, show_default=True, help="Requests of each client."
 )
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for each request."
 )
 @click.option("--no-cases", is_flag=True, help="Do without golden cases: consistency only, parity unproven.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--junit", "junit_file", type=click.Path(path_type=Path), metavar="FILE", help="JUnit XML.")
-@click.option("-q", "--quiet", is_flag=True, help="Print what does not hold, and the sum.")
+@click.option(
+    "--junit",
+    "junit_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the report as JUnit XML.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Leave out the table.")
 def command(
     repo: Path | None,
     url: str | None,
@@ -68,10 +76,10 @@ def command(
 
     \b
     Examples:
-      trb smoke                                    start a server on ./model_repository and check it
-      trb smoke --url http://localhost:8000        check a server that runs, against ./model_repository
-      trb smoke --url http://gpu-7:8000 --no-cases consistency only, with no repository at hand
-      trb smoke --json --junit smoke.xml           for scripts and CI
+      trb smoke                                      start a server on ./model_repository and check it
+      trb smoke --url http://localhost:8000          check a server that runs, against ./model_repository
+      trb smoke --url http://gpu-7:8000 --no-cases   consistency only, with no repository at hand
+      trb smoke --json --junit smoke.xml             for scripts and CI
     """
     from triton_repo_builder import smoke
 
@@ -109,10 +117,12 @@ def _server(repository: Repository | None, url: str | None, grpc_url: str | None
         return
     assert repository is not None
     from triton_repo_builder import serving
+    from triton_repo_builder.cli import ui
 
-    click.echo("starting a server …", err=True)
     options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository.path, options) as server:
+    with ui.status() as progress:
+        server = serving.start(repository.path, options, progress=progress)
+    with server:
         yield server.urls
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import reader
+from triton_repo_builder.graph import reader, walk
 from triton_repo_builder.plan import Head
 from triton_repo_builder.releases import Release
 
@@ -43,33 +43,54 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         )
     graph = onnx.parser.parse_graph(head.text)
     outputs = {value.name for value in graph.output}
-    moved = _make_room(model.graph, outputs, path)
+    prefix = _prefix(model.graph)
+    inputs = {value.name for value in model.graph.input}
+    mask = head.bind.get("attention_mask")
+    # The model itself may take no mask; pooling needs one, so the served model does.
+    own_mask = {mask} - inputs if mask else set()
+    moved = _make_room(model.graph, outputs, own_mask, prefix, path)
     rename = {name: moved.get(tensor, tensor) for name, tensor in head.bind.items()}
     rename |= {name: name for name in outputs}
+    for name in own_mask:
+        rename["attention_mask"] = name
+        model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["B", "T"]))
     for name, values in head.strings:
-        rename[name] = PREFIX + name
+        rename[name] = prefix + name
         encoded = [value.encode() for value in values]
         model.graph.initializer.append(
-            helper.make_tensor(PREFIX + name, onnx.TensorProto.STRING, [len(values)], encoded)
+            helper.make_tensor(prefix + name, onnx.TensorProto.STRING, [len(values)], encoded)
         )
     for number, node in enumerate(graph.node):
         added = model.graph.node.add()
         added.CopyFrom(node)
-        added.name = f"{PREFIX}{number}/{node.op_type}"
-        added.input[:] = [rename.get(name, PREFIX + name) for name in node.input]
-        added.output[:] = [rename.get(name, PREFIX + name) for name in node.output]
-    mask = rename.get("attention_mask")
-    if mask and all(value.name != mask for value in model.graph.input):
-        # The model itself takes no mask; pooling needs one, so the served model does.
-        model.graph.input.append(helper.make_tensor_value_info(mask, onnx.TensorProto.INT64, ["B", "T"]))
+        added.name = f"{prefix}{number}/{node.op_type}"
+        added.input[:] = [rename.get(name, prefix + name) for name in node.input]
+        added.output[:] = [rename.get(name, prefix + name) for name in node.output]
     del model.graph.output[:]
     model.graph.output.extend(graph.output)
     # Before IR 4 an initializer had to be an input as well, which ours is not.
     model.ir_version = max(model.ir_version, 4)
 
 
-def _make_room(graph: onnx.GraphProto, names: set[str], path: Path) -> dict[str, str]:
-    """Rename the user's inner tensors that are called like one of our outputs; returns old → new."""
+def _prefix(graph: onnx.GraphProto) -> str:
+    """``trb/``, or the next one that is free: the model may be one that we composed before."""
+    used = {name for inner in walk.graphs(graph) for name in _names(inner)}
+    candidates = (PREFIX, *(f"trb{number}/" for number in range(2, 100)))
+    return next(prefix for prefix in candidates if not any(name.startswith(prefix) for name in used))
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    for value in (*graph.input, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield node.name
+        yield from node.output
+
+
+def _make_room(
+    graph: onnx.GraphProto, names: set[str], own: set[str], prefix: str, path: Path
+) -> dict[str, str]:
+    """Rename the user's inner tensors that are called like one of ours; returns old → new."""
     taken = sorted(names & {value.name for value in graph.input})
     if taken:
         raise TrbError(
@@ -78,18 +99,17 @@ def _make_room(graph: onnx.GraphProto, names: set[str], path: Path) -> dict[str,
             where=str(path),
             remedy="rename the input and export again, or use --task tensor",
         )
-    moved = {name: f"{PREFIX}user/{name}" for name in names}
-    for tensor in (*graph.initializer, *graph.value_info):
-        tensor.name = moved.get(tensor.name, tensor.name)
-    _rename(graph, moved)
+    moved = {name: f"{prefix}user/{name}" for name in names | own}
+    # Subgraphs see outer tensors, and no name may stand for two: so everywhere.
+    for inner in walk.graphs(graph):
+        _rename(inner, moved)
     return moved
 
 
 def _rename(graph: onnx.GraphProto, moved: Mapping[str, str]) -> None:
-    """In the nodes of ``graph`` and of the subgraphs of If, Loop and Scan, which see outer tensors."""
+    sparse = [tensor.values for tensor in graph.sparse_initializer]
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info, *sparse):
+        value.name = moved.get(value.name, value.name)
     for node in graph.node:
         node.input[:] = [moved.get(name, name) for name in node.input]
         node.output[:] = [moved.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, moved)

@@ -56,12 +56,15 @@ _WEIGHTED_SUM = """
     pooled = Reshape (summed, flat)
 """
 
-# A masked token counts as the lowest float, so it is never the largest.
+# A masked token counts as the lowest float, so it is never the largest; a row without tokens gives zeros.
 _MAX = """
     kept = Cast <to = 9> (mask_column)
     lowest = Constant <value = float {-3.4e38}> ()
     visible = Where (kept, hidden32, lowest)
     {reduce}
+    any_kept = Cast <to = 9> (tokens)
+    zero = Constant <value = float {0}> ()
+    pooled = Where (any_kept, largest, zero)
 """
 
 POOLINGS = (*_WEIGHTS, "max")
@@ -110,8 +113,8 @@ def embedding(*, pooling: str | None, normalise: bool, width: int | None, opset:
 def _reduce_max(opset: int) -> str:
     """The axes of ReduceMax became an input in opset 18."""
     if opset < 18:
-        return "pooled = ReduceMax <axes = [1], keepdims = 0> (visible)"
-    return "axes = Constant <value = int64[1] {1}> ()\n    pooled = ReduceMax <keepdims = 0> (visible, axes)"
+        return "largest = ReduceMax <axes = [1], keepdims = 0> (visible)"
+    return "axes = Constant <value = int64[1] {1}> ()\n    largest = ReduceMax <keepdims = 0> (visible, axes)"
 
 
 ACTIVATIONS = {

@@ -9,7 +9,7 @@ import onnx
 
 from triton_repo_builder import dtypes
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import skeleton
+from triton_repo_builder.graph import skeleton, walk
 from triton_repo_builder.graph.vocabulary import vocabulary
 from triton_repo_builder.signature import Dim, ExternalFile, ModelSignature, TensorSpec, batchability
 
@@ -27,7 +27,7 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError
 
     try:
-        return onnx.load_from_string(skeleton.read(path, location=location).content)
+        model = onnx.load_from_string(skeleton.read(path, location=location).content)
     except DecodeError:
         raise TrbError(
             Exit.NOT_ONNX,
@@ -35,6 +35,18 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
             where=str(path),
             remedy="export or download the model again",
         ) from None
+    # Operator sets follow the graph: a file that is cut off just there still decodes.
+    imported = {entry.domain or "ai.onnx" for entry in model.opset_import}
+    missing = {node.domain or "ai.onnx" for node in model.graph.node} - imported
+    if not imported or missing:
+        what = f"the operator set '{min(missing)}'" if missing else "any operator set"
+        raise TrbError(
+            Exit.TRUNCATED,
+            f"the file does not say which version of {what} it uses: it is cut off or damaged",
+            where=str(path),
+            remedy="copy or download the model again and compare sizes",
+        )
+    return model
 
 
 def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
@@ -51,18 +63,12 @@ def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
         ir_version=model.ir_version,
         opsets=_opsets(model),
         producer=f"{model.producer_name} {model.producer_version}".strip(),
-        operators=frozenset(node.op_type for node in _nodes(model)),
+        operators=frozenset(node.op_type for node in walk.nodes(model)),
         external=external,
         bytes=path.stat().st_size + sum(file.bytes for file in external),
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
     )
-
-
-def _nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
-    yield from model.graph.node
-    for function in model.functions:
-        yield from function.node
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:
@@ -98,17 +104,26 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
 
     A location must be a plain relative path: ONNX Runtime opens nothing outside the model's folder.
     """
-    needed: dict[str, int] = {}
-    for tensor in model.graph.initializer:
+    needed: dict[PurePosixPath, int] = {}
+    for tensor in walk.tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         if tensor.data_location != onnx.TensorProto.EXTERNAL or location == path.name:
             continue
-        end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
-        needed[location] = max(needed.get(location, 0), end)
-    for location, end in sorted(needed.items()):
+        try:
+            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        except ValueError:
+            raise TrbError(
+                Exit.EXTERNAL_DATA,
+                f"where the data of '{tensor.name}' lies in '{location}' is no number",
+                where=str(path),
+                remedy="save the model again with its external data",
+            ) from None
         posix = PurePosixPath(location)
-        if not location or posix.is_absolute() or ".." in posix.parts:
+        needed[posix] = max(needed.get(posix, 0), end)
+    for posix, end in sorted(needed.items()):
+        location = str(posix)
+        if not posix.parts or posix.is_absolute() or ".." in posix.parts:
             raise TrbError(
                 Exit.EXTERNAL_DATA,
                 f"its external data lies outside its folder: '{location}'",

@@ -126,17 +126,19 @@ def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[byt
     pieces: list[bytes | memoryview] = []
     external = 0
     for item in wire.fields(view, graph.value, graph.end):
-        raw = None
-        if item.number == GRAPH_INITIALIZER:
-            raw = next(
-                (f for f in wire.fields(view, item.value, item.end) if f.number == TENSOR_RAW_DATA), None
-            )
+        raw = _raw_data(view, item) if item.number == GRAPH_INITIALIZER else None
         if raw is None or raw.end - raw.value <= INLINE:
             pieces.append(view[item.start : item.end])
         else:
             pieces.append(wire.field(GRAPH_INITIALIZER, b"".join(_outside(view, item, raw, location))))
             external += raw.end - raw.value
     return pieces, external
+
+
+def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
+    """Where the tensor's data lies; None too for a field given twice, which protobuf itself must resolve."""
+    found = [item for item in wire.fields(view, tensor.value, tensor.end) if item.number == TENSOR_RAW_DATA]
+    return found[0] if len(found) == 1 else None
 
 
 def _outside(view: memoryview, tensor: wire.Field, raw: wire.Field, location: str) -> Iterator[bytes]:

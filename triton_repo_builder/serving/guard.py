@@ -21,8 +21,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
-STUB_EXIT = 3.0
-"""A stub notices within a second that its server died, then ends by itself and removes its region."""
+PID_FILE = "server.pid"
 
 
 def main(grace: float, folder: Path, argv: list[str]) -> int:
@@ -33,6 +32,7 @@ def main(grace: float, folder: Path, argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     server = start(argv)
+    (folder / PID_FILE).write_text(str(server))
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(0, select.POLLIN)
@@ -50,17 +50,15 @@ def main(grace: float, folder: Path, argv: list[str]) -> int:
             poll.unregister(0)
             orphan = asked = True
         expired = deadline is not None and time.monotonic() >= deadline
-        if expired or (asked and deadline is not None):
+        if asked or expired:
             regions |= mapped(server)
-            os.kill(server, signal.SIGKILL)
-            deadline = time.monotonic() + grace
-        elif asked:
-            os.kill(server, signal.SIGTERM)
+            os.kill(server, signal.SIGTERM if deadline is None else signal.SIGKILL)
             deadline = time.monotonic() + grace
     clean(server, regions)
     if orphan:
         shutil.rmtree(folder, ignore_errors=True)
-    return os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def start(argv: list[str]) -> int:
@@ -81,15 +79,16 @@ def start(argv: list[str]) -> int:
 
 
 def clean(group: int, regions: set[str]) -> None:
-    """End what the server left of its process group, and remove the shared memory of all of them."""
-    deadline = time.monotonic() + STUB_EXIT
+    """Kill what the server left of its process group, and remove the shared memory of all of them.
+
+    Stubs that outlive their server would notice and end within seconds, but not one that hangs.
+    """
     while left := members(group):
-        regions |= {region for pid in left for region in mapped(pid)}
-        if time.monotonic() > deadline:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        for pid in left:
+            regions |= mapped(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
     for region in regions:
         Path(region).unlink(missing_ok=True)
 

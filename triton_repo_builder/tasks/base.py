@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.signature import ModelSignature, TensorSpec
 
@@ -37,9 +38,15 @@ class TaskPlan:
 
 
 def takes_text(signature: ModelSignature) -> bool:
-    """Whether a tokenizer can fill every input of the model."""
+    """Whether a tokenizer can fill every input of the model: rows of numbers, ids as integers."""
     names = {spec.name for spec in signature.inputs}
-    return "input_ids" in names and names <= set(TEXT_INPUTS)
+    ids = signature.input("input_ids")
+    return (
+        ids is not None
+        and ids.dtype in (INT32, INT64)
+        and names <= set(TEXT_INPUTS)
+        and all(s.dtype.size and s.shape is not None and len(s.shape) == 2 for s in signature.inputs)
+    )
 
 
 def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import heads
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
@@ -42,7 +42,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
     """The entries of sentence-transformers' modules.json, empty where there is none."""
     import json
 
-    for place in (source.folder, source.path.parent, source.path.parent.parent):
+    for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
         file = place / "modules.json"
         if file.is_file():
             try:
@@ -59,14 +59,17 @@ def modules(source: Source) -> list[dict[str, Any]]:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Pooling and normalisation from the sentence-transformers files, else from the options."""
-    pooling, normalise = _described(source)
-    pooling = options.pooling or pooling
-    normalise = normalise if options.normalize is None else options.normalize
+    if options.pooling is not None and options.pooling not in heads.POOLINGS:
+        raise usage("pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads.POOLINGS)}")
     signature = source.signature
     pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
     if pooled is None and by_rank(signature, 3, *TOKENS) is None:
         pooled = by_rank(signature, 2)
-    if pooled is not None and options.pooling is None:
+    in_graph = pooled is not None and options.pooling is None
+    pooling, normalise = _described(source, in_graph=in_graph)
+    pooling = options.pooling or pooling
+    normalise = normalise if options.normalize is None else options.normalize
+    if pooled is not None and in_graph:
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         return _task(pooled.name, pooled.shape, None, normalise, signature.opset)
     tokens = by_rank(signature, 3, *TOKENS)
@@ -88,17 +91,20 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return _task(tokens.name, tokens.shape, pooling, normalise, signature.opset)
 
 
-def _described(source: Source) -> tuple[str | None, bool]:
-    """(pooling, normalise) as the sentence-transformers files say; None where there are none."""
+def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool]:
+    """(pooling, normalise) as the sentence-transformers files say; None where there are none.
+
+    Where pooling is in the graph, so are the other modules, and only normalising again is safe.
+    """
     pooling, normalise = None, False
     for module in modules(source):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         folder = module["folder"] / str(module.get("path", ""))
-        if kind == "Pooling":
+        if kind == "Pooling" and not in_graph:
             pooling = _pooling(tokenizer.settings(folder, "config.json"), str(folder / "config.json"))
         elif kind == "Normalize":
             normalise = True
-        elif kind != "Transformer":
+        elif kind != "Transformer" and not in_graph:
             raise TrbError(
                 Exit.UNSUPPORTED_MODEL,
                 f"the sentence-transformers module '{kind}' is not supported yet",

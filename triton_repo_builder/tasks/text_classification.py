@@ -77,14 +77,19 @@ def _labels(source: Source) -> tuple[str, ...]:
     """id2label sorted by number, not by spelling ("10" comes after "9")."""
     named = source.config.get("id2label") or {}
     try:
-        return tuple(str(named[key]) for key in sorted(named, key=int))
-    except (TypeError, ValueError):
+        numbers = {int(key): str(name) for key, name in named.items()}
+    except (AttributeError, ValueError):
+        numbers = {-1: ""}
+    if sorted(numbers) != list(range(len(named))):
         raise TrbError(
             Exit.TASK_UNCLEAR,
-            "id2label in config.json has a key that is no number",
+            "id2label in config.json does not name every label by its number",
             where=str(source.path.parent / "config.json"),
-            remedy='keys are "0", "1", …',
-        ) from None
+            remedy=f'its keys must be "0", "1" and so on; they are: {", ".join(map(str, named))}',
+        )
+    # One line each in labels.txt, and valid UTF-8: JSON may hold half of a surrogate pair.
+    lines = (" ".join(numbers[number].splitlines()) for number in range(len(named)))
+    return tuple(line.encode("utf-8", "replace").decode() for line in lines)
 
 
 def _activation(source: Source, width: int) -> str:

@@ -1,0 +1,50 @@
+"""Everything that lies in a graph, in its subgraphs and in the model's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph, and those of If, Loop and Scan in it at any depth."""
+    yield graph
+    for node in graph.node:
+        yield from _inner(node)
+
+
+def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from graphs(attribute.g)
+        for inner in attribute.graphs:
+            yield from graphs(inner)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of the model."""
+    for graph in graphs(model.graph):
+        yield from graph.node
+    for function in model.functions:
+        for node in function.node:
+            yield node
+            for graph in _inner(node):
+                yield from graph.node
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor whose data may lie in another file: initializers and attributes."""
+    for graph in graphs(model.graph):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in nodes(model):
+        yield from _attributes(node.attribute)
+
+
+def _attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors

@@ -1,0 +1,79 @@
+"""The few HTTP calls that serving needs. No proxy settings apply: the server is on this machine."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from triton_repo_builder.errors import Exit, TrbError
+
+
+def call(url: str, body: Mapping[str, Any] | None = None, *, timeout: float = 10.0) -> tuple[int, Any]:
+    """GET, or POST where there is a body; status and JSON (the text where it is none). Raises OSError."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout)
+    try:
+        if body is None:
+            connection.request("GET", parts.path)
+        else:
+            # Without a content type of its own the server parses the body as a query string.
+            connection.request("POST", parts.path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        text = response.read().decode("utf-8", "replace")
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no HTTP answer: {error!r}") from None
+    finally:
+        connection.close()
+    try:
+        return response.status, json.loads(text)
+    except ValueError:
+        return response.status, text
+
+
+def ready(base: str) -> bool:
+    """Whether the server says that it is ready."""
+    try:
+        return call(f"{base}/v2/health/ready", timeout=2)[0] == 200
+    except OSError:
+        return False
+
+
+def load(base: str, model: str, timeout: float) -> str:
+    """Load a model and what it needs; the server's reason where that fails, else nothing."""
+    status, answer = call(f"{base}/v2/repository/models/{quote(model)}/load", {}, timeout=timeout)
+    return "" if status == 200 else error_text(answer)
+
+
+def unload(base: str, model: str, timeout: float) -> str:
+    """Unload a model; the server goes on with that in the background."""
+    status, answer = call(f"{base}/v2/repository/models/{quote(model)}/unload", {}, timeout=timeout)
+    return "" if status == 200 else error_text(answer)
+
+
+def index(base: str, timeout: float = 10.0) -> dict[str, tuple[str, str]]:
+    """State and reason of each model that the server ever tried; a ready version wins over others."""
+    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
+    if status != 200:
+        return {}
+    states: dict[str, tuple[str, str]] = {}
+    for entry in answer:
+        state = (entry.get("state", ""), entry.get("reason", ""))
+        if state[0] and states.get(entry["name"], ("", ""))[0] != "READY":
+            states[entry["name"]] = state
+    return states
+
+
+def model(base: str, name: str, what: str = "") -> dict[str, Any]:
+    """Metadata of a model, or its ``/config``."""
+    status, answer = call(f"{base}/v2/models/{quote(name)}{what}")
+    if status != 200 or not isinstance(answer, dict):
+        raise TrbError(Exit.SERVER_DIED, f"the server does not describe it: {error_text(answer)}", where=name)
+    return answer
+
+
+def error_text(answer: Any) -> str:
+    """The reason in an error answer."""
+    return str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)

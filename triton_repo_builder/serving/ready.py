@@ -1,0 +1,101 @@
+"""Load models side by side, and notice the ones that never will be: a dead stub hangs its load for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from triton_repo_builder.serving import http
+from triton_repo_builder.serving.engine import Failure
+from triton_repo_builder.serving.stubs import Stub, Stubs
+
+TICK = 0.04
+"""Short, because it is also the delay between the last load and readiness."""
+HANG_AFTER = 3.0
+"""A stub that died inside ``initialize`` is found by the server within about a second; longer is for ever."""
+COUNT_EVERY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What became of a set of loads."""
+
+    answers: dict[str, str]
+    """The server's answer by model: empty for success, else its error."""
+    hung: tuple[Failure, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    """Models still loading when time was up, or when the server ended."""
+    ends: dict[str, str] = field(default_factory=dict)
+    """How the Python process of a model ended, where one did."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every model is loaded."""
+        return not self.hung and not self.unfinished and not any(self.answers.values())
+
+
+def load(
+    base: str,
+    names: tuple[str, ...],
+    stubs: Stubs,
+    *,
+    timeout: float,
+    alive: Callable[[], bool],
+    progress: Callable[[str], None],
+    total: int = 0,
+    ignore: frozenset[int] = frozenset(),
+) -> Loaded:
+    """Load models in parallel; return when all have answered, one hangs, time is up or the server ended.
+
+    ``ignore`` are stubs known to be dead from before.
+    """
+    answers: dict[str, str] = {}
+    for name in names:
+        threading.Thread(target=_load, args=(base, name, timeout + 5, answers), daemon=True).start()
+    deadline = time.monotonic() + timeout
+    counted = time.monotonic() - COUNT_EVERY / 2
+    told = ""
+    dead: dict[int, float] = {}
+    ends: dict[str, str] = {}
+    while len(answers) < len(names):
+        now = time.monotonic()
+        time.sleep(TICK)
+        found = [stub for stub in stubs.scan() if stub.dead and stub.pid not in ignore]
+        dead = {stub.pid: dead.get(stub.pid, now) for stub in found}
+        ends |= {stub.model: stub.end for stub in found}
+        waiting = tuple(name for name in names if name not in answers)
+        hung = [stub for stub in found if now - dead[stub.pid] > HANG_AFTER]
+        if waiting and hung:
+            return Loaded(answers=dict(answers), hung=tuple(_failure(stub, waiting) for stub in hung), ends=ends)
+        if now > deadline or not alive():
+            return Loaded(answers=dict(answers), unfinished=waiting, ends=ends)
+        if now - counted > COUNT_EVERY:
+            counted = now
+            text = _count(base, total or len(names), waiting)
+            if text and text != told:
+                progress(told := text)
+    return Loaded(answers=dict(answers), ends=ends)
+
+
+def _load(base: str, name: str, timeout: float, answers: dict[str, str]) -> None:
+    try:
+        answers[name] = http.load(base, name, timeout)
+    except OSError as error:
+        answers[name] = f"no answer from the server: {error}"
+
+
+def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
+    try:
+        states = http.index(base, timeout=1)
+    except OSError:
+        return ""
+    ready = sum(state == "READY" for state, _ in states.values())
+    return f"{ready} of {total} models ready, waiting for {', '.join(waiting)}"
+
+
+def _failure(stub: Stub, waiting: tuple[str, ...]) -> Failure:
+    # One that died before it could be seen is attributed to what is still loading.
+    model = stub.model or ", ".join(waiting)
+    return Failure(model=model, cause=f"its Python process ended while starting ({stub.end})")

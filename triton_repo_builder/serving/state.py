@@ -1,0 +1,135 @@
+"""Servers in the background: one small file each, so that ``trb status`` and ``trb stop`` find them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import process
+from triton_repo_builder.errors import Exit, TrbError
+
+STOP_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background:
+    """One server that ``trb serve --detach`` started."""
+
+    pid: int
+    """The ``trb serve`` that looks after the server."""
+    born: str
+    """Its start time as the kernel counts it: tells it from a later process with the same id."""
+    name: str
+    repository: str
+    engine: str
+    server_pid: int
+    http: str
+    grpc: str
+    metrics: str
+    log: str
+    messages: str
+    """What the supervisor had to say since."""
+    started: float
+    endpoints: list[dict[str, Any]] = field(default_factory=list)
+
+
+def folder() -> Path:
+    """Where the files lie, made where it is missing."""
+    base = os.environ.get("XDG_STATE_HOME") or ""
+    # The XDG specification says that a relative path is to be ignored.
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
+    path = root / "trb"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrbError(
+            Exit.OUTPUT_NOT_WRITABLE,
+            f"cannot be made: {error.strerror}",
+            where=str(path),
+            remedy="set XDG_STATE_HOME to a folder of yours",
+        ) from None
+    return path
+
+
+def born(pid: int) -> str:
+    """Start time of a process (field 22 of proc(5)); empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def write(file: Path, entry: Background) -> None:
+    """Write whole or not at all: the one who waits for this file reads it at once."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
+    part.replace(file)
+
+
+def read(file: Path) -> Background | None:
+    """The entry in a file, None where it is none or its process is gone."""
+    try:
+        entry = Background(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return entry if process.alive(entry.pid) and born(entry.pid) == entry.born else None
+
+
+def running() -> tuple[Background, ...]:
+    """Every server in the background, oldest first; files of those that are gone are removed."""
+    found = []
+    for file in folder().glob("*.json"):
+        entry = read(file)
+        if entry is not None:
+            found.append(entry)
+        else:
+            file.unlink(missing_ok=True)
+            file.with_suffix(".messages").unlink(missing_ok=True)
+    return tuple(sorted(found, key=lambda entry: entry.started))
+
+
+def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
+    """The one server that is meant: by name, repository path or process id, or the only one."""
+    if not servers:
+        raise TrbError(
+            Exit.NOT_RUNNING, "no server runs in the background", remedy="start one with: trb serve --detach"
+        )
+    listed = ", ".join(f"{server.name} ({server.pid})" for server in servers)
+    if wanted is None:
+        matching = list(servers)
+    else:
+        path = str(Path(wanted).resolve())
+        matching = [s for s in servers if wanted in (s.name, str(s.pid), str(s.server_pid)) or path == s.repository]
+    if not matching:
+        raise TrbError(Exit.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}")
+    if len(matching) > 1:
+        raise TrbError(
+            Exit.USAGE,
+            f"{len(matching)} servers match",
+            remedy="name one by its process id, or stop all with --all; running: "
+            + ", ".join(f"{server.name} ({server.pid})" for server in matching),
+        )
+    return matching[0]
+
+
+def stop(entry: Background) -> None:
+    """Stop a server and wait until it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(entry.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT
+    while process.alive(entry.pid):
+        if time.monotonic() > deadline:
+            # The guard below it sees that its parent is gone and ends the server.
+            with suppress(ProcessLookupError):
+                os.kill(entry.pid, signal.SIGKILL)
+            break
+        time.sleep(0.05)
+    while process.alive(entry.server_pid) and time.monotonic() < deadline + STOP_TIMEOUT:
+        time.sleep(0.05)
+    running()

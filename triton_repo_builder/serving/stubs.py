@@ -1,0 +1,92 @@
+"""The server's Python processes ("stubs"), as /proc shows them.
+
+A stub is a child of the server: ``triton_python_backend_stub <repository>/<model>/<version>/<file> <region>
+… <instance>``. One that dies stays a zombie for as long as the server does not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+STUB = "triton_python_backend_stub"
+INSTANCE = 8
+"""Position of the instance name in the arguments (stub_launcher.cc); the model's name while auto-completing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stub:
+    """One stub; ``model`` and ``instance`` are empty where it died before it could be seen alive."""
+
+    pid: int
+    model: str = ""
+    instance: str = ""
+    dead: bool = False
+    end: str = ""
+    """How a dead one ended."""
+
+
+class Stubs:
+    """Remembers what each process was, because a zombie no longer has arguments."""
+
+    def __init__(self, server: int, repository: str) -> None:
+        self._server = server
+        self._repository = Path(repository)
+        self._seen: dict[int, Stub] = {}
+
+    def scan(self) -> tuple[Stub, ...]:
+        """Every stub there is now, dead ones included."""
+        found = {}
+        for pid in _children(self._server):
+            stub = self._look(pid)
+            if stub is not None:
+                found[pid] = stub
+        self._seen = found
+        return tuple(found.values())
+
+    def _look(self, pid: int) -> Stub | None:
+        before = self._seen.get(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            fields = stat.rsplit(")", 1)[1].split()
+            dead = fields[0] in "ZX"
+            if before is None or not before.model:
+                before = self._describe(pid) or Stub(pid=pid)
+        except OSError:
+            return None
+        if dead:
+            return replace(before, dead=True, end=_ending(int(fields[49])))
+        # Between fork and exec the child still is a shell or the server itself.
+        return before if before.model else None
+
+    def _describe(self, pid: int) -> Stub | None:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        if not argv[0].endswith(STUB) or len(argv) <= INSTANCE:
+            return None
+        with contextlib.suppress(ValueError):
+            model = Path(argv[1]).relative_to(self._repository).parts[0]
+            return Stub(pid=pid, model=model, instance=argv[INSTANCE])
+        return None
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _ending(status: int) -> str:
+    """In words, from the status that wait(2) would give (field 52 of proc(5))."""
+    number = status & 0x7F
+    if number == 0:
+        return f"exit code {status >> 8}"
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"killed by {name}" + (" (out of memory?)" if number == signal.SIGKILL else "")
