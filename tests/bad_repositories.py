@@ -23,7 +23,8 @@ def lay_out(name: str, target: Path) -> Path:
     import onnx
     import onnx.parser
 
-    shutil.copytree(FOLDER / name, target, ignore=shutil.ignore_patterns("expected.txt", "__pycache__"))
+    ignored = shutil.ignore_patterns("expected.txt", "__pycache__")
+    shutil.copytree(FOLDER / name, target, ignore=ignored, dirs_exist_ok=True)
     for file in list(target.rglob("*")):
         if file.name == ".empty":
             file.unlink()

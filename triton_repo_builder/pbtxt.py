@@ -22,7 +22,8 @@ def quote(text: str) -> str:
     return f'"{body}"'
 
 
-@dataclass(frozen=True)
+# Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
+@dataclass(unsafe_hash=True)
 class PbtxtError(Exception):
     """A text that is no ModelConfig: 1-based position and protobuf's reason."""
 

@@ -102,6 +102,7 @@ REFUSED = [
     "warmup-inputs",
     "warmup-shape-open",
     "warmup-shape-other",
+    "warmup-type",
 ]
 SYNTAX = [
     "config-syntax-bracket",
@@ -145,9 +146,13 @@ class Bench:
             errors = [finding.message for finding in findings(self.repository) if finding.severity == "error"]
             return errors, self._load(source)
         finally:
-            for entry in self.repository.iterdir():
-                self.server.unload(entry.name)
-                shutil.rmtree(entry)
+            self.clear()
+
+    def clear(self) -> None:
+        """An empty repository again."""
+        for entry in self.repository.iterdir():
+            self.server.unload(entry.name)
+            shutil.rmtree(entry)
 
     def _load(self, source: Path) -> str:
         start = self.server.log.stat().st_size
@@ -199,6 +204,16 @@ def test_warnings_load(bench: Bench, name: str) -> None:
     errors, said = bench.judge(name)
     assert errors == []
     assert said == ""
+
+
+def test_a_good_ensemble_has_no_finding_and_loads(bench: Bench) -> None:
+    source = lay_out("version-empty", bench.repository)
+    (source / "e" / "1" / ".gitkeep").touch()
+    try:
+        assert findings(source) == []
+        assert bench.server.load("e") == ""
+    finally:
+        bench.clear()
 
 
 ONNX = [

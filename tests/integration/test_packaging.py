@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import tiny
 from triton_repo_builder import process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,10 +53,10 @@ def test_installed_wheel_builds_outside_the_checkout(wheel: Path, tmp_path: Path
         [str(python), "-c", "import triton_repo_builder as t; print(t.__file__)"], cwd=tmp_path, env=env
     )
     assert Path(where.strip()).is_relative_to(tmp_path)
-    model = tiny.text_model_folder(tmp_path / "model")
-    trb = str(tmp_path / "venv" / "bin" / "trb")
-    said = process.run(
-        [trb, "build", "--model", str(model), "--pooling", "mean", "--output", "repo"], cwd=tmp_path, env=env
+    process.run(
+        [str(python), str(ROOT / "examples" / "sentiment" / "make_model.py"), "model"], cwd=tmp_path, env=env
     )
+    trb = str(tmp_path / "venv" / "bin" / "trb")
+    said = process.run([trb, "build", "--model", "model", "--output", "repo"], cwd=tmp_path, env=env)
     assert "added" in said
     assert (tmp_path / "repo" / "model_model" / "config.pbtxt").is_file()

@@ -18,6 +18,7 @@ from triton_repo_builder.checks import (
     warmup,
 )
 from triton_repo_builder.checks.site import Site, Survey
+from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.findings import Finding, arrange
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Repository
@@ -37,7 +38,15 @@ CHECKS: tuple[Callable[[Site], Iterator[Finding]], ...] = (
 
 def check(repository: Repository, release: Release) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing."""
-    return arrange(_all(repository, release))
+    try:
+        return arrange(_all(repository, release))
+    except OSError as error:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"cannot be read: {error.strerror}",
+            where=str(error.filename or repository.path),
+            remedy="make it readable for the user that runs trb",
+        ) from None
 
 
 def _all(repository: Repository, release: Release) -> Iterator[Finding]:

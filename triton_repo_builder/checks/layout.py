@@ -24,7 +24,8 @@ def is_model(model: Model) -> bool:
 def not_a_model(model: Model) -> Finding:
     """Triton takes every directory for a model, so one that is none fails to load."""
     message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
-    return report("not-a-model", str(model.path), message)
+    remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
+    return report("not-a-model", str(model.path), message, remedy=remedy)
 
 
 def check(site: Site) -> Iterator[Finding]:

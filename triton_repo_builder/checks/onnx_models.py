@@ -48,11 +48,8 @@ def _age(site: Site, file: Path, graph: ModelSignature) -> Iterator[Finding]:
         message = (
             f"Unsupported model IR version: {graph.ir_version}, max supported IR version: {release.max_ir}"
         )
-        remedy = (
-            f"lower ir_version to {release.max_ir} where the model uses nothing newer ('trb build' "
-            f"does){later}"
-        )
-        yield report("onnx-ir", str(file), message, remedy=remedy)
+        lower = f"'trb build --triton-release {release.name}' lowers it where that is sound"
+        yield report("onnx-ir", str(file), message, remedy=f"{lower}{later}")
     if graph.opset > release.max_opset:
         message = f"Opset {graph.opset} is under development and support for this is limited"
         remedy = f"export with opset {release.max_opset}{later}"

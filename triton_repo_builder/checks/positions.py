@@ -107,7 +107,7 @@ class _Reader:
             if not self._accept(","):
                 # The first element stands where the field's name does.
                 found.append(self._value(name, self.tokens[self.at].line if found else name.line))
-        return found
+        return found or [Field(name.text, name.line)]
 
     def _value(self, name: _Token, line: int) -> Field:
         if self._accept("{") or self._accept("<"):

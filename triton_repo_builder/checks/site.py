@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from triton_repo_builder.errors import TrbError
 from triton_repo_builder.findings import Finding, Severity
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Model, Repository
-from triton_repo_builder.signature import ModelSignature, batchability
+from triton_repo_builder.signature import ModelSignature, refine
 
 
 def _read(path: Path) -> ModelSignature:
@@ -23,10 +23,7 @@ def _read(path: Path) -> ModelSignature:
     from triton_repo_builder.graph import infer
     from triton_repo_builder.graph.reader import read_signature
 
-    stated = read_signature(path)
-    shapes = infer.output_shapes(path)
-    outputs = tuple(replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in stated.outputs)
-    return replace(stated, outputs=outputs, batch=batchability(stated.inputs, outputs))
+    return refine(read_signature(path), infer.output_shapes(path))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,10 +85,17 @@ def _against(
             f"Expected {_list(batch + wanted)}, got {_list(one + dims)}"
         )
         yield site.finding("warmup-shape", message, "model_warmup", index, "inputs")
-    given, declared = value.get("data_type", "TYPE_INVALID"), item.get("data_type", "TYPE_INVALID")
+    given, declared = _wire(value), _wire(item)
     if given != declared:
-        message = f"the sample gives input '{name}' as {given}, model '{site.name}' takes {declared}"
+        message = (
+            f"inference input '{name}' data-type is '{given}', but model '{site.name}' expects '{declared}'"
+        )
         yield site.finding("warmup-type", message, "model_warmup", index, "inputs")
+
+
+def _wire(tensor: Mapping[str, Any]) -> str:
+    dtype = BY_CONFIG.get(tensor.get("data_type", ""))
+    return dtype.wire if dtype else "<invalid>"
 
 
 def _list(dims: list[int]) -> str:

@@ -81,8 +81,9 @@ def read(path: Path, *, location: str) -> Skeleton:
 
 
 def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skeleton:
+    # Copies, not views: a view that a traceback still holds keeps the file from being unmapped.
     seen: set[int] = set()
-    pieces: list[bytes | memoryview] = []
+    pieces: list[bytes] = []
     external = 0
     try:
         for item in wire.fields(view, 0, len(view)):
@@ -98,8 +99,7 @@ def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skele
                     *graph,
                 ]
             else:
-                pieces.append(view[item.start : item.end])
-        content = b"".join(pieces)
+                pieces.append(bytes(view[item.start : item.end]))
     except wire.WireTruncated:
         # A cut-off model still begins like one; anything else merely looks like a long field.
         if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
@@ -112,23 +112,19 @@ def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skele
         raise _not_onnx(path, head) from None
     except wire.WireError:
         raise _not_onnx(path, head) from None
-    finally:
-        for piece in pieces:
-            if isinstance(piece, memoryview):
-                piece.release()
     if MODEL_GRAPH not in seen:
         raise _not_onnx(path, head)
-    return Skeleton(content=content, external_bytes=external)
+    return Skeleton(content=b"".join(pieces), external_bytes=external)
 
 
-def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[bytes | memoryview], int]:
+def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[bytes], int]:
     """The graph's pieces with large initializers replaced, and the bytes they hold."""
-    pieces: list[bytes | memoryview] = []
+    pieces: list[bytes] = []
     external = 0
     for item in wire.fields(view, graph.value, graph.end):
         raw = _raw_data(view, item) if item.number == GRAPH_INITIALIZER else None
         if raw is None or raw.end - raw.value <= INLINE:
-            pieces.append(view[item.start : item.end])
+            pieces.append(bytes(view[item.start : item.end]))
         else:
             pieces.append(wire.field(GRAPH_INITIALIZER, b"".join(_outside(view, item, raw, location))))
             external += raw.end - raw.value

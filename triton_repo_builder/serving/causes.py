@@ -12,7 +12,9 @@ from triton_repo_builder.serving.engine import Failure
 POLL = re.compile(r"Poll failed for model directory '([^']+)': (.*?)\"?$")
 SYNTAX = re.compile(r"Error parsing text-format inference\.ModelConfig: (.+)$")
 UNAVAILABLE = re.compile(r"^load failed for model '[^']*': version \d+ is at \w+ state: ")
-CODE = re.compile(r"^(?:Internal|Invalid argument|Unsupported|Unavailable|Not found|Unknown|Already exists): ")
+CODE = re.compile(
+    r"^(?:Internal|Invalid argument|Unsupported|Unavailable|Not found|Unknown|Already exists): "
+)
 GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
 UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(")

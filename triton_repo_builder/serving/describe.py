@@ -60,7 +60,9 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
 def _tensors(listed: list[dict[str, Any]]) -> tuple[Tensor, ...]:
     # Metadata gives the dimensions as numbers or, from some servers, as text.
     return tuple(
-        Tensor(name=tensor["name"], datatype=tensor["datatype"], shape=tuple(int(dim) for dim in tensor["shape"]))
+        Tensor(
+            name=tensor["name"], datatype=tensor["datatype"], shape=tuple(int(dim) for dim in tensor["shape"])
+        )
         for tensor in listed
     )
 
@@ -99,7 +101,14 @@ def _zeros(inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
     body = []
     for tensor in inputs:
         shape = [max(1, dim) for dim in tensor.shape]
-        body.append({"name": tensor.name, "datatype": tensor.datatype, "shape": shape, "data": _value(tensor.datatype)})
+        body.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": shape,
+                "data": _value(tensor.datatype),
+            }
+        )
     return body
 
 
@@ -114,7 +123,9 @@ def _value(datatype: str) -> Any:
 def _curl(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
     """One line of shell. ``data`` that is no list stands for that value in every element."""
     full = [
-        item if isinstance(item["data"], list) else {**item, "data": [item["data"]] * math.prod(item["shape"])}
+        item
+        if isinstance(item["data"], list)
+        else {**item, "data": [item["data"]] * math.prod(item["shape"])}
         for item in inputs
     ]
     body: dict[str, Any] = {"inputs": full}
@@ -129,12 +140,17 @@ def _curl(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -
     parts = ", ".join(
         "{"
         + ", ".join(f"{json.dumps(key)}: {json.dumps(item[key])}" for key in ("name", "datatype", "shape"))
-        + f', "data": [{item["data"]!r}] * {math.prod(item["shape"])}}}'
+        + f', "data": {_expression(item)}}}'
         for item in inputs
     )
     more = f', "outputs": {body["outputs"]!r}' if save else ""
     program = f'import json; print(json.dumps({{"inputs": [{parts}]{more}}}))'
     return f"python3 -c {shlex.quote(program)} | {line}@-"
+
+
+def _expression(item: dict[str, Any]) -> str:
+    data = item["data"]
+    return repr(data) if isinstance(data, list) else f"[{data!r}] * {math.prod(item['shape'])}"
 
 
 def _binary(tensor: Tensor) -> dict[str, Any]:

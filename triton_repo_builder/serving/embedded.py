@@ -100,7 +100,7 @@ def _read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository
 def _launch(
     repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, tell: Progress
 ) -> EmbeddedServer:
-    """Start the server and wait for its HTTP endpoint; a port that is lost to another program is chosen anew."""
+    """Start the server and wait for its HTTP endpoint; a free port that was lost is chosen anew."""
     free = 0 in (options.http_port, options.grpc_port, options.metrics_port)
     for attempt in range(1, ATTEMPTS + 1):
         at = ports.choose(options)
@@ -171,7 +171,9 @@ def _log_file(options: ServeOptions, folder: Path) -> Path:
 def _server_pid(file: Path, child: Process) -> int:
     while not (file.exists() and file.read_text()):
         if child.poll() is not None:
-            raise TrbError(Exit.SERVER_DIED, "tritonserver could not be started", remedy="report this as a bug of trb")
+            raise TrbError(
+                Exit.SERVER_DIED, "tritonserver could not be started", remedy="report this as a bug of trb"
+            )
         time.sleep(0.005)
     return int(file.read_text())
 
@@ -199,7 +201,9 @@ def _no_port(server: EmbeddedServer) -> TrbError:
     )
 
 
-def _load(server: EmbeddedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress) -> None:
+def _load(
+    server: EmbeddedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
+) -> None:
     """Load everything; raise one error that names every model that failed."""
     loaded = ready.load(
         server.urls.http,

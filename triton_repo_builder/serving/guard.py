@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+ASK = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
 PID_FILE = "server.pid"
 
@@ -29,7 +30,7 @@ def main(grace: float, folder: Path, argv: list[str]) -> int:
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+    for number in (*ASK, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     server = start(argv)
     (folder / PID_FILE).write_text(str(server))
@@ -45,7 +46,7 @@ def main(grace: float, folder: Path, argv: list[str]) -> int:
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             break
-        asked = wake in events and set(os.read(wake, 64)) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        asked = wake in events and not ASK.isdisjoint(os.read(wake, 64))
         if 0 in events and not os.read(0, 64):
             poll.unregister(0)
             orphan = asked = True
@@ -74,7 +75,7 @@ def start(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv(argv[0], argv)
     except OSError as error:
-        print(f"cannot run {argv[0]}: {error}", file=sys.stderr, flush=True)
+        os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
     os._exit(127)
 
 

@@ -42,7 +42,9 @@ def find() -> Install:
     """The installed server, if it can run with this Python; raises with the remedy otherwise."""
     spec = importlib.util.find_spec("pytriton")
     folders = (spec.submodule_search_locations if spec else None) or ()
-    root = next((Path(folder) for folder in folders if (Path(folder) / "tritonserver" / "bin").is_dir()), None)
+    root = next(
+        (Path(folder) for folder in folders if (Path(folder) / "tritonserver" / "bin").is_dir()), None
+    )
     if root is None:
         raise TrbError(Exit.ENGINE_MISSING, "the embedded tritonserver is not installed", remedy=INSTALL)
     _check_glibc()
@@ -89,7 +91,7 @@ def _check_numpy() -> None:
 
 
 def _libpython(name: str) -> Path:
-    """Folder of the shared library that the stub is linked to; another one's would not fit the standard library."""
+    """Folder of the shared library that the stub is linked to; another would not fit the standard library."""
     folder = sysconfig.get_config_var("LIBDIR") or ""
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     places = [Path(folder), Path(folder) / multiarch, Path(sys.base_prefix) / "lib"]
@@ -100,8 +102,8 @@ def _libpython(name: str) -> Path:
         Exit.ENGINE_MISSING,
         f"this Python has no shared library {name}, which the embedded tritonserver needs",
         where=sys.executable,
-        remedy="install it (Debian, Ubuntu: apt install libpython3-dev), or use a Python built with --enable-shared "
-        "(python.org images, conda and uv have it; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)",
+        remedy="install it (Debian, Ubuntu: apt install libpython3-dev), or use a Python built with "
+        "--enable-shared (python.org images, conda and uv have it; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)",
     )
 
 
@@ -132,7 +134,9 @@ def _environment(folder: Path) -> None:
     (folder / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
     packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
-    places = [place for place in dict.fromkeys([*site.getsitepackages(), *_dist_packages()]) if Path(place).is_dir()]
+    places = [
+        place for place in dict.fromkeys([*site.getsitepackages(), *_dist_packages()]) if Path(place).is_dir()
+    ]
     lines = ["import sys; sys.dont_write_bytecode = True"]
     lines += [f"import site; site.addsitedir({place!r})" for place in places]
     (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Ports: Triton's own, the user's, or free ones; a busy one is named with its holder before anything starts."""
+"""Ports: Triton's own, the user's, or free ones; a busy one is named with its holder before the start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def choose(options: ServeOptions) -> Ports:
     numbers = {}
     with contextlib.ExitStack() as held:
         for kind, number in wanted.items():
-            taken = held.enter_context(_bind(options.host, kind, DEFAULTS[kind] if number is None else number))
+            taken = held.enter_context(
+                _bind(options.host, kind, DEFAULTS[kind] if number is None else number)
+            )
             numbers[kind] = int(taken.getsockname()[1])
     return Ports(**numbers)
 

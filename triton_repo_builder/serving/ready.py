@@ -68,7 +68,9 @@ def load(
         waiting = tuple(name for name in names if name not in answers)
         hung = [stub for stub in found if now - dead[stub.pid] > HANG_AFTER]
         if waiting and hung:
-            return Loaded(answers=dict(answers), hung=tuple(_failure(stub, waiting) for stub in hung), ends=ends)
+            return Loaded(
+                answers=dict(answers), hung=tuple(_failure(stub, waiting) for stub in hung), ends=ends
+            )
         if now > deadline or not alive():
             return Loaded(answers=dict(answers), unfinished=waiting, ends=ends)
         if now - counted > COUNT_EVERY:

@@ -28,7 +28,15 @@ class EmbeddedServer:
     """A tritonserver below its guard (guard.py). Leaving the ``with`` block stops it."""
 
     def __init__(
-        self, guard: Process, pid: int, urls: Urls, *, log: Path, folder: Path, endpoints: tuple[str, ...], stubs: Stubs
+        self,
+        guard: Process,
+        pid: int,
+        urls: Urls,
+        *,
+        log: Path,
+        folder: Path,
+        endpoints: tuple[str, ...],
+        stubs: Stubs,
     ) -> None:
         self._guard = guard
         self.pid = pid

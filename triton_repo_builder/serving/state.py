@@ -15,6 +15,8 @@ from triton_repo_builder import process
 from triton_repo_builder.errors import Exit, TrbError
 
 STOP_TIMEOUT = 30.0
+MESSAGES = ".messages"
+"""Suffix of the file beside the entry that holds what the supervisor had to say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +31,16 @@ class Background:
     repository: str
     engine: str
     server_pid: int
-    http: str
-    grpc: str
-    metrics: str
+    urls: dict[str, str]
     log: str
-    messages: str
-    """What the supervisor had to say since."""
     started: float
     endpoints: list[dict[str, Any]] = field(default_factory=list)
+
+
+def about(entry: Background) -> dict[str, Any]:
+    """The entry as users see it."""
+    hidden = ("born", "started")
+    return {name: value for name, value in asdict(entry).items() if name not in hidden}
 
 
 def folder() -> Path:
@@ -81,17 +85,32 @@ def read(file: Path) -> Background | None:
     return entry if process.alive(entry.pid) and born(entry.pid) == entry.born else None
 
 
-def running() -> tuple[Background, ...]:
-    """Every server in the background, oldest first; files of those that are gone are removed."""
+def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
+    """Servers in the background, oldest first, and name and last words of those that ended by themselves.
+
+    Files of the latter are removed; a server that was stopped removes its own.
+    """
     found = []
-    for file in folder().glob("*.json"):
+    ended = []
+    for file in sorted(folder().glob("*.json")):
         entry = read(file)
         if entry is not None:
             found.append(entry)
-        else:
-            file.unlink(missing_ok=True)
-            file.with_suffix(".messages").unlink(missing_ok=True)
-    return tuple(sorted(found, key=lambda entry: entry.started))
+            continue
+        with suppress(OSError, ValueError, KeyError):
+            name = json.loads(file.read_text(encoding="utf-8"))["name"]
+            words = file.with_suffix(MESSAGES).read_text(encoding="utf-8", errors="replace")
+            ended.append(
+                (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
+            )
+        forget(file)
+    return tuple(sorted(found, key=lambda entry: entry.started)), tuple(ended)
+
+
+def forget(file: Path) -> None:
+    """Remove an entry."""
+    file.unlink(missing_ok=True)
+    file.with_suffix(MESSAGES).unlink(missing_ok=True)
 
 
 def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
@@ -105,9 +124,13 @@ def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
         matching = list(servers)
     else:
         path = str(Path(wanted).resolve())
-        matching = [s for s in servers if wanted in (s.name, str(s.pid), str(s.server_pid)) or path == s.repository]
+        matching = [
+            s for s in servers if wanted in (s.name, str(s.pid), str(s.server_pid)) or path == s.repository
+        ]
     if not matching:
-        raise TrbError(Exit.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}")
+        raise TrbError(
+            Exit.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}"
+        )
     if len(matching) > 1:
         raise TrbError(
             Exit.USAGE,
@@ -132,4 +155,3 @@ def stop(entry: Background) -> None:
         time.sleep(0.05)
     while process.alive(entry.server_pid) and time.monotonic() < deadline + STOP_TIMEOUT:
         time.sleep(0.05)
-    running()

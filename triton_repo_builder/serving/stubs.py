@@ -13,7 +13,7 @@ from pathlib import Path
 
 STUB = "triton_python_backend_stub"
 INSTANCE = 8
-"""Position of the instance name in the arguments (stub_launcher.cc); the model's name while auto-completing."""
+"""Position of the instance name in the arguments (stub_launcher.cc); while auto-completing, the model's."""
 
 
 @dataclass(frozen=True, kw_only=True)

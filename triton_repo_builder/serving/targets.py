@@ -43,9 +43,7 @@ def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
     failures = tuple(fail for name in members for fail in [_preflight(models[name])] if fail)
     failed = {fail.model for fail in failures}
     load = tuple(top for top in dict.fromkeys((*tops, *rest)) if not failed & set(_reach((top,), models)))
-    return Targets(
-        load=load, endpoints=tops, members=members, strangers=strangers, failures=failures
-    )
+    return Targets(load=load, endpoints=tops, members=members, strangers=strangers, failures=failures)
 
 
 def needing(repository: Repository, name: str) -> tuple[str, ...]:
@@ -71,13 +69,13 @@ def _is_model(model: Model) -> bool:
 
 def _empty(repository: Repository) -> TrbError:
     if (repository.path / "config.pbtxt").is_file():
-        parent = repository.path.resolve().parent
-        remedy = f"this is one model; name the folder that holds it: trb serve {parent} --load {repository.path.name}"
+        path = repository.path.resolve()
+        remedy = (
+            f"this is one model; name the folder that holds it: trb serve {path.parent} --load {path.name}"
+        )
     else:
         remedy = "name a folder of model directories, each with config.pbtxt and a version such as 1/"
-    return TrbError(
-        Exit.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy
-    )
+    return TrbError(Exit.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy)
 
 
 def _check_wanted(repository: Repository, models: dict[str, Model], wanted: tuple[str, ...]) -> None:
@@ -96,7 +94,8 @@ def _preflight(model: Model) -> Failure | None:
     over = [version for version in model.versions if version > LARGEST_VERSION]
     if over:
         return Failure(
-            model=model.name, cause=f"the version directory {over[0]} is too large a number and kills the server"
+            model=model.name,
+            cause=f"the version directory {over[0]} is too large a number and kills the server",
         )
     if model.backend != "python" or model.error:
         return None

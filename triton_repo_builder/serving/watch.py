@@ -25,7 +25,7 @@ LEFTOVER = 15.0
 
 
 class Watch(threading.Thread):
-    """Looks after the stubs until told to stop; ``fail`` is called once, with the reason, when it gives up."""
+    """Looks after the stubs until told to stop; calls ``fail`` once, with the reason, when it gives up."""
 
     def __init__(
         self,
@@ -107,7 +107,9 @@ class Watch(threading.Thread):
         before = [stub for stub in stubs if stub.model == model]
         answer = http.unload(self._base, model, self._timeout)
         if answer:
-            raise TrbError(Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model)
+            raise TrbError(
+                Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
+            )
         # Ensembles come back by themselves with their last step; asking for them again says whether they did.
         for names in ((model,), self._dependents(model)):
             loaded = ready.load(

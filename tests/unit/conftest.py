@@ -1,0 +1,40 @@
+"""Unit tests start no process, know no ``$HOME`` and reach no network: what they need they make."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from triton_repo_builder import process
+
+
+@pytest.fixture(autouse=True)
+def sealed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.getbasetemp() / "home"
+    home.mkdir(exist_ok=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(process, "run", _no_process)
+    monkeypatch.setattr(process, "spawn", _no_process)
+    connect = socket.socket.connect
+
+    def only_here(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "localhost", "::1"):
+            raise AssertionError(f"a unit test tried to reach {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", only_here)
+
+
+def _no_process(*args: object, **kwargs: object) -> NoReturn:
+    raise AssertionError(f"a unit test tried to start {args[0] if args else kwargs}")
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Where a repository goes."""
+    return tmp_path / "model_repository"

@@ -1,0 +1,227 @@
+"""``trb serve``: run a real tritonserver on a repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.serving import RunningServer, ServeOptions
+
+DEFAULT_REPOSITORY = Path("model_repository")
+PORT = click.IntRange(0, 65535)
+
+
+@click.command("serve")
+@click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY)
+@click.option("--engine", type=click.Choice(["auto", "embedded"]), default="auto", show_default=True)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is everybody."
+)
+@click.option("--http-port", type=PORT, default=8000, show_default=True, help="0 is any free port.")
+@click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
+@click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0 is any free port.")
+@click.option(
+    "--load", "models", multiple=True, metavar="NAME", help="Load only this and what it needs; repeatable."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds until all models must be ready.",
+)
+@click.option(
+    "--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep the server's output here."
+)
+@click.option("--verbose", is_flag=True, help="Make the server log every request.")
+@click.option("--detach", is_flag=True, help="Return when ready, leave it running: see trb status, trb stop.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout once ready.")
+@click.option("--supervise", type=click.Path(path_type=Path), hidden=True)
+def command(
+    repo: Path,
+    engine: str,
+    host: str,
+    http_port: int,
+    grpc_port: int,
+    metrics_port: int,
+    models: tuple[str, ...],
+    timeout: float,
+    log_file: Path | None,
+    verbose: bool,
+    detach: bool,
+    as_json: bool,
+    supervise: Path | None,
+) -> int:
+    """Run tritonserver on REPO (default: model_repository) and wait until every model answers.
+
+    Prints each endpoint with its inputs, outputs and a curl line to paste. A model that fails is named with
+    the real cause. A Python model whose process dies is loaded again, or the server is stopped: it never
+    only seems to be ready. Ctrl-C stops it, a second Ctrl-C at once.
+
+    \b
+    Examples:
+      trb serve
+      trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
+      trb serve --load bert --detach
+    """
+    from triton_repo_builder.serving import ServeOptions
+
+    options = ServeOptions(
+        host=host,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        load_timeout=timeout,
+        models=models,
+        log_file=None if log_file is None else Path(log_file).absolute(),
+        log_verbose=int(verbose),
+    )
+    with _signals():
+        if detach:
+            return _detached(repo, engine, options, as_json=as_json)
+        return _run(repo, engine, options, as_json=as_json, entry_file=supervise)
+
+
+def _run(repo: Path, engine: str, options: ServeOptions, *, as_json: bool, entry_file: Path | None) -> int:
+    """In the foreground, or as the supervisor of a server in the background (``entry_file``)."""
+    from triton_repo_builder import serving
+    from triton_repo_builder.serving import describe, state
+
+    begun = time.time()
+    with _progress() as tell:
+        server = serving.start(repo, options, engine=engine, progress=tell)
+    try:
+        found = [describe.endpoint(server.urls.http, name, repo / name) for name in server.endpoints]
+        about = _about(server, repo, engine, [endpoint.to_json() for endpoint in found])
+        if entry_file is not None:
+            state.write(entry_file, _entry(about, begun))
+        else:
+            _show(about, as_json=as_json)
+        server.wait()
+    except KeyboardInterrupt:
+        click.echo("stopping the server", err=True)
+    finally:
+        server.stop()
+    if entry_file is not None:
+        state.forget(entry_file)
+    click.echo("stopped", err=True)
+    return 0
+
+
+def _detached(repo: Path, engine: str, options: ServeOptions, *, as_json: bool) -> int:
+    from triton_repo_builder.serving import detach, state
+
+    result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
+    if isinstance(result, int):
+        return result
+    _show(state.about(result), as_json=as_json)
+    if not as_json:
+        click.echo(f"runs in the background; stop it with: trb stop {result.name}")
+    return 0
+
+
+def _arguments(repo: Path, engine: str, options: ServeOptions) -> list[str]:
+    ports = {
+        "--http-port": options.http_port,
+        "--grpc-port": options.grpc_port,
+        "--metrics-port": options.metrics_port,
+    }
+    return [
+        str(repo.absolute()),
+        f"--engine={engine}",
+        f"--host={options.host}",
+        *(f"{option}={number}" for option, number in ports.items()),
+        f"--timeout={options.load_timeout}",
+        *(f"--load={name}" for name in options.models),
+        *([f"--log-file={options.log_file}"] if options.log_file else []),
+        *(["--verbose"] if options.log_verbose else []),
+    ]
+
+
+def _about(server: RunningServer, repo: Path, engine: str, endpoints: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": repo.resolve().name,
+        "repository": str(repo.resolve()),
+        "engine": "embedded" if engine == "auto" else engine,
+        "pid": os.getpid(),
+        "server_pid": server.pid,
+        "urls": asdict(server.urls),
+        "log": str(server.log),
+        "endpoints": endpoints,
+    }
+
+
+def _entry(about: dict[str, Any], started: float) -> Any:
+    from triton_repo_builder.serving import state
+
+    return state.Background(born=state.born(about["pid"]), started=started, **about)
+
+
+def _show(about: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(about, ensure_ascii=False))
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from triton_repo_builder.cli import ui
+
+    table = Table("endpoint", "inputs", "outputs")
+    for endpoint in about["endpoints"]:
+        cells = [endpoint["name"], _tensors(endpoint["inputs"]), _tensors(endpoint["outputs"])]
+        table.add_row(*(escape(cell) for cell in cells))
+    ui.console().print(table)
+    for endpoint in about["endpoints"]:
+        # As they are: a table or a wrapped line could not be pasted.
+        click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
+    urls = about["urls"]
+    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+
+
+def _tensors(listed: list[dict[str, Any]]) -> str:
+    return "\n".join(f"{t['name']} {t['datatype']} {list(t['shape'])}" for t in listed)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Lines on stderr; on a terminal a spinner instead, until the server is ready."""
+
+    def line(text: str) -> None:
+        click.echo(text, err=True)
+
+    if not sys.stderr.isatty():
+        yield line
+        return
+    from triton_repo_builder.cli import ui
+
+    spinning = True
+    with ui.status() as spinner:
+        yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)
+    spinning = False
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the command like Ctrl-C: what was started is stopped."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
