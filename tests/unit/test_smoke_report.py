@@ -58,7 +58,7 @@ def test_a_line_shows_the_worst_of_its_checks() -> None:
     other = replace(GOOD, protocol="HTTP JSON")
     lines = list(report(GOOD, other, worse).lines())
     assert [(len(line.checks), line.checks[0].protocol) for line in lines] == [(2, "gRPC"), (1, "HTTP JSON")]
-    assert lines[0].detail == "largest difference 3e-05, allowed 0.0001"
+    assert lines[0].detail == "max difference 3e-05, allowed 0.0001"
     assert lines[0].milliseconds == 4.0
     failed = replace(worse, status=Status.FAILED, detail="expected 1, got 2")
     assert next(report(GOOD, failed).lines()).status is Status.FAILED

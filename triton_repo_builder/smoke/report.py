@@ -64,7 +64,7 @@ class Line:
         measured = [check for check in self.checks if check.difference is not None]
         if measured:
             worst = max(measured, key=lambda check: check.difference or 0.0)
-            text = f"largest difference {worst.difference:.2g}, allowed {worst.allowed:.2g}"
+            text = f"max difference {worst.difference:.2g}, allowed {worst.allowed:.2g}"
             return f"{text}; {said[0]}" if len(said) == 1 and self.status is Status.PASSED else text
         if len(said) == 1:
             return said[0]

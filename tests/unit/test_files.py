@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import tiny
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.files import File
+
+
+def test_content_and_sources_are_described_alike(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc" * 9)
+    given = File(path="x", content=b"abc" * 9), File(path="x", source=tmp_path / "a")
+    assert given[0].sha256() == given[1].sha256() == files.hash_file(tmp_path / "a")
+    assert given[0].size() == given[1].size() == 27
+
+
+def test_a_source_is_linked_and_a_link_to_it_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    files.put(File(path="d/e/f", source=tmp_path / "link"), tmp_path)
+    target = tmp_path / "d" / "e" / "f"
+    assert (target.is_symlink(), target.read_bytes()) == (False, b"abc")
+
+
+def test_a_source_is_copied_where_it_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "a").chmod(0o444)
+    files.put(File(path="b", source=tmp_path / "a"), tmp_path)
+    assert (tmp_path / "b").read_bytes() == b"abc"
+    assert not (tmp_path / "b").samefile(tmp_path / "a")
+    files.keep(tmp_path / "a", tmp_path / "c")
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o444
+
+
+def test_two_files_of_one_path_never_reach_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"precious")
+    (tmp_path / "other").write_bytes(b"x")
+    stage = tmp_path / "stage"
+    files.put(File(path="f", source=tmp_path / "mine"), stage)
+    for second in (File(path="f", content=b"y"), File(path="f", source=tmp_path / "other")):
+        with pytest.raises(AssertionError, match="two files are called f"):
+            files.put(second, stage)
+    assert (tmp_path / "mine").read_bytes() == b"precious"
+
+
+# --- staging -----------------------------------------------------------------------------------------
+
+
+def test_the_stage_lies_beside_the_output_and_is_removed(tmp_path: Path) -> None:
+    with files.staging(tmp_path / "deep" / "repo") as stage:
+        assert stage.parent == tmp_path / "deep"
+        assert stage.name.startswith(".repo.trb-")
+        (stage / "x" / "y").mkdir(parents=True)
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), OSError(errno.EACCES, "Permission denied")])
+def test_the_stage_is_removed_after_a_failure(error: BaseException, tmp_path: Path) -> None:
+    expected = TrbError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected), files.staging(tmp_path / "repo") as stage:
+        (stage / "x").write_text("x")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, Exit.DISK_FULL),
+        (errno.EDQUOT, Exit.DISK_FULL),
+        (errno.EACCES, Exit.OUTPUT_NOT_WRITABLE),
+        (errno.EROFS, Exit.OUTPUT_NOT_WRITABLE),
+    ],
+)
+def test_file_system_errors_are_explained(number: int, code: Exit) -> None:
+    assert files.explain(OSError(number, os.strerror(number)), Path("repo")).code == code
+
+
+# --- swap --------------------------------------------------------------------------------------------
+
+NAMES = ("a", "b", "gone", "manifest.json")
+
+
+def prepared(tmp_path: Path, *, fresh: bool = False) -> tuple[Path, Path]:
+    """(stage, output): a and manifest are replaced, b is new, gone is removed, other stays."""
+    stage, output = tmp_path / "stage", tmp_path / "repo"
+    for root, names in ((stage, ("a", "b")), *(() if fresh else ((output, ("a", "gone", "other")),))):
+        for name in names:
+            (root / name).mkdir(parents=True)
+            (root / name / "f").write_text(f"{root.name} {name}")
+        (root / "manifest.json").write_text(root.name)
+    return stage, output
+
+
+def test_swap(tmp_path: Path) -> None:
+    stage, output = prepared(tmp_path)
+    files.swap(stage, output, NAMES)
+    assert {path.name for path in output.iterdir()} == {"a", "b", "other", "manifest.json"}
+    assert (output / "a" / "f").read_text() == "stage a"
+    assert (output / "other" / "f").read_text() == "repo other"
+    assert (output / "manifest.json").read_text() == "stage"
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("after", [False, True], ids=["before the rename", "after the rename"])
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_swap_is_undone_whichever_step_fails(
+    step: int, after: bool, error: BaseException, fresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, output = prepared(tmp_path, fresh=fresh)
+    before = tiny.tree(output) if not fresh else None
+    rename, calls = Path.rename, 0
+
+    def failing(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls != step:
+            return rename(self, target)
+        if after:  # Ctrl-C is noticed between two instructions, too
+            rename(self, target)
+        raise error
+
+    monkeypatch.setattr(Path, "rename", failing)
+    if fresh and step > 3:
+        files.swap(stage, output, NAMES)
+        assert (output / "manifest.json").read_text() == "stage"
+        return
+    with pytest.raises(type(error)):
+        files.swap(stage, output, NAMES)
+    assert calls >= step
+    if fresh:
+        assert not output.exists()
+    else:
+        assert tiny.tree(output) == before
