@@ -258,7 +258,9 @@ def tolerance(recorded: Sequence[Case], drift: float) -> Tolerance:
 def _round_up(value: float) -> float:
     """To two significant digits, so that a rebuild writes the same bytes."""
     digits = 1 - int(np.floor(np.log10(value)))
-    return float(round(np.ceil(value * 10.0**digits) / 10.0**digits, max(digits, 0)))
+    # 3e-4 * 10**5 is 30.000000000000004, which must not become 31.
+    scaled = np.ceil(round(value * 10.0**digits, 6))
+    return float(round(scaled / 10.0**digits, max(digits, 0)))
 
 
 def tensor(runner: Any, source: Source, endpoint: str, *, batching: bool) -> Recorded:

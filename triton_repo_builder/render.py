@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import jinja2
@@ -12,6 +13,7 @@ from triton_repo_builder.plan import ModelPlan, TensorPlan
 TEMPLATE = "config.pbtxt.jinja"
 
 
+@cache
 def environment() -> jinja2.Environment:
     """Templates that fail on an undefined name, with the ``pbtxt`` filter for every string."""
     env = jinja2.Environment(

@@ -102,7 +102,7 @@ class InferenceRequest:
         parameters: str | Mapping[str, str | int | bool] = "{}",
     ) -> None:
         self._inputs = list(inputs)
-        self._requested = list(requested_output_names)
+        self._requested = set(requested_output_names)
         self._id = request_id
         self._correlation_id = correlation_id
         self._sender = InferenceResponseSender()
@@ -111,7 +111,7 @@ class InferenceRequest:
     def inputs(self) -> list[Tensor]:
         return self._inputs
 
-    def requested_output_names(self) -> list[str]:
+    def requested_output_names(self) -> set[str]:
         return self._requested
 
     def request_id(self) -> str:

@@ -24,24 +24,17 @@ TYPES = st.sampled_from(sorted(dtypes.BY_CONFIG))
 DIMS = st.lists(st.integers(-1, 4096).filter(bool), min_size=1, max_size=4).map(tuple)
 SIZES = st.integers(1, 2**31 - 1)
 PAIRS = st.dictionaries(TEXT, TEXT, min_size=1, max_size=3).map(lambda pairs: tuple(pairs.items()))
-TENSORS = st.lists(
-    st.builds(
-        TensorPlan,
-        name=TEXT,
-        data_type=TYPES,
-        dims=DIMS,
-        reshape=st.none() | st.just(()) | DIMS,
-        label_filename=st.just("") | TEXT,
-    ),
-    min_size=1,
-    max_size=3,
-).map(tuple)
+RESHAPES = st.none() | st.just(()) | DIMS
+INPUT = st.builds(TensorPlan, name=TEXT, data_type=TYPES, dims=DIMS, reshape=RESHAPES)
+OUTPUT = st.builds(
+    TensorPlan, name=TEXT, data_type=TYPES, dims=DIMS, reshape=RESHAPES, label_filename=st.just("") | TEXT
+)
 COMMON: dict[str, Any] = {
     "name": TEXT,
     "about": st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20),
     "max_batch_size": st.integers(0, 2**31 - 1),
-    "input": TENSORS,
-    "output": TENSORS,
+    "input": st.lists(INPUT, min_size=1, max_size=3).map(tuple),
+    "output": st.lists(OUTPUT, min_size=1, max_size=3).map(tuple),
     "response_cache": st.booleans(),
 }
 MODELS = st.builds(

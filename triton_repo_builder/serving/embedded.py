@@ -52,7 +52,7 @@ class EmbeddedEngine:
         except BaseException as error:
             if isinstance(error, TrbError):
                 server.keep_log()
-            server.stop()
+            server.stop(hurry=True)
             raise
         server.watch(
             lambda fail: Watch(

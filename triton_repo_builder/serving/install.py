@@ -103,7 +103,7 @@ def _libpython(name: str) -> Path:
         f"this Python has no shared library {name}, which the embedded tritonserver needs",
         where=sys.executable,
         remedy="install it (Debian, Ubuntu: apt install libpython3-dev), or use a Python built with "
-        "--enable-shared (python.org images, conda and uv have it; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)",
+        "--enable-shared (python.org images, conda, uv; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)",
     )
 
 

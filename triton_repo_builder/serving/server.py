@@ -20,8 +20,8 @@ from triton_repo_builder.serving.stubs import Stubs
 from triton_repo_builder.serving.watch import Watch
 
 TICK = 0.1
-HUNG_GRACE = 1.0
-"""Seconds for a server that cannot end by itself, because a load or unload hangs in it."""
+HURRY = 1.0
+"""Seconds for a server that nobody uses yet, or that cannot end by itself because a load or unload hangs."""
 
 
 class EmbeddedServer:
@@ -93,14 +93,17 @@ class EmbeddedServer:
             self.log = kept
         return self.log
 
-    def stop(self) -> None:
-        """Stop the server and leave nothing behind; harmless when it already ended."""
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop the server and leave nothing behind; harmless when it already ended.
+
+        In a ``hurry`` running requests and slow unloads are not waited for.
+        """
         self._asked = True
         if self._watch is not None:
             self._watch.stop()
         with self._lock:
             try:
-                self._end()
+                self._end(hurry)
             except BaseException:
                 # Interrupted while waiting: the second signal makes the guard kill at once.
                 self._signal()
@@ -109,13 +112,13 @@ class EmbeddedServer:
             finally:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end(self) -> None:
+    def _end(self, hurry: bool) -> None:
         if not self.alive():
             return
-        hung = any(stub.dead for stub in self.stubs.scan())
+        hurry = hurry or any(stub.dead for stub in self.stubs.scan())
         self._signal()
-        if hung:
-            deadline = time.monotonic() + HUNG_GRACE
+        if hurry:
+            deadline = time.monotonic() + HURRY
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.02)
             self._signal()

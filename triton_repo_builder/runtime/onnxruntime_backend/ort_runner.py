@@ -111,7 +111,8 @@ class Runner:
     def _read(self, request: pb_utils.InferenceRequest) -> Item:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         rows = next(iter(arrays.values())).shape[0] if self._batching and arrays else 0
-        return Item(arrays, rows, request.requested_output_names())
+        # Triton gives a set; older ONNX Runtimes take only a list.
+        return Item(arrays, rows, list(request.requested_output_names()))
 
     def _key(self, item: Item) -> Any:
         """Requests with equal keys can be joined: equal shapes but for the batch, unless ragged."""

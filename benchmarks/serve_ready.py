@@ -1,0 +1,89 @@
+"""Time until every model is ready: ``trb serve`` against a bare tritonserver on the same repository.
+
+    python benchmarks/serve_ready.py REPOSITORY [ROUNDS]
+
+The bare server is given the same backend directory and loads everything at start (model control mode
+``none``), so it must be a repository without broken models. Both are measured from the start of the process,
+in turns; medians are printed.
+"""
+
+import http.client
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from triton_repo_builder.serving import ServeOptions, install, ports
+
+FREE = ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+
+
+def ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def bare(repository: Path) -> float:
+    found = install.find()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        install.assemble(found, folder)
+        at = ports.choose(FREE)
+        argv = [
+            str(found.binary),
+            f"--model-repository={repository}",
+            f"--backend-directory={folder / 'backends'}",
+            "--http-address=127.0.0.1",
+            f"--http-port={at.http}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={at.grpc}",
+            f"--metrics-port={at.metrics}",
+        ]
+        begun = time.perf_counter()
+        with (folder / "log").open("wb") as log:
+            environment = install.environment(found, folder)
+            server = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
+        try:
+            while not ready(at.http):
+                if server.poll() is not None:
+                    raise SystemExit((folder / "log").read_text()[-3000:])
+                time.sleep(0.01)
+            return time.perf_counter() - begun
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def trb(repository: Path) -> float:
+    argv = [sys.executable, "-m", "triton_repo_builder", "serve", str(repository), "--json"]
+    argv += ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+    begun = time.perf_counter()
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ) as served:
+        assert served.stdout is not None
+        line = served.stdout.readline()
+        took = time.perf_counter() - begun
+        served.terminate()
+    if not line:
+        raise SystemExit(f"trb serve failed with exit code {served.returncode}")
+    return took
+
+
+def main(repository: Path, rounds: int) -> None:
+    pairs = [(bare(repository), trb(repository)) for _ in range(rounds)]
+    alone, ours = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(f"bare tritonserver  {alone:6.2f} s")
+    print(f"trb serve          {ours:6.2f} s")
+    print(f"difference         {ours - alone:+6.2f} s   (median of {rounds})")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 3)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import source, tasks
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.tasks.base import takes_text
+
+
+def chosen(folder: Path, wanted: str | None = None, **given: Any) -> tuple[str, str]:
+    module, reason = tasks.choose(source.read(folder, **given), wanted)
+    return module.NAME, reason
+
+
+def test_what_the_files_say(tmp_path: Path) -> None:
+    assert chosen(tiny.embedder(tmp_path / "e")) == ("embedding", "")
+    assert chosen(tiny.classifier(tmp_path / "c")) == ("text-classification", "")
+    assert chosen(tiny.tensor_model(tmp_path / "x.onnx")) == ("tensor", "")
+
+
+def test_what_is_a_guess_is_said_to_be_one(tmp_path: Path) -> None:
+    tiny.text_model(tmp_path / "model.onnx")
+    tiny.tokenizer(tmp_path / "tokenizer.json")
+    guess = "task 'embedding' is a guess from the model's files; --task overrides it"
+    assert chosen(tmp_path) == ("embedding", guess)
+    tiny.text_model(tmp_path / "model.onnx", output="logits")
+    assert chosen(tmp_path)[0] == "text-classification"
+    assert chosen(tmp_path, "tensor") == ("tensor", "")
+
+
+def test_another_architecture_is_not_called_a_classifier(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "c")
+    tiny.put_json(folder / "config.json", {"architectures": ["BertForMaskedLM"]})
+    name, reason = chosen(folder)
+    assert name == "tensor"
+    assert reason == "neither an embedding nor a classification model: served as plain tensors"
+
+
+def test_no_tokenizer(tmp_path: Path) -> None:
+    path = tiny.text_model(tmp_path / "m.onnx")
+    assert chosen(path)[0] == "tensor"
+    with pytest.raises(TrbError) as caught:
+        chosen(path, "embedding")
+    assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no tokenizer.json beside the model")
+    (tmp_path / "vocab.txt").write_text("[PAD]")
+    with pytest.raises(TrbError) as caught:
+        chosen(path)
+    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert chosen(path, "tensor") == ("tensor", "")
+
+
+def test_a_vocabulary_beside_an_image_model_is_nobodys_business(tmp_path: Path) -> None:
+    path = tiny.tensor_model(tmp_path / "m.onnx")
+    (tmp_path / "vocab.txt").write_text("cat")
+    assert chosen(path) == ("tensor", "")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "message"),
+    [
+        ("translation", Exit.USAGE, "'translation' is unknown"),
+        ("", Exit.USAGE, "'' is unknown"),
+        ("embedding", Exit.TASK_UNCLEAR, "a tokenizer cannot fill its inputs (X)"),
+    ],
+)
+def test_tasks_that_cannot_be(wanted: str, code: Exit, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        chosen(tiny.tensor_model(tmp_path / "m.onnx"), wanted)
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ([t.tensor("input_ids", ["n", "s"], t.INT64)], True),
+        ([t.tensor("input_ids", ["n", "s"], t.INT32), t.tensor("attention_mask", ["n", "s"])], True),
+        ([t.tensor("input_ids", ["s"], t.INT64)], False),
+        ([t.tensor("input_ids", None, t.INT64)], False),
+        ([t.tensor("input_ids", ["n", "s", 3], t.INT64)], False),
+        ([t.tensor("input_ids", ["n", "s"])], False),
+        ([t.tensor("input_ids", ["n", "s"], t.STRING)], False),
+        ([t.tensor("input_ids", ["n", "s"], t.INT64), t.tensor("attention_mask", ["n", 1, "s", "s"])], False),
+        ([t.tensor("input_ids", ["n", "s"], t.INT64), t.tensor("pixel_values", ["n", "s"])], False),
+        ([t.tensor("attention_mask", ["n", "s"], t.INT64)], False),
+    ],
+)
+def test_what_a_tokenizer_can_fill(inputs: list[Any], expected: bool, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(t.model([], inputs, [t.tensor("Y", ["n"])]))
+    assert takes_text(source.read(tmp_path / "m.onnx").signature) is expected

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import source
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks import text_classification
+from triton_repo_builder.tasks.base import TaskPlan
+
+
+def plan(folder: Path) -> TaskPlan:
+    return text_classification.plan(source.read(folder), BuildOptions(model=folder))
+
+
+def configured(folder: Path, labels: int | str = 3, **config: Any) -> Path:
+    """A classifier whose config.json says this."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(
+        t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], [t.tensor("logits", ["n", labels])])
+    )
+    tiny.put_json(folder / "config.json", config)
+    return folder
+
+
+def test_labels_are_sorted_by_number(tmp_path: Path) -> None:
+    named = {str(number): f"name {number}" for number in reversed(range(11))}
+    assert plan(configured(tmp_path, 11, id2label=named)).labels == tuple(f"name {number}" for number in range(11))
+
+
+def test_a_dynamic_width_is_that_of_the_labels(tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, "labels", id2label={"0": "a", "1": "b"}))
+    assert made.outputs[-1].dims == (2,)
+    with pytest.raises(TrbError, match="nothing says how many labels output 'logits' has"):
+        plan(configured(tmp_path, "labels"))
+
+
+def test_labels_without_names(tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, 2))
+    assert made.labels == ("LABEL_0", "LABEL_1")
+    assert made.notes == ("no labels found in config.json: they are called LABEL_0 to LABEL_1",)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"0": "a", "2": "c", "3": "d"}, "id2label in config.json does not name every label by its number"),
+        ({"1": "a", "2": "b", "3": "c"}, "id2label in config.json does not name every label by its number"),
+        ({"a": 0, "b": 1, "c": 2}, "id2label in config.json does not name every label by its number"),
+        ({"0": "a", "00": "b", "1": "c"}, "id2label in config.json does not name every label by its number"),
+        (["a", "b", "c"], "id2label in config.json does not name every label by its number"),
+        ({"0": "a", "1": "b"}, "config.json names 2 labels, output 'logits' has 3"),
+    ],
+)
+def test_labels_that_do_not_fit(named: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        plan(configured(tmp_path, 3, id2label=named))
+    assert (caught.value.code, caught.value.message) == (Exit.TASK_UNCLEAR, message)
+
+
+def test_labels_that_would_break_a_file_of_lines(tmp_path: Path) -> None:
+    named = {"0": "two\nlines\r\n", "1": "half \ud83d a pair", "2": ""}
+    assert plan(configured(tmp_path, 3, id2label=named)).labels == ("two lines", "half ? a pair", "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "activation"),
+    [
+        (3, None, "softmax"),
+        (3, "single_label_classification", "softmax"),
+        (3, "multi_label_classification", "sigmoid"),
+        (3, "regression", "none"),
+        (1, None, "sigmoid"),
+        (1, "regression", "none"),
+    ],
+)
+def test_activation_by_the_rules_of_transformers(labels: int, problem: str | None, activation: str, tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, labels, problem_type=problem))
+    assert dict(made.facts)["activation"] == activation
+    names = [output.name for output in made.outputs]
+    assert names == (["scores"] if labels == 1 else ["label", "score", "scores"])
+    logits = np.array([[0.0, 1.0, -1.0][:labels]], np.float32)
+    scores = made.reference({"logits": logits}, np.ones((1, 4)))["scores"]
+    expected = {
+        "softmax": np.exp(logits) / np.exp(logits).sum(),
+        "sigmoid": 1 / (1 + np.exp(-logits)),
+        "none": logits,
+    }[activation]
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+def test_the_reference_names_the_top_label(tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, 2, id2label={"0": "no", "1": "yés"}))
+    answer = made.reference({"logits": np.array([[1.0, 2.0], [2.0, 1.0]])}, np.ones((2, 1)))
+    assert answer["label"].tolist() == [["yés".encode()], [b"no"]]
+
+
+def test_no_scores(tmp_path: Path) -> None:
+    tiny.text_model(tmp_path / "model.onnx")
+    with pytest.raises(TrbError, match="no output of scores"):
+        plan(tmp_path)

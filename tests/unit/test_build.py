@@ -1,0 +1,350 @@
+"""Which options, files and graphs make which repository, and which are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tiny
+import tiny_onnx as t
+from onnx import helper
+
+from triton_repo_builder import build, pbtxt
+from triton_repo_builder.errors import Exit, TrbError
+
+
+def refused(model: Path, output: Path, code: Exit, message: str, **options: Any) -> TrbError:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(model, output, **options)
+    assert (caught.value.code, caught.value.message) == (code, message)
+    assert caught.value.remedy
+    return caught.value
+
+
+def parsed(made: build.Build, name: str) -> dict[str, Any]:
+    return pbtxt.parse(tiny.config(made, name))
+
+
+def content(made: build.Build, path: str) -> bytes:
+    file = next(file for file in made.files if file.path == path)
+    return file.source.read_bytes() if file.source else file.content
+
+
+def test_an_embedder(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output)
+    assert made.name == "bert"
+    assert made.notes == ()
+    plain = [file.path for file in made.files if "/vendor/" not in file.path]
+    assert plain == [
+        "bert/1/.gitkeep",
+        "bert/config.pbtxt",
+        "bert_model/1/model.onnx",
+        "bert_model/1/weights.onnx",
+        "bert_model/config.pbtxt",
+        "bert_model/warmup/attention_mask",
+        "bert_model/warmup/input_ids",
+        "bert_model/warmup/token_type_ids",
+        "bert_tokenizer/1/model.py",
+        "bert_tokenizer/1/tokenizer.json",
+        "bert_tokenizer/config.pbtxt",
+    ]
+    assert made.entry["facts"] == {"pooling": "mean", "normalize": True}
+    assert made.entry["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
+    assert made.entry["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
+    assert [source["file"] for source in made.entry["sources"]] == ["model.onnx", "tokenizer.json"]
+    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "24"}
+
+
+def test_warm_up_is_a_text_within_the_limit(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert", ids=t.INT32), output, max_length=6)
+    ids = np.frombuffer(content(made, "bert_model/warmup/input_ids"), "<i4")
+    assert (len(ids), ids[0], ids[-1]) == (6, 2, 3)
+    inputs = parsed(made, "bert_model")["model_warmup"][0]["inputs"]
+    assert inputs["input_ids"] == {"data_type": "TYPE_INT32", "dims": [6], "input_data_file": "input_ids"}
+
+
+def test_a_fixed_length_is_padded_to(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert", length=16), output)
+    assert parsed(made, "bert_tokenizer")["parameters"]["pad_to"] == {"string_value": "16"}
+    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "16"}
+    assert parsed(made, "bert_model")["input"][0]["dims"] == [16]
+    assert len(content(made, "bert_model/warmup/input_ids")) == 16 * 8
+
+
+def test_one_text_at_a_time(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", batch=1, length=16)
+    made = tiny.make(folder, output)
+    reason = "the first axis of input 'input_ids' is fixed at 1"
+    assert made.notes == (f"served without batching: {reason}",)
+    assert parsed(made, "bert_model")["input"][0]["dims"] == [1, 16]
+    assert "max_batch_size" not in parsed(made, "bert")
+    for options, name in (
+        ({"batching": "on"}, "--batching on"),
+        ({"max_batch_size": 8}, "--max-batch-size 8"),
+        ({"preferred_batch_size": (8,)}, "--preferred-batch-size"),
+        ({"max_queue_delay": 5}, "--max-queue-delay"),
+    ):
+        error = refused(folder, output, Exit.NOT_BATCHABLE, f"cannot batch ({name}): {reason}", **options)
+        assert "'input_ids'" in error.remedy
+    assert tiny.make(folder, output, max_batch_size=1).notes
+
+
+def test_several_texts_at_a_time_cannot_be_served(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", batch=4, length=16)
+    refused(folder, output, Exit.NOT_BATCHABLE, "input 'input_ids' takes exactly 4 texts at a time")
+    assert tiny.make(folder, output, task="tensor").name == "bert"
+
+
+def test_a_batch_size_of_one(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output, max_batch_size=1)
+    assert {parsed(made, name)["max_batch_size"] for name in ("bert", "bert_model", "bert_tokenizer")} == {1}
+
+
+# --- lengths -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sbert", "fixed", "wanted", "expected"),
+    [
+        (None, 0, None, 24),
+        (None, 0, 12, 12),
+        (20, 0, None, 20),
+        (20, 0, 100, 100),  # the limit of sentence-transformers is no limit of the model
+        (20, 16, None, 16),
+        (10, 16, None, 10),
+        (10, 16, 16, 16),
+    ],
+)
+def test_lengths(sbert: int | None, fixed: int, wanted: int | None, expected: int, tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", length=fixed or "sequence")
+    if sbert:
+        tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": sbert})
+    made = tiny.make(folder, output, max_length=wanted)
+    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": str(expected)}
+
+
+@pytest.mark.parametrize(
+    ("sbert", "fixed", "wanted", "message"),
+    [
+        (None, 0, 25, "25 is more than the model's maximum of 24 (tokenizer_config.json)"),
+        (None, 16, 17, "17 is more than the model's maximum of 16 (the graph)"),
+        (10, 16, 17, "17 is more than the model's maximum of 16 (the graph)"),
+        (None, 0, 2, "--max-length allows 2 tokens, and 2 of each text are special ones"),
+        (None, 0, 1, "--max-length allows 1 tokens, and 2 of each text are special ones"),
+    ],
+)
+def test_lengths_that_cannot_be(
+    sbert: int | None, fixed: int, wanted: int, message: str, tmp_path: Path, output: Path
+) -> None:
+    folder = tiny.embedder(tmp_path / "bert", length=fixed or "sequence")
+    if sbert:
+        tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": sbert})
+    refused(folder, output, Exit.USAGE, message, max_length=wanted)
+
+
+def test_files_that_leave_no_room_for_text(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 2})
+    message = "sentence_bert_config.json allows 2 tokens, and 2 of each text are special ones"
+    error = refused(folder, output, Exit.TOKENIZER_INVALID, message)
+    assert error.remedy == "set --max-length to more than 2"
+    tiny.make(folder, output, max_length=3)
+
+
+def test_no_limit_anywhere(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    for name in ("config.json", "tokenizer_config.json"):
+        tiny.put_json(folder / name, {})
+    made = tiny.make(folder, output)
+    assert "no file says how many tokens the model can take" in made.notes[0]
+    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "0"}
+
+
+# --- tokenizers --------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", rows=40)
+    last = len(tiny.WORDS) - 1
+    error = refused(
+        folder,
+        output,
+        Exit.TOKENIZER_MISMATCH,
+        f"the tokenizer's ids go up to {last}, but its embedding table has 40 rows (0 to 39)",
+    )
+    assert error.where == str(folder / "tokenizer.json")
+
+
+def test_exactly_as_many_rows_as_ids(tmp_path: Path, output: Path) -> None:
+    tiny.make(tiny.embedder(tmp_path / "bert", rows=len(tiny.WORDS)), output)
+
+
+def test_a_text_model_without_tokenizer_is_served_as_tensors(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.text_model(tmp_path / "m.onnx"), output)
+    assert (made.name, len(made.plan.models)) == ("m", 1)
+    assert made.notes == ("no tokenizer.json beside the model: served as plain tensors (name one with --tokenizer)",)
+    given = tiny.tokenizer(tmp_path / "elsewhere" / "mine.json")
+    tiny.pooling(given.parent)
+    assert tiny.make(tmp_path / "m.onnx", output, tokenizer=given).entry["task"] == "embedding"
+
+
+# --- other models ------------------------------------------------------------------------------------
+
+
+def test_a_tensor_model_is_the_file_itself(tmp_path: Path, output: Path) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    made = tiny.make(path, output)
+    assert content(made, "net/1/model.onnx") == path.read_bytes()
+    assert {file.path for file in made.files} == {"net/1/model.onnx", "net/config.pbtxt"}
+
+
+def test_external_data_keeps_its_name_and_place(tmp_path: Path, output: Path) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    (tmp_path / "sub").mkdir()
+    tiny.externalise(path, "sub/net.data")
+    tiny.put(path, output)
+    session = onnxruntime.InferenceSession(str(output / "net" / "1" / "model.onnx"))
+    assert session.run(None, {"X": np.ones((1, 32), np.float32)})[0].shape == (1, 32)
+
+
+def test_external_data_called_weights(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    tiny.externalise(folder / "model.onnx", "weights.onnx")
+    made = tiny.make(folder, output)
+    assert content(made, "bert_model/1/weights.onnx") == (folder / "weights.onnx").read_bytes()
+
+
+def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path) -> None:
+    path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), "model.onnx")
+    refused(
+        path,
+        output,
+        Exit.UNSUPPORTED_MODEL,
+        "its external data is in a file called 'model.onnx', as the served model is",
+    )
+
+
+def test_a_newer_ir_version_is_lowered(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.tensor_model(tmp_path / "net.onnx", ir_version=11), output)
+    assert {file.path for file in made.files} == {
+        "net/1/model.onnx",
+        "net/1/weights.onnx",
+        "net/config.pbtxt",
+    }
+    made = tiny.make(tmp_path / "net.onnx", output, triton_release="26.01")
+    assert content(made, "net/1/model.onnx") == (tmp_path / "net.onnx").read_bytes()
+
+
+def test_operator_sets_that_are_too_new(tmp_path: Path, output: Path) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx", opset=22)
+    error = refused(
+        path,
+        output,
+        Exit.TOO_NEW,
+        "opset 22 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
+    )
+    assert error.remedy == "export with opset 21 or older, or target --triton-release 25.03"
+    tiny.make(path, output, triton_release="25.03")
+    path = tiny.tensor_model(tmp_path / "net.onnx", opset=99)
+    with pytest.raises(TrbError, match="no known release can load it"):
+        tiny.make(path, output)
+
+
+def graph(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any) -> Path:
+    path.write_bytes(t.model(nodes, inputs, outputs, **options))
+    return path
+
+
+def test_a_model_without_inputs(tmp_path: Path, output: Path) -> None:
+    value = helper.make_tensor("v", t.FLOAT, [2], [1.0, 2.0])
+    path = graph(tmp_path / "m.onnx", [t.node("Constant", [], ["Y"], value=value)], [], [t.tensor("Y", [2])])
+    refused(path, output, Exit.UNSUPPORTED_MODEL, "the model has no inputs")
+
+
+def test_an_output_that_is_listed_twice(tmp_path: Path, output: Path) -> None:
+    both = [t.tensor("Y", ["n", 2])] * 2
+    path = graph(tmp_path / "m.onnx", [t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 2])], both)
+    refused(path, output, Exit.UNSUPPORTED_MODEL, "two outputs are called 'Y'")
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "dims", "reshape"), [([], False, [1], None), (["n"], True, [1], {}), ([3], False, [3], None)]
+)
+def test_small_ranks(shape: list[Any], batch: bool, dims: list[int], reshape: Any, tmp_path: Path, output: Path) -> None:
+    path = graph(tmp_path / "m.onnx", [t.node("Neg", ["X"], ["Y"])], [t.tensor("X", shape)], [t.tensor("Y", shape)])
+    for golden in (False, True):
+        made = tiny.make(path, output, golden=golden)
+        config = parsed(made, "m")
+        assert config.get("max_batch_size", 0) == (32 if batch else 0)
+        assert (config["input"][0]["dims"], config["input"][0].get("reshape")) == (dims, reshape)
+    case = json.loads(content(made, "m/smoke.json"))["cases"][0]
+    # what a client must send: the sizes of config.pbtxt
+    expected = [1, 1] if batch else dims
+    assert case["inputs"][0]["shape"] == case["outputs"][0]["shape"] == expected
+
+
+def test_names_of_tensors_are_taken_as_they_are(tmp_path: Path, output: Path) -> None:
+    name = 'in "put":0/\\ü'
+    path = graph(
+        tmp_path / "m.onnx",
+        [t.node("Not", [name], ["Identity:0"])],
+        [t.tensor(name, ["n", 2], t.BOOL)],
+        [t.tensor("Identity:0", ["n", 2], t.BOOL)],
+    )
+    made = tiny.make(path, output, golden=True)
+    assert parsed(made, "m")["input"] == [{"name": name, "data_type": "TYPE_BOOL", "dims": [2]}]
+
+
+@pytest.mark.parametrize("golden", [False, True])
+def test_strings(golden: bool, tmp_path: Path, output: Path) -> None:
+    shape: list[Any] = ["n", 2]
+    path = graph(tmp_path / "m.onnx", [t.node("Identity", ["X"], ["Y"])], [t.tensor("X", shape, t.STRING)], [t.tensor("Y", shape, t.STRING)])
+    made = tiny.make(path, output, golden=golden)
+    assert parsed(made, "m")["output"][0]["data_type"] == "TYPE_STRING"
+
+
+def test_labels_are_written_beside_the_model(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.classifier(tmp_path / "c"), output)
+    assert content(made, "c_model/labels.txt") == b"label 0\nlabel 1\nlabel 2\n"
+    assert parsed(made, "c_model")["output"][2]["label_filename"] == "labels.txt"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "manifest.json"])
+def test_names_are_checked_before_anything_is_read(name: str, tmp_path: Path, output: Path) -> None:
+    refused(tmp_path / "absent.onnx", output, Exit.BAD_NAME, f"'{name}' cannot be the name of a Triton model", name=name)
+
+
+def test_an_unknown_release(tmp_path: Path, output: Path) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    refused(path, output, Exit.USAGE, "unknown Triton release '99.99'", triton_release="99.99")
+
+
+# --- rows that depend on each other ------------------------------------------------------------------
+
+
+def test_a_text_model_that_reads_padding_is_served_one_text_at_a_time(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", mask="none")
+    reason = "its answer to a text changes with the length of the other texts in the batch"
+    made = tiny.make(folder, output, golden=True)
+    assert made.notes == (f"served without batching: {reason}",)
+    assert "max_batch_size" not in parsed(made, "bert")
+    assert json.loads(content(made, "bert/smoke.json"))["cases"][0]["inputs"][0]["shape"] == [1]
+    refused(folder, output, Exit.NOT_BATCHABLE, f"cannot batch (--batching on): {reason}", batching="on", golden=True)
+
+
+def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path, output: Path) -> None:
+    path = graph(
+        tmp_path / "m.onnx",
+        [t.node("Softmax", ["X"], ["Y"], axis=0)],
+        [t.tensor("X", ["n", 3])],
+        [t.tensor("Y", ["n", 3])],
+    )
+    made = tiny.make(path, output, golden=True)
+    assert made.notes == ("served without batching: rows of output 'Y' depend on each other",)
+    assert parsed(made, "m")["input"][0]["dims"] == [-1, 3]
+    message = "cannot batch (--preferred-batch-size): rows of output 'Y' depend on each other"
+    refused(path, output, Exit.NOT_BATCHABLE, message, golden=True, preferred_batch_size=(4,))

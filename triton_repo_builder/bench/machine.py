@@ -1,0 +1,44 @@
+"""Facts of the machine and of the software, without which a number means nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("triton_repo_builder", "grpcio", "numpy", "onnxruntime", "onnxruntime-gpu", "tokenizers", "nvidia-pytriton")
+
+
+def facts(proc: Path = Path("/proc")) -> dict[str, Any]:
+    """CPU model, cores, memory and kernel of the machine that the clients run on."""
+    memory = _find(proc / "meminfo", r"MemTotal:\s+(\d+) kB")
+    return {
+        "cpu": _find(proc / "cpuinfo", r"model name\s*: (.*)") or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(int(memory) / 2**20, 1) if memory else None,
+        "kernel": platform.release(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that take part."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _find(file: Path, pattern: str) -> str:
+    try:
+        match = re.search(pattern, file.read_text())
+    except OSError:
+        return ""
+    return match[1].strip() if match else ""

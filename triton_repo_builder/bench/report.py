@@ -1,0 +1,196 @@
+"""What a run found, as frozen values; ``to_json`` is the schema of docs/bench.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from triton_repo_builder.bench.options import OPEN
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """Milliseconds of answered requests, from all their exact times."""
+
+    mean: float
+    std: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """One measured stretch of a level."""
+
+    seconds: float
+    answered: int
+    arrived: int
+    """Requests that were due in it; in a closed loop, that were sent."""
+    failed: int
+    latency: Latency | None
+    """None where nothing was answered."""
+
+    @property
+    def throughput(self) -> float:
+        """Answered requests per second."""
+        return self.answered / self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSplit:
+    """What the server's own statistics say of one model; times are means per request."""
+
+    model: str
+    requests: int
+    rows: int
+    executions: int
+    failed: int
+    cached: int
+    rows_per_execution: float | None
+    request_ms: float | None
+    """From arrival in the server to the answer; queue and compute are inside it."""
+    queue_ms: float | None
+    input_ms: float | None
+    infer_ms: float | None
+    output_ms: float | None
+    batches: Mapping[int, int]
+    """Executions by batch size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """The load generator's own load."""
+
+    processes: int
+    busiest_core: float
+    """Share of a core that the busiest client process used."""
+    cores: float
+    """Cores that all client processes used together."""
+    cpu_ms: float | None
+    """Client CPU per answered request."""
+    lag_ms: float | None
+    """95th percentile of how late its event loop ran."""
+    machine_busy: float | None
+    """Share of this machine's CPUs that anything used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The whole level, warm-up and end included: what was sent, and what the server counted."""
+
+    sent: int
+    answered: int
+    failed: int
+    server_rows: int | None
+    """Rows that the endpoint's statistics grew by, cached ones included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """One load on one variant."""
+
+    variant: str
+    endpoint: str
+    protocol: str
+    mode: str
+    concurrency: int | None
+    rate: float | None
+    length: int | None
+    rows: int
+    seconds: float
+    answered: int
+    throughput: float
+    """Answered requests per second."""
+    rows_per_second: float
+    latency: Latency | None
+    failures: Mapping[str, int]
+    examples: Mapping[str, str]
+    """The first message of each kind of failure, warm-up included."""
+    stable: bool
+    spread: Mapping[str, float | None]
+    """Largest distance from the mean over the last windows, as a share of it."""
+    windows: tuple[Window, ...]
+    models: tuple[ModelSplit, ...]
+    outside_ms: float | None
+    """Client's mean latency less the server's: network, encoding and the client itself."""
+    server_cpu_ms: float | None
+    server_cores: float | None
+    gpu_utilization: Mapping[str, float]
+    client: Client
+    bottleneck: str
+    """Why the client may have been the limit; empty where it was not."""
+    totals: Totals
+
+    @property
+    def load(self) -> str:
+        """``16 clients`` or ``50/s``."""
+        if self.mode == OPEN:
+            return f"{self.rate:g}/s"
+        return f"{self.concurrency} client{'s' * (self.concurrency != 1)}"
+
+    @property
+    def failed(self) -> int:
+        """Failures in the measured windows."""
+        return sum(self.failures.values())
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two levels of two reports comparable."""
+        return (self.protocol, self.mode, self.concurrency, self.rate, self.length, self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """This run's number over the other's: above 1 is good for throughput, below 1 for the rest."""
+
+    variant: str
+    against: str
+    level: str
+    throughput: float | None
+    p50: float | None
+    p99: float | None
+    server_cpu: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Comparison with an earlier report."""
+
+    file: str
+    ratios: tuple[Ratio, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchReport:
+    """One run."""
+
+    command: str
+    started: str
+    seconds: float
+    client: str
+    """``trb`` or ``perf-analyzer``."""
+    servers: tuple[Mapping[str, Any], ...]
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    options: Mapping[str, Any]
+    texts: Mapping[str, Any]
+    levels: tuple[Level, ...]
+    notes: tuple[str, ...]
+    ratios: tuple[Ratio, ...] = ()
+    """Every further variant against the first."""
+    baseline: Baseline | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as docs/bench.md describes them."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        for entry, level in zip(document["levels"], self.levels, strict=True):
+            for stretch, window in zip(entry["windows"], level.windows, strict=True):
+                stretch["throughput"] = window.throughput
+        return document
