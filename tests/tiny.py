@@ -185,7 +185,9 @@ def tokenizer(path: Path, *, special: bool = True, baked: bool = True, extra: Se
     if special:
         made.add_special_tokens(list(SPECIAL))
         made.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
         )
     if baked:
         made.enable_padding(length=20, pad_id=0, pad_token="[PAD]")
@@ -204,7 +206,11 @@ def put_json(path: Path, document: Any) -> Path:
 
 def pooling(folder: Path, mode: str = "pooling_mode_mean_tokens", *, normalise: bool = True) -> None:
     """The sentence-transformers files."""
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] if normalise else [])]
+    kinds = [
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+        *([("Normalize", "2_Normalize")] if normalise else []),
+    ]
     put_json(
         folder / "modules.json",
         [
@@ -219,7 +225,13 @@ def describe(folder: Path, **config: Any) -> Path:
     """config.json, tokenizer.json and tokenizer_config.json, as a text model's export has them."""
     put_json(
         folder / "config.json",
-        {"model_type": "bert", "max_position_embeddings": 32, "vocab_size": ROWS, "pad_token_id": 0, **config},
+        {
+            "model_type": "bert",
+            "max_position_embeddings": 32,
+            "vocab_size": ROWS,
+            "pad_token_id": 0,
+            **config,
+        },
     )
     put_json(
         folder / "tokenizer_config.json",

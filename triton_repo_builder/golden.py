@@ -8,6 +8,7 @@ agree, the repository is right.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -41,6 +42,7 @@ ABSOLUTE = 1e-4
 HALF = 5e-3
 DEPENDENT = 0.1
 """Of the largest number: an answer that a neighbour moves by more depends on it."""
+_ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
 """Sizes tried for the open axes of a tensor model, until it accepts one."""
 
@@ -371,4 +373,5 @@ def _rows(
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    text = _ONNXRUNTIME.sub("", str(error).strip())
+    return (text.splitlines() or [type(error).__name__])[0][:300]

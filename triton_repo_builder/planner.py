@@ -39,7 +39,7 @@ def text(
     inputs = model_inputs(signature, task)
     encoded = tensor.tensors(inputs, batching=batching)
     widths = tuple(_open(plan) for plan in encoded)
-    outputs = tuple(_whole(plan, batching) for plan in task.outputs)
+    outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
     text_input = (TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),)
     tokenizer_name, model_name = f"{name}_tokenizer", f"{name}_model"
     same = tuple((plan.name, plan.name) for plan in encoded)
@@ -105,13 +105,21 @@ def _open(plan: TensorPlan) -> TensorPlan:
     return TensorPlan(name=plan.name, data_type=plan.data_type, dims=plan.dims)
 
 
-def _whole(plan: TensorPlan, batching: bool) -> TensorPlan:
+def _whole(plan: TensorPlan, batching: bool, rows: int) -> TensorPlan:
     """Without batching the batch axis is an axis like any other and must be written."""
     if batching:
         return plan
     return TensorPlan(
-        name=plan.name, data_type=plan.data_type, dims=(-1, *plan.dims), label_filename=plan.label_filename
+        name=plan.name, data_type=plan.data_type, dims=(rows, *plan.dims), label_filename=plan.label_filename
     )
+
+
+def _rows(signature: ModelSignature, task: TaskPlan) -> int:
+    """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
+    names = task.head.bind.values() if task.head else ()
+    specs = [signature.output(name) or signature.input(name) for name in names]
+    sizes = {spec.dims[0] if spec and spec.dims else -1 for spec in specs}
+    return max(sizes) if sizes and -1 not in sizes else -1
 
 
 def plain(

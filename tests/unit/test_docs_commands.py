@@ -17,7 +17,8 @@ def shown() -> list[tuple[str, str]]:
     """(document, command line) of each line in a code block that starts with trb, or follows a prompt."""
     lines = []
     for document in DOCUMENTS:
-        blocks = re.findall(r"^```.*?\n(.*?)^```|((?:^    .*\n)+)", document.read_text(), re.MULTILINE | re.DOTALL)
+        pattern = r"^```.*?\n(.*?)^```|((?:^    .*\n)+)"
+        blocks = re.findall(pattern, document.read_text(), re.MULTILINE | re.DOTALL)
         for fenced, indented in blocks:
             for line in (fenced or indented).splitlines():
                 match = re.match(r"\s*(?:\$ )?(trb .*)", line)

@@ -27,7 +27,9 @@ def test_a_source_is_linked_and_a_link_to_it_followed(tmp_path: Path) -> None:
     assert (target.is_symlink(), target.read_bytes()) == (False, b"abc")
 
 
-def test_a_source_is_copied_where_it_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_is_copied_where_it_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
@@ -63,7 +65,9 @@ def test_the_stage_lies_beside_the_output_and_is_removed(tmp_path: Path) -> None
     assert list((tmp_path / "deep").iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), OSError(errno.EACCES, "Permission denied")])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), RuntimeError(), OSError(errno.EACCES, "Permission denied")]
+)
 def test_the_stage_is_removed_after_a_failure(error: BaseException, tmp_path: Path) -> None:
     expected = TrbError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected), files.staging(tmp_path / "repo") as stage:

@@ -58,7 +58,9 @@ def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
 # --- tensor models -----------------------------------------------------------------------------------
 
 
-def tensor(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any) -> golden.Recorded:
+def tensor(
+    path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any
+) -> golden.Recorded:
     path.write_bytes(t.model(nodes, inputs, outputs, **options))
     read = source.read(path)
     return golden.tensor(golden.session(read), read, "m", batching=read.signature.batch.possible)
@@ -71,8 +73,8 @@ def test_independent_rows_can_be_batched(tmp_path: Path) -> None:
     assert (made.batchable, made.note) == (True, "")
     assert made.file is not None
     assert [entry.name for entry in made.file.cases] == ["generated_1", "generated_2"]
-    inputs = [entry.inputs[0].array() for entry in made.file.cases]
-    assert not np.array_equal(*inputs)
+    first, second = (entry.inputs[0].array() for entry in made.file.cases)
+    assert not np.array_equal(first, second)
 
 
 def test_the_number_of_boxes_is_no_batch(tmp_path: Path) -> None:
@@ -85,7 +87,11 @@ def test_the_number_of_boxes_is_no_batch(tmp_path: Path) -> None:
     ]
     constants = [t.constant("half", t.FLOAT, [], [0.5]), t.constant("always", t.FLOAT, [1, 4], [0.0] * 4)]
     made = tensor(
-        tmp_path / "m.onnx", nodes, [t.tensor("X", ["n", 4])], [t.tensor("Y", ["m", 4])], initializers=constants
+        tmp_path / "m.onnx",
+        nodes,
+        [t.tensor("X", ["n", 4])],
+        [t.tensor("Y", ["m", 4])],
+        initializers=constants,
     )
     assert not made.batchable
     assert made.note == "output 'Y' gives 3 rows for a batch of two"
@@ -114,7 +120,11 @@ def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) ->
     ]
     constants = [t.constant("axis", t.INT64, [1], [0]), t.constant("zero", t.FLOAT, [], [0.0])]
     made = tensor(
-        tmp_path / "m.onnx", nodes, [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 4])], initializers=constants
+        tmp_path / "m.onnx",
+        nodes,
+        [t.tensor("X", ["n", 2])],
+        [t.tensor("Y", ["n", 4])],
+        initializers=constants,
     )
     assert made.note == "rows of output 'Y' depend on each other"
 
@@ -172,7 +182,9 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
 # --- text models -------------------------------------------------------------------------------------
 
 
-def text(folder: Path, *, batching: bool = True, max_length: int | None = 24, pad_to: int = 0) -> golden.Recorded:
+def text(
+    folder: Path, *, batching: bool = True, max_length: int | None = 24, pad_to: int = 0
+) -> golden.Recorded:
     read = source.read(folder)
     options = BuildOptions(model=folder)
     task = tasks.choose(read, None)[0].plan(read, options)
@@ -210,7 +222,11 @@ def test_an_answer_that_changes_beside_a_long_text(
 
     def changing(runner: Any, read: Any, task: Any, rows: Any, settings: Any) -> Any:
         values = answer(runner, read, task, rows, settings)
-        return values if len(rows) == 1 else {name: np.full_like(array, beside) for name, array in values.items()}
+        return (
+            values
+            if len(rows) == 1
+            else {name: np.full_like(array, beside) for name, array in values.items()}
+        )
 
     monkeypatch.setattr(golden, "_answer", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
@@ -229,7 +245,10 @@ def test_a_tokenizer_under_another_name_is_the_one_that_records(tmp_path: Path) 
     tiny.tokenizer(folder / "tokenizer.json", special=False)
     made = build.build(BuildOptions(model=folder, tokenizer=folder / "mine.json"))
     other = build.build(BuildOptions(model=folder))
-    answers = [next(file.content for file in each.files if file.path.endswith("smoke.json")) for each in (made, other)]
+    answers = [
+        next(file.content for file in each.files if file.path.endswith("smoke.json"))
+        for each in (made, other)
+    ]
     assert answers[0] != answers[1]
 
 

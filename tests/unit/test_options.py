@@ -31,7 +31,15 @@ def refused_file(path: Path, text: str) -> TrbError:
 
 @pytest.mark.parametrize(
     ("text", "microseconds"),
-    [("200us", 200), ("200µs", 200), ("200", 200), ("5ms", 5000), ("0.1s", 100_000), (" 2 ms ", 2000), ("10s", 10**7)],
+    [
+        ("200us", 200),
+        ("200µs", 200),
+        ("200", 200),
+        ("5ms", 5000),
+        ("0.1s", 100_000),
+        (" 2 ms ", 2000),
+        ("10s", 10**7),
+    ],
 )
 def test_durations(text: str, microseconds: int) -> None:
     assert options.duration(text) == microseconds
@@ -87,7 +95,8 @@ def test_flags_override_the_file_which_overrides_defaults(tmp_path: Path) -> Non
 def test_paths_in_the_file_are_relative_to_it_and_dashes_are_underscores(tmp_path: Path) -> None:
     file = tmp_path / "trb.toml"
     file.write_text(
-        '[build]\nmodel = "/abs/m.onnx"\noutput = "out"\nmax-queue-delay = "2ms"\npreferred-batch-size = [16, 8]\n'
+        '[build]\nmodel = "/abs/m.onnx"\noutput = "out"\nmax-queue-delay = "2ms"\n'
+        "preferred-batch-size = [16, 8]\n"
     )
     merged = options.merge({}, file)
     assert (merged.model, merged.output) == (Path("/abs/m.onnx"), tmp_path / "out")

@@ -108,7 +108,9 @@ def test_a_mask_that_only_the_head_needs_is_an_input() -> None:
 
 def test_warm_up_can_be_left_out() -> None:
     assert all(not entry.warmup for entry in text(replace(OPTIONS, warmup=False)).models)
-    assert [bool(entry.warmup) for entry in text(sample=(WarmupInput(name="a", data_type="T", dims=(1,)),)).models] == [
+    assert [
+        bool(entry.warmup) for entry in text(sample=(WarmupInput(name="a", data_type="T", dims=(1,)),)).models
+    ] == [
         False,
         True,
         True,
@@ -131,9 +133,13 @@ def test_dims(shape: Any, batching: bool, dims: Any, reshape: Any, warm: Any) ->
     assert (model.input[0].dims, model.input[0].reshape) == (dims, reshape)
     assert (model.output[0].dims, model.output[0].reshape) == (dims, reshape)
     assert model.warmup[0].dims == warm
-    assert (model.max_batch_size, model.dynamic_batching) == ((32, DynamicBatching()) if batching else (0, None))
+    assert (model.max_batch_size, model.dynamic_batching) == (
+        (32, DynamicBatching()) if batching else (0, None)
+    )
 
 
 def test_an_output_of_unknown_shape_is_one_number() -> None:
     unknown = TensorSpec(name="Y", dtype=STRING, shape=None)
-    assert tensor.tensors((unknown,), batching=False) == (TensorPlan(name="Y", data_type="TYPE_STRING", dims=(1,)),)
+    assert tensor.tensors((unknown,), batching=False) == (
+        TensorPlan(name="Y", data_type="TYPE_STRING", dims=(1,)),
+    )

@@ -19,7 +19,7 @@ from triton_repo_builder.plan import (
     WarmupInput,
 )
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TYPES = st.sampled_from(sorted(dtypes.BY_CONFIG))
 DIMS = st.lists(st.integers(-1, 4096).filter(bool), min_size=1, max_size=4).map(tuple)
 SIZES = st.integers(1, 2**31 - 1)
@@ -51,15 +51,16 @@ MODELS = st.builds(
     | st.builds(InstanceGroup, count=SIZES, kind=st.sampled_from(["KIND_AUTO", "KIND_CPU", "KIND_GPU"])),
     parameters=st.dictionaries(TEXT, st.just("") | TEXT, max_size=3).map(lambda items: tuple(items.items())),
     warmup=st.lists(
-        st.builds(WarmupInput, name=TEXT, data_type=TYPES, dims=DIMS, input_data_file=st.just("") | TEXT), max_size=3
+        st.builds(WarmupInput, name=TEXT, data_type=TYPES, dims=DIMS, input_data_file=st.just("") | TEXT),
+        max_size=3,
     ).map(tuple),
 )
 ENSEMBLES = st.builds(
     ModelPlan,
     **COMMON,
-    step=st.lists(st.builds(Step, model_name=TEXT, input_map=PAIRS, output_map=PAIRS), min_size=1, max_size=3).map(
-        tuple
-    ),
+    step=st.lists(
+        st.builds(Step, model_name=TEXT, input_map=PAIRS, output_map=PAIRS), min_size=1, max_size=3
+    ).map(tuple),
 )
 
 
@@ -93,7 +94,9 @@ def read_back(config: dict[str, Any], about: str) -> ModelPlan:
         if groups
         else None,
         parameters=tuple(
-            sorted((key, entry.get("string_value", "")) for key, entry in config.get("parameters", {}).items())
+            sorted(
+                (key, entry.get("string_value", "")) for key, entry in config.get("parameters", {}).items()
+            )
         ),
         warmup=tuple(
             WarmupInput(
@@ -133,7 +136,9 @@ def normal(model: ModelPlan) -> ModelPlan:
     return replace(
         model,
         parameters=tuple(sorted(model.parameters)),
-        warmup=tuple(sorted({entry.name: entry for entry in model.warmup}.values(), key=lambda entry: entry.name)),
+        warmup=tuple(
+            sorted({entry.name: entry for entry in model.warmup}.values(), key=lambda entry: entry.name)
+        ),
         step=tuple(
             replace(step, input_map=tuple(sorted(step.input_map)), output_map=tuple(sorted(step.output_map)))
             for step in model.step

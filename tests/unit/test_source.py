@@ -18,7 +18,25 @@ def test_names_that_triton_takes(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "a/b", "/a", "a b", " a", "a\n", "-a", ".a", "a\\b", "ü", "a" * 129, "a:b", "a?b", "a%20", "manifest.json"],
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/a",
+        "a b",
+        " a",
+        "a\n",
+        "-a",
+        ".a",
+        "a\\b",
+        "ü",
+        "a" * 129,
+        "a:b",
+        "a?b",
+        "a%20",
+        "manifest.json",
+    ],
 )
 def test_names_that_it_does_not(name: str) -> None:
     with pytest.raises(TrbError) as caught:
@@ -108,7 +126,7 @@ def test_a_broken_link_and_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(TrbError, match="no such file or folder"):
         source.model_file(tmp_path / "link.onnx")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TrbError, match="no .onnx file in this folder"):
+    with pytest.raises(TrbError, match=r"no \.onnx file in this folder"):
         source.model_file(tmp_path / "empty")
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,17 @@ from triton_repo_builder.errors import Exit, TrbError
         ({"config.json": {"max_position_embeddings": 512}}, (512, "config.json")),
         ({"config.json": {"n_positions": 1024}}, (1024, "config.json")),
         (
-            {"tokenizer_config.json": {"model_max_length": 512}, "config.json": {"max_position_embeddings": 384}},
+            {
+                "tokenizer_config.json": {"model_max_length": 512},
+                "config.json": {"max_position_embeddings": 384},
+            },
             (384, "config.json"),
         ),
         (
-            {"tokenizer_config.json": {"model_max_length": 128}, "config.json": {"max_position_embeddings": 384}},
+            {
+                "tokenizer_config.json": {"model_max_length": 128},
+                "config.json": {"max_position_embeddings": 384},
+            },
             (128, "tokenizer_config.json"),
         ),
         (
@@ -37,15 +42,27 @@ from triton_repo_builder.errors import Exit, TrbError
             },
             (256, "sentence_bert_config.json"),
         ),
-        ({"sentence_bert_config.json": {"max_seq_length": None}, "config.json": {"n_positions": 9}}, (9, "config.json")),
+        (
+            {"sentence_bert_config.json": {"max_seq_length": None}, "config.json": {"n_positions": 9}},
+            (9, "config.json"),
+        ),
         (
             {"config.json": {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}},
             (512, "config.json"),
         ),
         ({"config.json": {"model_type": "roberta", "max_position_embeddings": 514}}, (512, "config.json")),
-        ({"config.json": {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 0}}, (513, "config.json")),
         (
-            {"config.json": {"model_type": "xlm-roberta", "max_position_embeddings": 8194, "pad_token_id": 1}},
+            {"config.json": {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 0}},
+            (513, "config.json"),
+        ),
+        (
+            {
+                "config.json": {
+                    "model_type": "xlm-roberta",
+                    "max_position_embeddings": 8194,
+                    "pad_token_id": 1,
+                }
+            },
             (8192, "config.json"),
         ),
         ({"config.json": {"model_type": "deberta-v2", "max_position_embeddings": 512}}, (512, "config.json")),
@@ -192,4 +209,4 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real" / "onnx", target_is_directory=True)
     found = tokenizer.find(tmp_path / "link")
     assert found is not None
-    assert os.path.samefile(found, tmp_path / "real" / "tokenizer.json")
+    assert found.samefile(tmp_path / "real" / "tokenizer.json")

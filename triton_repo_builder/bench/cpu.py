@@ -91,3 +91,8 @@ def _sockets(port: int, proc: Path) -> set[str]:
                 if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
                     found.add(f"socket:[{columns[9]}]")
     return found
+
+
+def count() -> int:
+    """CPUs of this machine."""
+    return os.cpu_count() or 1

@@ -120,7 +120,8 @@ class _Worker:
         text = self._log.read_text(encoding="utf-8", errors="replace").strip() if self._log.exists() else ""
         return TrbError(
             Exit.TIMED_OUT,
-            f"a client process of the benchmark {what}" + (f"; it said last:\n{text[-2000:]}" if text else ""),
+            f"a client process of the benchmark {what}"
+            + (f"; it said last:\n{text[-2000:]}" if text else ""),
             remedy="use fewer clients (--concurrency) or processes (--processes), or report this as a bug",
         )
 

@@ -10,7 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("triton_repo_builder", "grpcio", "numpy", "onnxruntime", "onnxruntime-gpu", "tokenizers", "nvidia-pytriton")
+PACKAGES = (
+    "triton_repo_builder",
+    "grpcio",
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "tokenizers",
+    "nvidia-pytriton",
+)
 
 
 def facts(proc: Path = Path("/proc")) -> dict[str, Any]:

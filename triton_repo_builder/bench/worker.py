@@ -166,9 +166,7 @@ async def serve(connection: Connection) -> None:
             connection.send(runner.recorder.take())
 
 
-def _listen(
-    connection: Connection, loop: asyncio.AbstractEventLoop, put: Callable[[object], None]
-) -> None:
+def _listen(connection: Connection, loop: asyncio.AbstractEventLoop, put: Callable[[object], None]) -> None:
     while True:
         try:
             message = connection.recv()

@@ -23,6 +23,7 @@ COMMANDS = {
     "status": "List the servers started with trb serve --detach.",
     "stop": "Stop a server started with trb serve --detach.",
     "smoke": "Prove, through the server, that answers equal the original model's.",
+    "bench": "Load a server: throughput, latency, failures, batching, CPU.",
     "demo": "Do the whole job on a small real model.",
 }
 

@@ -17,8 +17,10 @@ CODE = re.compile(
 )
 GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
 UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
-HARMLESS = re.compile(r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(")
-"""What a server without a GPU says at every start."""
+HARMLESS = re.compile(
+    r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
+)
+"""What a server without a GPU says at every start, and the frames of a crash."""
 TABLE = re.compile(r"^[|+]| ")
 
 

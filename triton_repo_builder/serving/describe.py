@@ -8,6 +8,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from triton_repo_builder import cases
 from triton_repo_builder.serving import http
@@ -52,7 +53,7 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
     outputs = _tensors(metadata["outputs"])
     needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
     note = _obstacle(config, needed)
-    url = f"{base}/v2/models/{name}/infer"
+    url = f"{base}/v2/models/{quote(name)}/infer"
     curl = "" if note else _curl(url, _golden(folder, needed) or _zeros(needed), outputs)
     return Endpoint(name=name, inputs=inputs, outputs=outputs, curl=curl, note=note)
 

@@ -99,12 +99,19 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
             continue
         with suppress(OSError, ValueError, KeyError):
             name = json.loads(file.read_text(encoding="utf-8"))["name"]
-            words = file.with_suffix(MESSAGES).read_text(encoding="utf-8", errors="replace")
+            words = _messages(file)
             ended.append(
                 (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
             )
         forget(file)
     return tuple(sorted(found, key=lambda entry: entry.started)), tuple(ended)
+
+
+def _messages(file: Path) -> str:
+    try:
+        return file.with_suffix(MESSAGES).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def forget(file: Path) -> None:

@@ -51,7 +51,9 @@ def mean(output: str = "last_hidden_state", opset: int = 17) -> Head:
     return Head(text=text, bind={"hidden": output, "attention_mask": "attention_mask"})
 
 
-def check_mean(path: Path, output: str = "last_hidden_state", tolerance: float = 1e-6, **options: Any) -> Answers:
+def check_mean(
+    path: Path, output: str = "last_hidden_state", tolerance: float = 1e-6, **options: Any
+) -> Answers:
     feeds = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}
     before = path.read_bytes()
     hidden = run(path, feeds)[output].astype(np.float64)
@@ -120,7 +122,10 @@ def test_an_output_called_like_our_output(tmp_path: Path) -> None:
 def test_a_mask_made_inside_is_not_the_mask_that_is_sent(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx", mask="inner")
     check_mean(path)
-    names = [value.name for value in onnx.load(tmp_path / "served" / "model.onnx", load_external_data=False).graph.input]
+    names = [
+        value.name
+        for value in onnx.load(tmp_path / "served" / "model.onnx", load_external_data=False).graph.input
+    ]
     assert names == ["input_ids", "token_type_ids", "attention_mask"]
 
 
@@ -139,7 +144,10 @@ def test_a_model_that_we_composed_before(tmp_path: Path) -> None:
 
 def test_an_input_called_like_our_output_is_refused(tmp_path: Path) -> None:
     graph = helper.make_graph(
-        [t.node("Identity", ["scores"], ["Y"])], "g", [t.tensor("scores", ["n", 2])], [t.tensor("Y", ["n", 2])]
+        [t.node("Identity", ["scores"], ["Y"])],
+        "g",
+        [t.tensor("scores", ["n", 2])],
+        [t.tensor("Y", ["n", 2])],
     )
     path = tiny.save(tmp_path / "m.onnx", graph)
     head = Head(
@@ -199,7 +207,9 @@ def test_an_operator_set_that_is_too_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "expected"), [(8, 8), (10, 10), (11, 10), (13, 10)])
-def test_the_ir_version_is_lowered_to_what_the_release_knows(version: int, expected: int, tmp_path: Path) -> None:
+def test_the_ir_version_is_lowered_to_what_the_release_knows(
+    version: int, expected: int, tmp_path: Path
+) -> None:
     path = tiny.tensor_model(tmp_path / "m.onnx", ir_version=version)
     made = served(path, None)
     assert reader.read_signature(made).ir_version == expected

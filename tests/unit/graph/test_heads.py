@@ -31,7 +31,7 @@ def session(text: str, opset: int) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def by_hand(hidden: Array, mask: Array, pooling: str) -> Array:
+def by_hand(hidden: Array, mask: Array, pooling: str) -> Any:
     """One row, in plain loops."""
     tokens = [vector.astype(np.float64) for vector, seen in zip(hidden, mask, strict=True) if seen]
     if not tokens:
@@ -55,7 +55,9 @@ def test_pooling(pooling: str, opset: int) -> None:
     (got,) = session(text, opset).run(None, {"hidden": HIDDEN, "attention_mask": MASK})
     expected = [by_hand(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
-    np.testing.assert_allclose([embedding._pool(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)], expected)
+    np.testing.assert_allclose(
+        [embedding._pool(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)], expected
+    )
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -74,7 +76,10 @@ def test_normalised_vectors_have_length_one(pooling: str | None, opset: int) -> 
     if pooling is None:
         del feeds["attention_mask"]
     (got,) = session(text, opset).run(None, feeds)
-    plain = [HIDDEN[:, 0], *([by_hand(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)] if pooling else [])]
+    plain = [
+        HIDDEN[:, 0],
+        *([by_hand(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)] if pooling else []),
+    ]
     rows = np.array(plain[1:]) if pooling else plain[0]
     np.testing.assert_allclose(got, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6)
 

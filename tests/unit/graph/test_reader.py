@@ -96,7 +96,10 @@ def external(tmp_path: Path, **entries: str) -> Path:
     path = tmp_path / "m.onnx"
     path.write_bytes(
         t.model(
-            [t.node("Add", ["X", "W"], ["Y"])], [t.tensor("X", ["n", 4])], [t.tensor("Y", ["n", 4])], initializers=[weight]
+            [t.node("Add", ["X", "W"], ["Y"])],
+            [t.tensor("X", ["n", 4])],
+            [t.tensor("Y", ["n", 4])],
+            initializers=[weight],
         )
     )
     return path
@@ -123,13 +126,28 @@ def test_a_location_is_one_file_however_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "content", "code", "message"),
     [
-        ({"location": "../w"}, bytes(16), Exit.EXTERNAL_DATA, "its external data lies outside its folder: '../w'"),
+        (
+            {"location": "../w"},
+            bytes(16),
+            Exit.EXTERNAL_DATA,
+            "its external data lies outside its folder: '../w'",
+        ),
         ({"location": "/etc/passwd"}, None, Exit.EXTERNAL_DATA, "outside its folder: '/etc/passwd'"),
         ({}, None, Exit.EXTERNAL_DATA, "outside its folder: '.'"),
         ({"location": "w"}, None, Exit.EXTERNAL_DATA, "its weights are in 'w', which is not there"),
         ({"location": "w", "length": "16"}, bytes(15), Exit.TRUNCATED, "cut off: 15 bytes of at least 16"),
-        ({"location": "w", "offset": "8", "length": "16"}, bytes(23), Exit.TRUNCATED, "23 bytes of at least 24"),
-        ({"location": "w", "length": "much"}, bytes(16), Exit.EXTERNAL_DATA, "where the data of 'W' lies in 'w' is no number"),
+        (
+            {"location": "w", "offset": "8", "length": "16"},
+            bytes(23),
+            Exit.TRUNCATED,
+            "23 bytes of at least 24",
+        ),
+        (
+            {"location": "w", "length": "much"},
+            bytes(16),
+            Exit.EXTERNAL_DATA,
+            "where the data of 'W' lies in 'w' is no number",
+        ),
         ({"location": "w"}, LFS + b"/v1", Exit.LFS_POINTER, "this is a git-LFS pointer, not the weights"),
     ],
 )
@@ -154,7 +172,11 @@ def test_weights_of_a_subgraph_and_of_a_constant_count_too(tmp_path: Path) -> No
         return weight
 
     inner = helper.make_graph(
-        [t.node("Add", ["X", "W"], ["Z"])], "b", [], [t.tensor("Z", None)], initializer=[outside("W", "inner.bin")]
+        [t.node("Add", ["X", "W"], ["Z"])],
+        "b",
+        [],
+        [t.tensor("Z", None)],
+        initializer=[outside("W", "inner.bin")],
     )
     nodes = [
         t.node("Constant", [], ["K"], value=outside("K", "constant.bin")),
@@ -174,9 +196,13 @@ def test_weights_of_a_subgraph_and_of_a_constant_count_too(tmp_path: Path) -> No
 
 def test_shapes_are_inferred_where_onnx_can(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    path.write_bytes(t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)]))
+    path.write_bytes(
+        t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
+    )
     assert infer.output_shapes(path) == {"Y": ("n", 3)}
-    path.write_bytes(t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)]))
+    path.write_bytes(
+        t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
+    )
     assert infer.output_shapes(path) == {}
 
 

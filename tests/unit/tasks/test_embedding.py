@@ -33,12 +33,17 @@ def refused(folder: Path, code: Exit, message: str, **options: Any) -> TrbError:
 
 @pytest.mark.parametrize(("flag", "pooling"), embedding.FLAGS.items())
 @pytest.mark.parametrize("normalise", [False, True])
-def test_what_the_sentence_transformers_files_say(flag: str, pooling: str, normalise: bool, tmp_path: Path) -> None:
+def test_what_the_sentence_transformers_files_say(
+    flag: str, pooling: str, normalise: bool, tmp_path: Path
+) -> None:
     tiny.text_model(tmp_path / "model.onnx")
     tiny.describe(tmp_path)
     tiny.pooling(tmp_path, flag, normalise=normalise)
     assert facts(tmp_path) == {"pooling": pooling, "normalize": normalise}
-    assert facts(tmp_path, pooling="max", normalize=not normalise) == {"pooling": "max", "normalize": not normalise}
+    assert facts(tmp_path, pooling="max", normalize=not normalise) == {
+        "pooling": "max",
+        "normalize": not normalise,
+    }
 
 
 def test_the_newer_form_of_the_pooling_file(tmp_path: Path) -> None:
@@ -98,19 +103,30 @@ def test_modules_that_are_no_list(document: Any, tmp_path: Path) -> None:
 
 def dense(folder: Path) -> Path:
     """modules.json that names a module which trb does not put into the graph."""
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"), ("Normalize", "3_Normalize")]
+    kinds = [
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+        ("Dense", "2_Dense"),
+        ("Normalize", "3_Normalize"),
+    ]
     tiny.put_json(
-        folder / "modules.json", [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds]
+        folder / "modules.json",
+        [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds],
     )
     return folder
 
 
 def test_an_unknown_module_is_refused_unless_it_is_in_the_graph(tmp_path: Path) -> None:
     folder = dense(tiny.embedder(tmp_path / "m"))
-    error = refused(folder, Exit.UNSUPPORTED_MODEL, "the sentence-transformers module 'Dense' is not supported yet")
+    error = refused(
+        folder, Exit.UNSUPPORTED_MODEL, "the sentence-transformers module 'Dense' is not supported yet"
+    )
     assert "inside the graph" in error.remedy
     content = t.model(
-        [t.node("Identity", ["input_ids"], ["token_embeddings"]), t.node("Cast", ["input_ids"], ["sentence_embedding"], to=t.FLOAT)],
+        [
+            t.node("Identity", ["input_ids"], ["token_embeddings"]),
+            t.node("Cast", ["input_ids"], ["sentence_embedding"], to=t.FLOAT),
+        ],
         [t.tensor("input_ids", ["n", "s"], t.INT64)],
         [t.tensor("token_embeddings", ["n", "s", 8]), t.tensor("sentence_embedding", ["n", 8])],
     )
@@ -128,9 +144,11 @@ def test_an_unknown_module_is_refused_unless_it_is_in_the_graph(tmp_path: Path) 
         ([("embeddings", 2), ("last_hidden_state", 3)], "embeddings", "in the model"),
     ],
 )
-def test_which_output_is_meant(outputs: list[tuple[str, int]], bound: str, pooling: str, tmp_path: Path) -> None:
+def test_which_output_is_meant(
+    outputs: list[tuple[str, int]], bound: str, pooling: str, tmp_path: Path
+) -> None:
     folder = tiny.embedder(tmp_path)
-    shapes = [t.tensor(name, ["n", "s", 8][: rank - 1] + [8]) for name, rank in outputs]
+    shapes = [t.tensor(name, ["n", "s", 8] if rank == 3 else ["n", 8]) for name, rank in outputs]
     (folder / "model.onnx").write_bytes(t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], shapes))
     made = plan(folder)
     assert made.head is not None

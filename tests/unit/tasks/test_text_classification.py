@@ -31,7 +31,9 @@ def configured(folder: Path, labels: int | str = 3, **config: Any) -> Path:
 
 def test_labels_are_sorted_by_number(tmp_path: Path) -> None:
     named = {str(number): f"name {number}" for number in reversed(range(11))}
-    assert plan(configured(tmp_path, 11, id2label=named)).labels == tuple(f"name {number}" for number in range(11))
+    assert plan(configured(tmp_path, 11, id2label=named)).labels == tuple(
+        f"name {number}" for number in range(11)
+    )
 
 
 def test_a_dynamic_width_is_that_of_the_labels(tmp_path: Path) -> None:
@@ -80,7 +82,9 @@ def test_labels_that_would_break_a_file_of_lines(tmp_path: Path) -> None:
         (1, "regression", "none"),
     ],
 )
-def test_activation_by_the_rules_of_transformers(labels: int, problem: str | None, activation: str, tmp_path: Path) -> None:
+def test_activation_by_the_rules_of_transformers(
+    labels: int, problem: str | None, activation: str, tmp_path: Path
+) -> None:
     made = plan(configured(tmp_path, labels, problem_type=problem))
     assert dict(made.facts)["activation"] == activation
     names = [output.name for output in made.outputs]

@@ -1,0 +1,531 @@
+"""Every bad input: the whole message, its exit code, no traceback, and the old repository untouched.
+
+Each case is a function that lays the input out in an empty folder and returns the arguments of
+``trb build``; its expected message is written with ``{folder}`` for that folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import cli, files
+from triton_repo_builder.errors import Exit
+
+Case = Callable[[Path], list[str]]
+CASES: dict[str, tuple[Case, Exit, str]] = {}
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n"
+OPTIMUM = "export the model to ONNX first, e.g. with 'optimum-cli export onnx'"
+SIZES_AGAIN = "copy or download the model again and compare sizes"
+
+
+def case(name: str, code: Exit, message: str, remedy: str) -> Callable[[Case], Case]:
+    def add(function: Case) -> Case:
+        assert name not in CASES
+        CASES[name] = function, code, f"error: {message}\n  fix: {remedy}\n"
+        return function
+
+    return add
+
+
+def model(path: Path, *options: str) -> list[str]:
+    return ["--model", str(path), "--no-golden", *options]
+
+
+# --- files that are no model -------------------------------------------------------------------------
+
+FOREIGN = {
+    "text": (b"These are my notes.\n" * 40, ""),
+    "zip": (
+        b"PK\x03\x04\x14\x00" + bytes(400),
+        ": it looks like a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)",
+    ),
+    "safetensors": (b"\x40\x00\x00\x00\x00\x00\x00\x00" + b'{"a": {"dtype": "F32"}}' + bytes(99), ""),
+    "html": (b"<!DOCTYPE html>\n<html>", ": it looks like an HTML or XML page, perhaps a failed download"),
+    "json": (b'{"error": "not found"}', ": it looks like a JSON file"),
+    "pickle": (b"\x80\x02}q\x00." * 9, ": it looks like a Python pickle"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(99), ": it looks like an HDF5 file, perhaps a Keras model"),
+}
+
+
+def _foreign(content: bytes) -> Case:
+    def write(folder: Path) -> list[str]:
+        (folder / "m.onnx").write_bytes(content)
+        return model(folder / "m.onnx")
+
+    return write
+
+
+for _name, (_content, _looks) in FOREIGN.items():
+    case(_name, Exit.NOT_ONNX, f"{{folder}}/m.onnx: this is not an ONNX model{_looks}", OPTIMUM)(
+        _foreign(_content)
+    )
+
+case("empty", Exit.NOT_ONNX, "{folder}/m.onnx: the file is empty", "export the model again")(_foreign(b""))
+case(
+    "lfs-model",
+    Exit.LFS_POINTER,
+    "{folder}/m.onnx: this is a git-LFS pointer, not the model",
+    "run 'git lfs pull' in that repository, then build again",
+)(_foreign(LFS))
+
+
+@case("truncated", Exit.TRUNCATED, "{folder}/m.onnx: the file is cut off after 3,000 bytes", SIZES_AGAIN)
+def truncated(folder: Path) -> list[str]:
+    path = tiny.tensor_model(folder / "m.onnx")
+    path.write_bytes(path.read_bytes()[:3000])
+    return model(path)
+
+
+@case(
+    "truncated-after-the-graph",
+    Exit.TRUNCATED,
+    "{folder}/m.onnx: the file does not say which version of the operator set 'ai.onnx' it uses: "
+    "it is cut off or damaged",
+    SIZES_AGAIN,
+)
+def truncated_after_the_graph(folder: Path) -> list[str]:
+    path = tiny.tensor_model(folder / "m.onnx")
+    path.write_bytes(path.read_bytes()[:-6])  # the one operator set: 42 04 0a 00 10 11
+    return model(path)
+
+
+@case("absent", Exit.NOT_FOUND, "{folder}/m.onnx: no such file or folder", "check the path given to --model")
+def absent(folder: Path) -> list[str]:
+    return model(folder / "m.onnx")
+
+
+@case(
+    "no-model-in-the-folder",
+    Exit.NOT_FOUND,
+    "{folder}/export: no .onnx file in this folder",
+    "export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
+)
+def no_model(folder: Path) -> list[str]:
+    tiny.describe(folder / "export")
+    return model(folder / "export")
+
+
+@case(
+    "several-models",
+    Exit.NOT_FOUND,
+    "{folder}: several ONNX files: decoder.onnx, encoder.onnx",
+    "name one, e.g. --model {folder}/decoder.onnx",
+)
+def several(folder: Path) -> list[str]:
+    for name in ("encoder", "decoder"):
+        tiny.tensor_model(folder / f"{name}.onnx")
+    return model(folder)
+
+
+# --- external data -----------------------------------------------------------------------------------
+
+
+@case(
+    "external-missing",
+    Exit.EXTERNAL_DATA,
+    "{folder}/m.onnx: its weights are in 'm.onnx_data', which is not there",
+    "copy 'm.onnx_data' beside the model, under that name",
+)
+def external_missing(folder: Path) -> list[str]:
+    path = tiny.externalise(tiny.tensor_model(folder / "m.onnx"), "m.onnx_data")
+    (folder / "m.onnx_data").unlink()
+    return model(path)
+
+
+@case(
+    "external-truncated",
+    Exit.TRUNCATED,
+    "{folder}/m.onnx_data: the file is cut off: 4,000 bytes of at least 4,096",
+    "copy or download it again and compare sizes",
+)
+def external_truncated(folder: Path) -> list[str]:
+    path = tiny.externalise(tiny.tensor_model(folder / "m.onnx"), "m.onnx_data")
+    os.truncate(folder / "m.onnx_data", 4000)
+    return model(path)
+
+
+@case(
+    "external-outside",
+    Exit.EXTERNAL_DATA,
+    "{folder}/m.onnx: its external data lies outside its folder: '../x.bin'",
+    "save the model again with its data beside it",
+)
+def external_outside(folder: Path) -> list[str]:
+    return model(_relocated(folder, "../x.bin"))
+
+
+@case(
+    "external-absolute",
+    Exit.EXTERNAL_DATA,
+    "{folder}/m.onnx: its external data lies outside its folder: '/etc/passwd'",
+    "save the model again with its data beside it",
+)
+def external_absolute(folder: Path) -> list[str]:
+    return model(_relocated(folder, "/etc/passwd"))
+
+
+def _relocated(folder: Path, location: str) -> Path:
+    import onnx
+
+    path = tiny.externalise(tiny.tensor_model(folder / "m.onnx"), "w.bin")
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+@case(
+    "lfs-external",
+    Exit.LFS_POINTER,
+    "{folder}/m.onnx_data: this is a git-LFS pointer, not the weights",
+    "run 'git lfs pull' in that repository, then build again",
+)
+def lfs_external(folder: Path) -> list[str]:
+    path = tiny.externalise(tiny.tensor_model(folder / "m.onnx"), "m.onnx_data")
+    (folder / "m.onnx_data").write_bytes(LFS)
+    return model(path)
+
+
+# --- graphs that cannot be served as asked -----------------------------------------------------------
+
+
+@case(
+    "bfloat16-input",
+    Exit.UNSUPPORTED_TYPE,
+    "{folder}/m.onnx: input 'X' has type bfloat16, which Triton cannot carry",
+    "export with a Cast of 'X' to float16 or float32 at the graph's edge",
+)
+def bfloat16(folder: Path) -> list[str]:
+    (folder / "m.onnx").write_bytes(t.identity(["n", 2], t.BF16))
+    return model(folder / "m.onnx")
+
+
+@case(
+    "sequence-output",
+    Exit.UNSUPPORTED_TYPE,
+    "{folder}/m.onnx: output 'Y' is a sequence; Triton carries only tensors",
+    "export without it (scikit-learn: options={'zipmap': False})",
+)
+def sequence(folder: Path) -> list[str]:
+    nodes = [t.node("SequenceConstruct", ["X"], ["Y"])]
+    (folder / "m.onnx").write_bytes(t.model(nodes, [t.tensor("X", ["n"])], [t.sequence("Y")]))
+    return model(folder / "m.onnx")
+
+
+@case(
+    "fixed-input",
+    Exit.NOT_BATCHABLE,
+    "{folder}/m.onnx: cannot batch (--batching on): the first axis of input 'X' is fixed at 4",
+    "export again with a dynamic first axis on 'X' (torch: dynamic_axes), or use --batching off",
+)
+def fixed_input(folder: Path) -> list[str]:
+    return model(tiny.tensor_model(folder / "m.onnx", batch=4), "--batching", "on")
+
+
+@case(
+    "fixed-output",
+    Exit.NOT_BATCHABLE,
+    "{folder}/m.onnx: cannot batch (--batching on): the first axis of output 'Y' is fixed at 1",
+    "export again with a dynamic first axis on 'Y' (torch: dynamic_axes), or use --batching off",
+)
+def fixed_output(folder: Path) -> list[str]:
+    return model(tiny.tensor_model(folder / "m.onnx", out=[1, 32]), "--batching", "on")
+
+
+@case(
+    "rows-depend",
+    Exit.NOT_BATCHABLE,
+    "{folder}/m.onnx: cannot batch (--batching on): rows of output 'Y' depend on each other",
+    "leave that option out",
+)
+def rows_depend(folder: Path) -> list[str]:
+    nodes = [t.node("Softmax", ["X"], ["Y"], axis=0)]
+    (folder / "m.onnx").write_bytes(t.model(nodes, [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 2])]))
+    return ["--model", str(folder / "m.onnx"), "--batching", "on"]
+
+
+@case(
+    "preferred-size-of-a-model-without-batches",
+    Exit.NOT_BATCHABLE,
+    "{folder}/m.onnx: cannot batch (--preferred-batch-size): the first axis of input 'X' is fixed at 4",
+    "export again with a dynamic first axis on 'X' (torch: dynamic_axes), or use --batching off",
+)
+def preferred_without_batches(folder: Path) -> list[str]:
+    return model(tiny.tensor_model(folder / "m.onnx", batch=4), "--preferred-batch-size", "8")
+
+
+@case(
+    "opset-too-new",
+    Exit.TOO_NEW,
+    "{folder}/m.onnx: opset 23 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
+    "export with opset 21 or older, or target --triton-release 25.09",
+)
+def too_new(folder: Path) -> list[str]:
+    return model(tiny.tensor_model(folder / "m.onnx", opset=23))
+
+
+@case(
+    "unknown-operator",
+    Exit.GOLDEN_FAILED,
+    "{folder}/m.onnx: ONNX Runtime cannot load the model: This is an invalid model. In Node, "
+    '("", NoSuchOp, "", -1) : ("X": tensor(float),) -> ("Y": tensor(float),) , '
+    "Error No Op registered for NoSuchOp with domain_version of 17",
+    "repair or re-export the model; --no-golden builds without proving its answers",
+)
+def unknown_operator(folder: Path) -> list[str]:
+    nodes = [t.node("NoSuchOp", ["X"], ["Y"])]
+    (folder / "m.onnx").write_bytes(t.model(nodes, [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 2])]))
+    return ["--model", str(folder / "m.onnx")]
+
+
+# --- tokenizers --------------------------------------------------------------------------------------
+
+
+@case(
+    "tokenizer-of-another-model",
+    Exit.TOKENIZER_MISMATCH,
+    "{folder}/bert/tokenizer.json: the tokenizer's ids go up to 58, "
+    "but its embedding table has 40 rows (0 to 39)",
+    "use the tokenizer that model.onnx was trained with (--tokenizer)",
+)
+def other_tokenizer(folder: Path) -> list[str]:
+    return model(tiny.embedder(folder / "bert", rows=40))
+
+
+@case(
+    "tokenizer-slow-only",
+    Exit.SLOW_TOKENIZER,
+    "{folder}/bert: the tokenizer has 'vocab.txt' but no tokenizer.json (a slow-only tokenizer)",
+    'write one with: python -c "from transformers import AutoTokenizer as A; '
+    "A.from_pretrained('{folder}/bert', use_fast=True).save_pretrained('{folder}/bert')\"",
+)
+def slow_only(folder: Path) -> list[str]:
+    tiny.embedder(folder / "bert")
+    (folder / "bert" / "tokenizer.json").unlink()
+    (folder / "bert" / "vocab.txt").write_text("[PAD]\n")
+    return model(folder / "bert")
+
+
+@case(
+    "tokenizer-absent", Exit.NOT_FOUND, "{folder}/tok: no such tokenizer",
+    "give --tokenizer a tokenizer.json or a folder that holds one",
+)  # fmt: skip
+def no_tokenizer(folder: Path) -> list[str]:
+    return model(tiny.embedder(folder / "bert"), "--tokenizer", str(folder / "tok"))
+
+
+@case(
+    "lfs-tokenizer",
+    Exit.LFS_POINTER,
+    "{folder}/bert/tokenizer.json: this is a git-LFS pointer, not the tokenizer",
+    "run 'git lfs pull' in that repository, then build again",
+)
+def lfs_tokenizer(folder: Path) -> list[str]:
+    tiny.embedder(folder / "bert")
+    (folder / "bert" / "tokenizer.json").write_bytes(LFS)
+    return model(folder / "bert")
+
+
+# --- options -----------------------------------------------------------------------------------------
+
+
+def option(name: str, code: Exit, message: str, remedy: str, *given: str) -> None:
+    @case(name, code, message, remedy)
+    def build(folder: Path) -> list[str]:
+        return model(tiny.tensor_model(folder / "m.onnx"), *(word.format(folder=folder) for word in given))
+
+
+for _bad, _clean in (
+    ("a/b", "a_b"),
+    ("my model", "my_model"),
+    ("", "model"),
+    ("..", "model"),
+    ("a" * 129, "a" * 128),
+):
+    option(
+        f"name-{_bad[:9]}",
+        Exit.BAD_NAME,
+        f"--name: '{_bad}' cannot be the name of a Triton model",
+        f"use letters, digits, '_', '-' and '.', at most 128 characters, e.g. --name {_clean}",
+        "--name",
+        _bad,
+    )
+for _bad in ("abc", "-1", "5 hours", "nan"):
+    option(
+        f"delay-{_bad}",
+        Exit.USAGE,
+        f"--max-queue-delay: '{_bad}' is no duration",
+        "write a number and a unit: 200us, 5ms, 0.1s",
+        f"--max-queue-delay={_bad}",
+    )
+option(
+    "preferred-above-max",
+    Exit.USAGE,
+    "--preferred-batch-size: 64 is larger than the maximum batch size 16",
+    "lower it, or raise --max-batch-size to 64",
+    *("--preferred-batch-size", "8,64", "--max-batch-size", "16"),
+)
+option(
+    "unknown-release",
+    Exit.USAGE,
+    "unknown Triton release '23.01'",
+    "known releases: {releases}",
+    *("--triton-release", "23.01"),
+)
+option(
+    "output-below-a-file",
+    Exit.OUTPUT_NOT_WRITABLE,
+    "{folder}/m.onnx: cannot be written: File exists",
+    "choose a folder that you may write to with --output, or change its permissions",
+    *("--output", "{folder}/m.onnx/repo"),
+)
+option(
+    "output-is-a-file",
+    Exit.OUTPUT_NOT_OURS,
+    "{folder}/m.onnx: is a file, not a folder",
+    "choose another folder with --output",
+    *("--output", "{folder}/m.onnx"),
+)
+option(
+    "output-not-ours",
+    Exit.OUTPUT_NOT_OURS,
+    "{folder}: holds files but no manifest.json of trb; nothing was touched",
+    "choose an empty or a new folder with --output",
+    *("--output", "{folder}"),
+)
+option(
+    "directory-not-ours",
+    Exit.OUTPUT_NOT_OURS,
+    "{output}/old_model: the directory belongs to the endpoint 'old'; nothing was touched",
+    "choose another name with --name, or move it away",
+    *("--name", "old_model"),
+)
+
+
+@case(
+    "unknown-key",
+    Exit.USAGE,
+    "{folder}/trb.toml: unknown option 'max_batch' in [build]",
+    "did you mean 'max_batch_size'?",
+)
+def unknown_key(folder: Path) -> list[str]:
+    (folder / "trb.toml").write_text("[build]\nmax_batch = 8\n")
+    return model(tiny.tensor_model(folder / "m.onnx"), "--config", str(folder / "trb.toml"))
+
+
+@case(
+    "no-toml",
+    Exit.USAGE,
+    "{folder}/trb.toml: unknown table 'bild'",
+    "options of trb build go into a table called [build]",
+)
+def unknown_table(folder: Path) -> list[str]:
+    (folder / "trb.toml").write_text("[bild]\n")
+    return model(tiny.tensor_model(folder / "m.onnx"), "--config", str(folder / "trb.toml"))
+
+
+# --- the test ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one endpoint, to be copied."""
+    folder = tmp_path_factory.mktemp("old")
+    tiny.put(tiny.classifier(folder / "old"), folder / "model_repository")
+    return folder / "model_repository"
+
+
+def run(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["build", *argv])
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    return int(caught.value.code or 0), printed.err
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out, code, expected = CASES[name]
+    folder, place = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    argv = lay_out(folder)
+    output = place / "model_repository"
+    shutil.copytree(repository, output)
+    before = tiny.tree(tmp_path)
+    given = argv if "--output" in argv else [*argv, "--output", str(output)]
+    got = run(given, capsys)
+    assert got == (int(code), _filled(expected, folder, output))
+    assert tiny.tree(tmp_path) == before
+
+
+def _filled(text: str, folder: Path, output: Path) -> str:
+    from triton_repo_builder import releases
+
+    values: dict[str, Any] = {"folder": folder, "output": output, "releases": ", ".join(releases.load())}
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", str(value))
+    return text
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Root may write everywhere, but for a read-only file system; where none can be mounted, it is played."""
+    path = tiny.tensor_model(tmp_path / "m.onnx")
+    place = tmp_path / "place"
+    place.mkdir()
+    output = place / "repo"
+    mounted = tiny.mount_tmpfs(place, "ro")
+    if not mounted:
+        place.chmod(0o500)
+    reason = os.strerror(errno.EROFS if mounted else errno.EACCES)
+    try:
+        code, err = run([*model(path), "--output", str(output)], capsys)
+    finally:
+        if mounted:
+            tiny.unmount(place)
+        else:
+            place.chmod(0o700)
+    assert code == Exit.OUTPUT_NOT_WRITABLE
+    assert err.startswith(f"error: {place}/.repo.trb-")
+    assert err.endswith(
+        f": cannot be written: {reason}\n"
+        "  fix: choose a folder that you may write to with --output, or change its permissions\n"
+    )
+
+
+@pytest.mark.parametrize("left", [0, 2_000_000])
+def test_a_disk_that_is_full_half_way(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny.classifier(tmp_path / "new")
+    with tiny.small_disk(tmp_path / "disk", "30m") as mounted:
+        output = tmp_path / "disk" / "sub" / "model_repository"
+        tiny.put(tiny.tensor_model(tmp_path / "old.onnx"), output)
+        before = tiny.tree(output.parent)
+        if mounted:
+            disk = os.statvfs(output)
+            (tmp_path / "disk" / "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - left))
+        else:
+            monkeypatch.setattr(files, "put", _full)
+        code, err = run([*model(folder), "--output", str(output)], capsys)
+        assert tiny.tree(output.parent) == before
+    assert (code, err) == (
+        int(Exit.DISK_FULL),
+        f"error: {output}: the disk is full; the repository is as it was\n"
+        "  fix: free some space, or choose another disk with --output\n",
+    )
+
+
+def _full(file: files.File, root: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)

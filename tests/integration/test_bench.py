@@ -1,0 +1,231 @@
+"""``trb bench`` against a real server: counts are the server's, files are whole, failures are counted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triton_repo_builder import bench, process, repository, serving
+from triton_repo_builder.bench.cpu import listener
+from triton_repo_builder.cli import main
+from triton_repo_builder.errors import TrbError
+
+pytestmark = pytest.mark.server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MODEL = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(pb_utils.get_input_tensor_by_name(request, "X").as_numpy()) for request in requests]
+
+    def one(self, x):
+        if x[0, 0] < 0.5:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("too small"))
+        time.sleep(0.05)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)])
+"""
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [{ name: "X" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [-1] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+SHORT = bench.Options(
+    concurrency=(4,), warmup=0.1, window=0.3, min_windows=2, max_windows=2, timeout=5.0, processes=2
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sentiment example, and a slow model that refuses half of the requests."""
+    root = tmp_path_factory.mktemp("bench")
+    process.run(
+        [sys.executable, str(ROOT / "examples" / "sentiment" / "make_model.py"), str(root / "export")]
+    )
+    target = root / "model_repository"
+    trb = [sys.executable, "-m", "triton_repo_builder", "build", "--model", str(root / "export")]
+    process.run([*trb, "--name", "sentiment", "--output", str(target), "--no-golden"], timeout=120)
+    (target / "picky" / "1").mkdir(parents=True)
+    (target / "picky" / "1" / "model.py").write_text(MODEL)
+    (target / "picky" / "config.pbtxt").write_text(CONFIG)
+    return target
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[serving.RunningServer]:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serving.start(folder, options) as running:
+        yield running
+
+
+def run(server: serving.RunningServer, folder: Path, **changes: Any) -> bench.BenchReport:
+    options = replace(SHORT, **{"endpoint": "sentiment", **changes})
+    return bench.run(server.urls, repository.read(folder), options, pid=server.pid)
+
+
+def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
+    server: serving.RunningServer, folder: Path
+) -> None:
+    report = run(server, folder, protocols=("grpc", "http", "http-binary"), rates=(40.0,), rows=2)
+    assert [(level.protocol, level.mode) for level in report.levels] == [
+        (protocol, mode) for protocol in ("grpc", "http", "http-binary") for mode in ("closed", "open")
+    ]
+    for level in report.levels:
+        totals = level.totals
+        assert (totals.failed, level.failures) == (0, {}), level.examples
+        assert totals.sent == totals.answered >= level.answered > 0
+        assert totals.server_rows == 2 * totals.sent
+        assert {one.model for one in level.models} == {
+            "sentiment",
+            "sentiment_tokenizer",
+            "sentiment_model",
+        }
+        for one in level.models:
+            assert one.rows == 2 * one.requests > 0
+            assert one.rows_per_execution is not None
+            assert one.rows_per_execution >= 2
+            assert sum(one.batches.values()) == one.executions or one.model == "sentiment"
+            assert one.request_ms is not None
+            assert one.infer_ms is not None
+            assert 0 < one.infer_ms <= one.request_ms
+        latency = level.latency
+        assert latency is not None
+        assert 0 < latency.p50 <= latency.p95 <= latency.p99 <= latency.max
+        assert level.server_cpu_ms is not None
+        assert level.server_cpu_ms > 0
+        assert level.client.processes == 2
+        assert len(level.windows) == 2
+        # An open loop arrives as often as asked, whatever the answers do: 80 % is 5 sigma at 40/s for 0.6 s.
+        if level.mode == "open":
+            arrived = sum(window.arrived for window in level.windows)
+            assert abs(arrived - 40 * level.seconds) < 0.8 * 40 * level.seconds
+
+
+def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningServer, folder: Path) -> None:
+    report = run(server, folder, endpoint="picky", protocols=("grpc", "http"), lengths=(4,))
+    kinds = [set(level.failures) for level in report.levels]
+    assert kinds == [{"gRPC INTERNAL"}, {"HTTP 500"}]
+    for level in report.levels:
+        assert level.answered > 0
+        assert "too small" in next(iter(level.examples.values()))
+        assert level.totals.sent == level.totals.answered + level.totals.failed
+    late = run(server, folder, endpoint="picky", timeout=0.02, protocols=("grpc", "http"))
+    assert all("timeout" in level.failures for level in late.levels)
+    over = run(server, folder, endpoint="picky", concurrency=(), rates=(400.0,), in_flight=4)
+    assert over.levels[0].failures["overrun"] > 0
+    # Counted from when they were due: those that wait in the queue of four show it.
+    assert over.levels[0].latency is not None
+    assert over.levels[0].latency.p50 > 50
+
+
+def test_no_server_behind_the_grpc_address_is_counted_too(
+    server: serving.RunningServer, folder: Path
+) -> None:
+    urls = bench.Address(http=server.urls.http, grpc="127.0.0.1:9")
+    report = bench.run(
+        urls, repository.read(folder), replace(SHORT, endpoint="sentiment", timeout=1.0, concurrency=(1,))
+    )
+    level = report.levels[0]
+    assert level.answered == 0
+    assert set(level.failures) == {"no connection"}
+    assert level.latency is None
+
+
+def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:
+    report = run(server, folder, client_limit=0.001)
+    assert report.levels[0].bottleneck.startswith("the client is a bottleneck: its busiest process used")
+
+
+def test_the_process_of_a_server_is_found_by_its_port(server: serving.RunningServer) -> None:
+    assert listener(server.urls.http) == server.pid
+
+
+def test_lengths_are_exact_and_each_is_a_level(server: serving.RunningServer, folder: Path) -> None:
+    report = run(server, folder, lengths=(8, 32, 128))
+    assert [level.length for level in report.levels] == [8, 32, 128]
+    assert report.texts[""]["unit"] == "tokens"
+    assert (report.texts[""]["shortest"], report.texts[""]["longest"]) == (8, 128)
+    assert any("cuts texts at 64 tokens" in note for note in report.notes)
+
+
+def test_variants_share_one_report(server: serving.RunningServer, folder: Path) -> None:
+    local = repository.read(folder)
+    variants = [
+        bench.Variant(name="ensemble", urls=server.urls, repository=local, endpoint="sentiment"),
+        bench.Variant(name="tokenizer", urls=server.urls, repository=local, endpoint="sentiment_tokenizer"),
+    ]
+    report = bench.run_variants(variants, SHORT)
+    assert [level.variant for level in report.levels] == ["ensemble", "tokenizer"]
+    ratio = report.ratios[0]
+    assert (ratio.variant, ratio.against) == ("tokenizer", "ensemble")
+    assert ratio.throughput == report.levels[1].throughput / report.levels[0].throughput
+
+
+def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningServer, folder: Path) -> None:
+    with pytest.raises(TrbError, match="picky, sentiment"):
+        run(server, folder, endpoint="")
+    with pytest.raises(TrbError, match="at most 8 rows"):
+        run(server, folder, endpoint="picky", rows=9)
+    with pytest.raises(TrbError, match="no endpoint nobody"):
+        run(server, folder, endpoint="nobody")
+
+
+def test_the_command_starts_a_server_writes_all_files_and_compares(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--endpoint", "sentiment", "--concurrency", "2", "--warmup", "100ms", "--window", "200ms"]
+    arguments = ["bench", str(folder), *words, "--max-windows", "3", "--output", str(tmp_path / "first")]
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    shown = capfd.readouterr()
+    assert end.value.code == 0, shown.err
+    assert "1 level of 0.7 to 0.7 s: at most 0:00 min" in shown.err
+    assert "2 clients" in shown.out
+    assert "sentiment_tokenizer" in shown.out
+    written = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    assert set(written) == {"report.json", "report.csv", "report.html", "latency.png", "throughput.png"}
+    assert all(written[name].startswith(b"\x89PNG") for name in ("latency.png", "throughput.png"))
+    document = json.loads(written["report.json"])
+    assert document["schema"] == 1
+    assert document["machine"]["cores"]
+    assert document["servers"][0]["version"]
+    assert len(list(csv.DictReader(written["report.csv"].decode().splitlines()))) == len(document["levels"])
+    page = written["report.html"].decode()
+    assert page.count("data:image/png;base64,") == 2
+    assert "http://" not in page.replace(document["servers"][0]["url"], "")
+
+    baseline = str(tmp_path / "first" / "report.json")
+    with pytest.raises(SystemExit) as end:
+        main([*arguments[:-2], "--json", "--baseline", baseline])
+    again = json.loads(capfd.readouterr().out)
+    assert end.value.code == 0
+    (ratio,) = again["baseline"]["ratios"]
+    assert ratio["throughput"] == pytest.approx(
+        again["levels"][0]["throughput"] / document["levels"][0]["throughput"]
+    )
+    assert again["baseline"]["notes"] == []
+
+
+def test_the_command_loads_a_server_that_runs(
+    server: serving.RunningServer, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--endpoint", "sentiment", "--concurrency", "1", "--warmup", "0", "--window", "100ms"]
+    where = ["--url", server.urls.http, "--grpc-url", "127.0.0.1:9", "--metrics-url", server.urls.metrics]
+    with pytest.raises(SystemExit) as end:
+        main(["bench", str(folder), *where, *quick, "--max-windows", "3", "--timeout", "1s"])
+    shown = capfd.readouterr()
+    assert end.value.code == 1, "nothing was answered"
+    assert "no connection" in shown.out

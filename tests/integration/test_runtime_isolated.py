@@ -1,0 +1,44 @@
+"""What runs in the server runs without our package: from the built repository, in an isolated Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import tiny
+
+from triton_repo_builder import pbtxt, process
+
+STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
+DRIVER = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+text = np.array([["hello".encode()], ["the fox".encode()]], dtype=object)
+response = model.execute([pb_utils.InferenceRequest([pb_utils.Tensor("TEXT", text)])])[0]
+import tokenizers
+print(json.dumps({
+    "answer": {t.name(): t.as_numpy().tolist() for t in response.output_tensors()},
+    "tokenizers": tokenizers.__file__,
+    "ours": sorted(name for name in sys.modules if name.startswith("triton_repo_builder")),
+}))
+"""
+
+
+def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> None:
+    tiny.put(tiny.embedder(tmp_path / "bert"), tmp_path / "repo")
+    model = tmp_path / "repo" / "bert_tokenizer"
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
+    argv = [sys.executable, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    printed = json.loads(process.run(argv, cwd=tmp_path, timeout=60))
+    hello, the, fox = (tiny.WORDS.index(word) for word in ("hello", "the", "fox"))
+    assert printed["answer"]["input_ids"] == [[2, hello, 3, 0], [2, the, fox, 3]]
+    assert printed["ours"] == []
+    assert Path(printed["tokenizers"]).is_relative_to(model / "1" / "vendor")

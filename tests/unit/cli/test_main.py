@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import tiny
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
+
+from triton_repo_builder import cli
+from triton_repo_builder.errors import Exit, TrbError
+
+EXISTING = [name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()]
+HEAVY = (
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "rich",
+    "grpc",
+    "tritonclient",
+    "transformers",
+    "tokenizers",
+    "jinja2",
+    "google",
+    "docker",
+)
+
+
+def run(*argv: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(list(argv))
+    return int(caught.value.code or 0)
+
+
+# --- start-up ----------------------------------------------------------------------------------------
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new interpreter: neither our modules nor the heavy ones are imported."""
+    for name in list(sys.modules):
+        if name.split(".")[0] in (*HEAVY, "triton_repo_builder"):
+            monkeypatch.delitem(sys.modules, name)
+
+
+def loaded() -> set[str]:
+    return {name.split(".")[0] for name in sys.modules} & set(HEAVY)
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], *([name, "--help"] for name in EXISTING)])
+def test_help_imports_nothing_heavy(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    group = importlib.import_module("triton_repo_builder.cli").group
+    result = CliRunner().invoke(group, argv)
+    assert result.exit_code == 0
+    assert result.output
+    assert loaded() == set()
+
+
+def test_the_list_of_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    group = importlib.import_module("triton_repo_builder.cli").group
+    output = CliRunner().invoke(group, ["--help"]).output
+    assert all(name in output for name in cli.COMMANDS)
+    assert not {f"triton_repo_builder.cli.{name}" for name in cli.COMMANDS} & sys.modules.keys()
+
+
+def test_importing_the_modules_of_commands_is_cheap_by_their_text() -> None:
+    """The same by the source: no heavy import at the top of a command's file."""
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for item in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in item.names] if isinstance(item, ast.Import) else []
+            names += [str(item.module)] if isinstance(item, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & set(HEAVY), path
+
+
+# --- help and completion -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXISTING)
+def test_every_command_shows_an_example(name: str) -> None:
+    output = CliRunner().invoke(cli.group, [name, "--help"]).output
+    assert "Example" in output
+    assert output.count(f"trb {name}") >= 1
+
+
+def complete(line: str, words: str) -> list[str]:
+    completer = BashComplete(cli.group, {}, "trb", "_TRB_COMPLETE")
+    return [item.value for item in completer.get_completions(line.split(), words)]
+
+
+def test_completion_knows_commands_and_options() -> None:
+    assert complete("", "bu") == ["build"]
+    assert complete("", "ins") == ["inspect"]
+    assert complete("build", "--max-b") == ["--max-batch-size"]
+    assert complete("build --batching", "") == ["on", "off", "auto"]
+
+
+def test_the_completion_script_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_TRB_COMPLETE", "zsh_source")
+    assert run() == 0
+    assert "#compdef trb" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("biuld", "Did you mean 'build'?"),
+        ("inspekt", "Did you mean 'inspect'?"),
+        ("xyzzy", "See 'trb --help'."),
+    ],
+)
+def test_an_unknown_command(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(word) == 2
+    assert f"No such command '{word}'. {hint}" in capsys.readouterr().err
+
+
+def test_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("build", "--modle", "x") == 2
+    assert "--model" in capsys.readouterr().err
+
+
+# --- exit codes --------------------------------------------------------------------------------------
+
+
+def command(error: BaseException | None, result: Any = None) -> click.Command:
+    @click.command()
+    def made() -> Any:
+        if error is not None:
+            raise error
+        return result
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("error", "result", "code"),
+    [
+        (None, None, 0),
+        (None, 1, 1),
+        (TrbError(Exit.DISK_FULL, "full"), None, 33),
+        (click.UsageError("no"), None, 2),
+        (KeyboardInterrupt(), None, 130),
+        (click.Abort(), None, 130),
+        (ZeroDivisionError("oh"), None, 70),
+        (BrokenPipeError(32, "Broken pipe"), None, 0),
+    ],
+)
+def test_exit_codes(
+    error: BaseException | None,
+    result: Any,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    made = command(error, result)
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: made)
+    assert run("build") == code
+    err = capfd.readouterr().err
+    assert ("Traceback" in err) is (code == 70)
+    assert ("This is a bug in trb" in err) is (code == 70)
+
+
+def test_an_error_has_a_place_a_message_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.report(TrbError(Exit.USAGE, "is wrong", where="there", remedy="do this"))
+    assert capsys.readouterr().err == "error: there: is wrong\n  fix: do this\n"
+    cli.report(TrbError(Exit.USAGE, "is wrong"))
+    assert capsys.readouterr().err == "error: is wrong\n"
+
+
+# --- build and inspect -------------------------------------------------------------------------------
+
+
+def test_build_writes_and_says_what(tmp_path: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tiny.classifier(tmp_path / "sentiment")
+    argv = ["build", "--model", str(folder), "--output", str(output), "--no-golden"]
+    assert run(*argv) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert (
+        "endpoint sentiment: TEXT BYTES[-1, 1], label BYTES[-1, 1], score FP32[-1, 1], scores FP32[-1, 3]"
+        in printed.out
+    )
+    assert (output / "manifest.json").is_file()
+    assert run(*argv) == 0
+    assert f"{output}: unchanged" in capsys.readouterr().out
+
+
+def test_dry_run_and_diff_write_nothing(
+    tmp_path: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    argv = ["build", "--model", str(path), "--output", str(output), "--no-golden"]
+    assert run(*argv, "--dry-run") == 0
+    assert "dry run: 2 added, 0 changed, 0 removed; nothing was written" in capsys.readouterr().out
+    assert run(*argv, "--diff") == 0
+    assert '+name: "net"' in capsys.readouterr().out
+    assert not output.exists()
+    assert run(*argv) == 0
+    capsys.readouterr()
+    assert run(*argv, "--diff", "--preferred-batch-size", "8,4", "--max-queue-delay", "2ms") == 0
+    assert "+  max_queue_delay_microseconds: 2000" in capsys.readouterr().out
+    assert run(*argv, "--diff") == 0
+    assert capsys.readouterr().out == "no change\n"
+
+
+def test_build_as_json(tmp_path: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    assert run("build", "--model", str(path), "--output", str(output), "--no-golden", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["endpoint"], document["written"]) == ("net", True)
+    assert document["changes"]["added"] == ["net/1/model.onnx", "net/config.pbtxt"]
+
+
+def test_trb_toml_in_the_working_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.tensor_model(tmp_path / "net.onnx")
+    (tmp_path / "trb.toml").write_text('[build]\nmodel = "net.onnx"\ngolden = false\ninstances = 7\n')
+    monkeypatch.chdir(tmp_path)
+    assert run("build", "--instances", "3") == 0
+    assert "count: 3" in (tmp_path / "model_repository" / "net" / "config.pbtxt").read_text()
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_inspect(extra: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tiny.embedder(tmp_path / "bert [x]")
+    assert run("inspect", str(folder), *extra) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "attention_mask" in printed.out
+    if extra:
+        assert json.loads(printed.out)["max_length"] == 24
+    else:
+        assert "at most 24 tokens (tokenizer_config.json)" in printed.out
+        assert "bert [x]" in printed.out
+
+
+def test_inspect_shows_what_a_build_would_stumble_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.text_model(tmp_path / "m.onnx")
+    (tmp_path / "vocab.txt").write_text("x")
+    assert run("inspect", str(tmp_path / "m.onnx")) == 0
+    assert "a build would fail: the tokenizer has 'vocab.txt'" in capsys.readouterr().out

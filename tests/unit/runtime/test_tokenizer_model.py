@@ -1,0 +1,190 @@
+"""The tokenizer model as the server runs it, through the stand-in for ``triton_python_backend_utils``."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import triton_python_backend_utils as pb_utils
+
+from triton_repo_builder import resources
+
+SOURCE = resources.runtime("tokenizer.py")
+TYPES = {"INT32": np.int32, "INT64": np.int64}
+
+
+def model(
+    folder: Path,
+    *,
+    outputs: tuple[str, ...] = ("input_ids", "attention_mask", "token_type_ids"),
+    datatype: str = "INT64",
+    special: bool = True,
+    batched: bool = True,
+    **parameters: int,
+) -> Any:
+    """A loaded model whose file and tokenizer lie in ``folder`` as in a repository."""
+    shutil.copyfile(SOURCE, folder / "model.py")
+    tiny.tokenizer(folder / "tokenizer.json", special=special)
+    spec = util.spec_from_file_location("tokenizer_model", folder / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.TritonPythonModel()
+    config = {
+        "max_batch_size": 32 if batched else 0,
+        "output": [{"name": name, "data_type": f"TYPE_{datatype}"} for name in outputs],
+        "parameters": {key: {"string_value": str(value)} for key, value in parameters.items()},
+        "instance_group": [{"count": 1}],
+    }
+    made.initialize({"model_config": json.dumps(config)})
+    return made
+
+
+def request(*texts: str | bytes, rows: bool = True) -> Any:
+    items = np.array([text.encode() if isinstance(text, str) else text for text in texts], dtype=object)
+    return pb_utils.InferenceRequest([pb_utils.Tensor("TEXT", items.reshape(-1, 1) if rows else items)])
+
+
+def answers(made: Any, *requests: Any) -> list[Any]:
+    """Per request its tensors by name, or the error's message."""
+    found: list[Any] = []
+    for response in made.execute(list(requests)):
+        error = response.error()
+        found.append(
+            error.message() if error else {t.name(): t.as_numpy().tolist() for t in response.output_tensors()}
+        )
+    return found
+
+
+def test_the_longest_row_of_each_request_decides(tmp_path: Path) -> None:
+    first, second = answers(model(tmp_path, pad_id=9), request("hello", "the fox a"), request("a"))
+    hello, the, fox, a = (tiny.WORDS.index(word) for word in ("hello", "the", "fox", "a"))
+    assert first == {
+        "input_ids": [[2, hello, 3, 9, 9], [2, the, fox, a, 3]],
+        "attention_mask": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]],
+        "token_type_ids": [[0] * 5] * 2,
+    }
+    assert second["input_ids"] == [[2, a, 3]]
+
+
+def test_one_call_encodes_all_requests(tmp_path: Path) -> None:
+    made = model(tmp_path)
+    tokenizer, calls = made.tokenizer, []
+
+    class Counting:
+        def encode_batch_fast(self, texts: list[str]) -> Any:
+            calls.append(list(texts))
+            return tokenizer.encode_batch_fast(texts)
+
+    made.tokenizer = Counting()
+    answers(made, request("a", "b"), request("c"), request("d", "e"))
+    assert calls == [["a", "b", "c", "d", "e"]]
+
+
+def test_padding_and_truncation_saved_in_the_file_are_off(tmp_path: Path) -> None:
+    (long,) = answers(model(tmp_path), request("a " * 50))
+    assert len(long["input_ids"][0]) == 52
+    (short,) = answers(model(tmp_path), request("a"))
+    assert len(short["input_ids"][0]) == 3
+
+
+def test_truncation_keeps_the_special_tokens(tmp_path: Path) -> None:
+    (cut,) = answers(model(tmp_path, max_length=5), request("a b c d e f"))
+    assert [len(cut["input_ids"][0]), cut["input_ids"][0][0], cut["input_ids"][0][-1]] == [5, 2, 3]
+
+
+@pytest.mark.parametrize("length", [0, 1, 6, 200])
+def test_a_fixed_width(length: int, tmp_path: Path) -> None:
+    (found,) = answers(model(tmp_path, max_length=8, pad_to=8), request("a " * length, ""))
+    assert np.shape(found["input_ids"]) == np.shape(found["attention_mask"]) == (2, 8)
+    assert sum(found["attention_mask"][0]) == min(length + 2, 8)
+
+
+@pytest.mark.parametrize("datatype", sorted(TYPES))
+def test_types(datatype: str, tmp_path: Path) -> None:
+    made = model(
+        tmp_path, datatype=datatype, outputs=("input_ids", "attention_mask", "token_type_ids", "position_ids")
+    )
+    (response,) = made.execute([request("a b", "a")])
+    assert {tensor.as_numpy().dtype for tensor in response.output_tensors()} == {np.dtype(TYPES[datatype])}
+    positions = response.output_tensors()[3].as_numpy().tolist()
+    assert positions == [[0, 1, 2, 3], [0, 1, 2, 0]]
+
+
+def test_bad_utf_8_fails_alone(tmp_path: Path) -> None:
+    found = answers(model(tmp_path), request("a"), request("b", b"\xff\xfe"), request("c"))
+    assert found[1] == "text 1 of input 'TEXT' is not valid UTF-8: invalid start byte at byte 0"
+    assert [found[0]["input_ids"][0][1], found[2]["input_ids"][0][1]] == [4, 6]
+
+
+def test_a_text_that_the_library_refuses_fails_alone(tmp_path: Path) -> None:
+    made = model(tmp_path)
+    tokenizer = made.tokenizer
+
+    class Choosy:
+        def encode_batch_fast(self, texts: list[str]) -> Any:
+            if "bad" in texts:
+                raise ValueError("no way")
+            return tokenizer.encode_batch_fast(texts)
+
+    made.tokenizer = Choosy()
+    found = answers(made, request("a"), request("b", "bad"))
+    assert found[0]["input_ids"] == [[2, 4, 3]]
+    assert found[1] == "text 1 of input 'TEXT' cannot be tokenized: no way"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "\0", "a\0b", "😀👍🏽", "e\u0301", "\ufeff", "a" * 100_000, "a " * 50_000]
+)
+def test_odd_texts_are_texts(text: str, tmp_path: Path) -> None:
+    odd, plain = answers(model(tmp_path, max_length=24), request(text), request("a"))
+    assert odd["input_ids"][0][0] == 2
+    assert 2 <= len(odd["input_ids"][0]) <= 24
+    assert plain["input_ids"] == [[2, 4, 3]]
+
+
+def test_a_text_without_tokens_is_one_masked_token(tmp_path: Path) -> None:
+    first, second = answers(model(tmp_path, special=False, pad_id=7), request(""), request("", "a b"))
+    assert first == {"input_ids": [[7]], "attention_mask": [[0]], "token_type_ids": [[0]]}
+    assert second["attention_mask"] == [[0, 0], [1, 1]]
+
+
+def test_without_a_batch_axis_a_request_is_one_text(tmp_path: Path) -> None:
+    (found,) = answers(model(tmp_path, batched=False), request("a b", rows=False))
+    assert found["input_ids"] == [[2, 4, 5, 3]]
+
+
+def test_a_request_without_rows(tmp_path: Path) -> None:
+    (found,) = answers(model(tmp_path), request())
+    assert found["input_ids"] == []
+
+
+def test_every_request_gets_one_response(tmp_path: Path) -> None:
+    requests = [request("a"), request(b"\xff"), request("b", "c")] * 5
+    assert len(model(tmp_path).execute(requests)) == 15
+
+
+# Standard library of Python 3.10, and what the stock image or vendor/ brings.
+ALLOWED = {"numpy", "tokenizers", "triton_python_backend_utils"}
+
+
+def test_imports_are_those_of_the_server() -> None:
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 10))
+    names = set()
+    for item in ast.walk(tree):
+        if isinstance(item, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in item.names}
+        elif isinstance(item, ast.ImportFrom):
+            assert item.level == 0
+            names.add(str(item.module).split(".")[0])
+    assert names - ALLOWED <= sys.stdlib_module_names
+    assert "numpy" in names

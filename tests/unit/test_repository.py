@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triton_repo_builder import repository
+from triton_repo_builder.errors import Exit, TrbError
+
+
+def lay_out(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def test_a_hand_made_repository(tmp_path: Path) -> None:
+    lay_out(
+        tmp_path,
+        {
+            "a/config.pbtxt": 'backend: "onnxruntime"',
+            "a/2/model.onnx": "",
+            "a/10/model.onnx": "",
+            "a/01/x": "",
+            "a/v1/x": "",
+            "e/config.pbtxt": 'platform: "ensemble" ensemble_scheduling { step { model_name: "a" } }',
+            "old/config.pbtxt": 'platform: "onnxruntime_onnx"',
+            "bare/1/model.onnx": "",
+            "broken/config.pbtxt": "max_batch_size: x",
+            "README.md": "no model",
+        },
+    )
+    (tmp_path / "latin").mkdir()
+    (tmp_path / "latin" / "config.pbtxt").write_bytes(b'name: "\xe9"')
+    read = repository.read(tmp_path)
+    assert [model.name for model in read.models] == ["a", "bare", "broken", "e", "latin", "old"]
+    models = {model.name: model for model in read.models}
+    assert models["a"].versions == (2, 10)
+    assert [models[name].backend for name in ("a", "e", "old", "bare")] == [
+        "onnxruntime",
+        "ensemble",
+        "onnxruntime",
+        "",
+    ]
+    assert (models["bare"].text, models["bare"].error) == (None, None)
+    assert str(models["broken"].error).startswith("1:17: ")
+    assert str(models["latin"].error) == "1:1: not UTF-8 text: invalid continuation byte"
+    assert models["e"].steps == ("a",)
+    assert [model.name for model in read.endpoints] == ["bare", "broken", "e", "latin", "old"]
+    assert read.model("nowhere") is None
+    assert read.manifest is None
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", '{"files": {}}', '"text"', '{"name": "a web app", "icons": []}']
+)
+def test_a_manifest_of_something_else_is_none(content: str, tmp_path: Path) -> None:
+    lay_out(tmp_path, {"manifest.json": content})
+    assert repository.read(tmp_path).manifest is None
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"endpoints": [], "files": {}}', '{"endpoints": {"a": {"models": "a"}}, "files": {}}']
+)
+def test_a_damaged_manifest(content: str, tmp_path: Path) -> None:
+    lay_out(tmp_path, {"manifest.json": content})
+    with pytest.raises(TrbError) as caught:
+        repository.read(tmp_path)
+    assert caught.value.code == Exit.REPOSITORY_UNREADABLE
+    assert caught.value.where == str(tmp_path / "manifest.json")
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", lay_out(tmp_path, {"file": ""}) / "file"):
+        with pytest.raises(TrbError) as caught:
+            repository.read(path)
+        assert caught.value.code == Exit.REPOSITORY_UNREADABLE

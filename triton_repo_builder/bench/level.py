@@ -1,0 +1,282 @@
+"""One level: warm up, measure windows until they agree, stop, sum up."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from triton_repo_builder.bench import cpu, figures, server
+from triton_repo_builder.bench.bottleneck import Load as Burden
+from triton_repo_builder.bench.bottleneck import verdict
+from triton_repo_builder.bench.figures import Floats, Kinds
+from triton_repo_builder.bench.fleet import Fleet
+from triton_repo_builder.bench.options import SETTLED, Options, Shape, processes
+from triton_repo_builder.bench.payload import Payload
+from triton_repo_builder.bench.report import Client, Level, Totals, Window
+from triton_repo_builder.bench.target import Target
+from triton_repo_builder.bench.wire import OK, Chunk, Load
+from triton_repo_builder.client import RequestFailed
+
+LEAD = 0.05
+"""Seconds between telling the clients to start and the start."""
+SETTLE = 1.0
+"""Seconds in which the server's statistics catch up with its last answers."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Readings at one border between windows."""
+
+    at: float
+    stats: server.Snapshot
+    server_cpu: float | None
+    busy: cpu.Busy | None
+    client_cpu: tuple[float, ...]
+    gpu: dict[str, float]
+
+
+class Requests:
+    """Everything that ended so far, from all client processes."""
+
+    def __init__(self) -> None:
+        self._due: list[Floats] = []
+        self._ended: list[Floats] = []
+        self._kind: list[Kinds] = []
+        self._numbers: dict[str, int] = {"": OK}
+        self.examples: dict[str, str] = {}
+        self.lag: list[tuple[float, float]] = []
+
+    def add(self, chunks: Sequence[Chunk]) -> None:
+        """Take over what the processes recorded; each numbers its kinds of failure itself."""
+        for chunk in chunks:
+            numbers = np.array([self._numbers.setdefault(k, len(self._numbers)) for k in chunk.kinds])
+            self._due.append(np.array(chunk.due))
+            self._ended.append(np.array(chunk.ended))
+            self._kind.append(numbers[np.array(chunk.kind, dtype=np.int64)])
+            for kind, text in chunk.examples.items():
+                self.examples.setdefault(kind, text)
+
+    def arrays(self) -> tuple[Floats, Floats, Kinds]:
+        """Due, ended, kind."""
+        return np.concatenate(self._due), np.concatenate(self._ended), np.concatenate(self._kind)
+
+    def failures(self, kinds: Kinds) -> dict[str, int]:
+        """Counts by name."""
+        names = {number: name for name, number in self._numbers.items()}
+        counts = Counter(int(kind) for kind in kinds if kind != OK)
+        return {names[number]: count for number, count in counts.most_common()}
+
+
+def run(
+    fleet: Fleet, target: Target, shape: Shape, payload: Payload, options: Options, progress: Progress
+) -> Level:
+    """Measure one level; failed requests are counted and stop nothing."""
+    return _Run(fleet, target, shape, payload, options, progress).level()
+
+
+def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
+    """The load of each client process."""
+    count = processes(options, shape)
+    loads = []
+    for number in range(count):
+        clients = None
+        if shape.concurrency is not None:
+            clients = shape.concurrency // count + (number < shape.concurrency % count)
+        loads.append(
+            Load(
+                protocol="grpc" if shape.protocol == "grpc" else "http",
+                address=payload.address,
+                bodies=payload.bodies,
+                headers=payload.headers,
+                first=number * len(payload.bodies) // count,
+                clients=clients,
+                rate=None if shape.rate is None else shape.rate / count,
+                in_flight=max(1, options.in_flight // count),
+                timeout=options.timeout,
+                seed=options.seed * 1000 + number,
+            )
+        )
+    return loads
+
+
+class _Run:
+    def __init__(
+        self,
+        fleet: Fleet,
+        target: Target,
+        shape: Shape,
+        payload: Payload,
+        options: Options,
+        progress: Progress,
+    ) -> None:
+        self._fleet = fleet
+        self._target = target
+        self._shape = shape
+        self._options = options
+        self._progress = progress
+        self._loads = shares(shape, payload, options)
+        self._requests = Requests()
+        self._lags: list[Floats] = []
+
+    def level(self) -> Level:
+        options = self._options
+        self._fleet.prepare(self._loads)
+        before = self._snapshot()
+        begin = time.monotonic() + LEAD
+        self._fleet.begin(begin)
+        self._progress("warm-up")
+        _sleep_until(begin + options.warmup)
+        marks = [self._mark()]
+        self._lags.clear()
+        windows: list[Window] = []
+        settled = False
+        while len(windows) < options.max_windows:
+            self._progress(f"window {len(windows) + 1}")
+            _sleep_until(marks[-1].at + options.window)
+            marks.append(self._mark())
+            windows = self._windows(marks)
+            settled = figures.stable(windows, self._shape.mode)
+            if len(windows) >= options.min_windows and (settled or figures.hopeless(windows)):
+                break
+        rest = self._fleet.stop(options.timeout)
+        self._requests.add(rest)
+        totals = self._totals(before, sum(chunk.sent for chunk in rest))
+        return self._sum(marks, self._windows(marks), settled, totals)
+
+    def _snapshot(self) -> server.Snapshot:
+        try:
+            return server.snapshot(self._target.http)
+        except RequestFailed:
+            # A server that broke under the load still has a report.
+            return {}
+
+    def _mark(self) -> Mark:
+        """Server first, clock in the middle: both are read within a few milliseconds."""
+        stats = self._snapshot()
+        target = self._target
+        used = cpu.tree_seconds(target.pid) if target.pid else None
+        at = time.monotonic()
+        busy = cpu.machine()
+        chunks = self._fleet.take()
+        self._requests.add(chunks)
+        self._lags += [np.array(chunk.lag) for chunk in chunks]
+        page = server.metrics_page(target.metrics) if target.metrics else ""
+        return Mark(
+            at=at,
+            stats=stats,
+            server_cpu=used,
+            busy=busy,
+            client_cpu=tuple(chunk.cpu for chunk in chunks),
+            gpu=server.gpu_utilization(page),
+        )
+
+    def _windows(self, marks: Sequence[Mark]) -> list[Window]:
+        due, ended, kinds = self._requests.arrays()
+        borders = [mark.at for mark in marks]
+        return [figures.window(due, ended, kinds, a, b) for a, b in pairwise(borders)]
+
+    def _totals(self, before: server.Snapshot, sent: int) -> Totals:
+        _, _, kinds = self._requests.arrays()
+        answered = int((kinds == OK).sum())
+        endpoint, wanted = self._target.endpoint, answered * self._options.rows
+        deadline = time.monotonic() + SETTLE
+        while True:
+            after = self._snapshot()
+            rows = server.rows_counted(before, after, endpoint) if before and after else None
+            if rows is None or rows >= wanted or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        return Totals(sent=sent, answered=answered, failed=len(kinds) - answered, server_rows=rows)
+
+    def _sum(self, marks: Sequence[Mark], windows: list[Window], settled: bool, totals: Totals) -> Level:
+        """A stable level is its last three windows; an unstable one is all of them."""
+        kept = SETTLED if settled and self._options.max_windows != self._options.min_windows else 0
+        first, last = marks[-(kept + 1) if kept else 0], marks[-1]
+        due, ended, kinds = self._requests.arrays()
+        whole = figures.window(due, ended, kinds, first.at, last.at)
+        inside = kinds[(ended >= first.at) & (ended < last.at)]
+        models = server.split(first.stats, last.stats, self._target.models) if first.stats else ()
+        server_cpu = _difference(first.server_cpu, last.server_cpu)
+        own = next((one.request_ms for one in models if one.model == self._target.endpoint), None)
+        shape, options = self._shape, self._options
+        client = self._client(first, last, whole.answered)
+        return Level(
+            variant=self._target.variant.name,
+            endpoint=self._target.endpoint,
+            protocol=shape.protocol,
+            mode=shape.mode,
+            concurrency=shape.concurrency,
+            rate=shape.rate,
+            length=shape.length,
+            rows=options.rows,
+            seconds=whole.seconds,
+            answered=whole.answered,
+            throughput=whole.throughput,
+            rows_per_second=whole.throughput * options.rows,
+            latency=whole.latency,
+            failures=self._requests.failures(inside),
+            examples=self._requests.examples,
+            stable=settled,
+            spread=figures.spread(windows, shape.mode),
+            windows=tuple(windows),
+            models=models,
+            outside_ms=None if own is None or whole.latency is None else whole.latency.mean - own,
+            server_cpu_ms=_per(server_cpu, whole.answered),
+            server_cores=None if server_cpu is None else server_cpu / whole.seconds,
+            gpu_utilization=_mean_gpu([mark for mark in marks if mark.at >= first.at]),
+            client=client,
+            bottleneck=verdict(
+                Burden(
+                    busiest_core=client.busiest_core,
+                    cores=client.cores,
+                    machine_busy=client.machine_busy,
+                    machine_cores=cpu.count(),
+                    lag_ms=client.lag_ms,
+                    p50_ms=whole.latency.p50 if whole.latency else None,
+                    same_machine=cpu.local(self._target.http.url),
+                    processes=client.processes,
+                ),
+                options.client_limit,
+            ),
+            totals=totals,
+        )
+
+    def _client(self, first: Mark, last: Mark, answered: int) -> Client:
+        seconds = last.at - first.at
+        used = [b - a for a, b in zip(first.client_cpu, last.client_cpu, strict=True)]
+        lags = np.concatenate([*self._lags, np.empty(0)])
+        return Client(
+            processes=len(used),
+            busiest_core=max(used) / seconds,
+            cores=sum(used) / seconds,
+            cpu_ms=_per(sum(used), answered),
+            lag_ms=float(np.percentile(lags, 95)) * 1000 if lags.size else None,
+            machine_busy=cpu.share(first.busy, last.busy),
+        )
+
+
+def _sleep_until(at: float) -> None:
+    time.sleep(max(0.0, at - time.monotonic()))
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _per(seconds: float | None, requests: int) -> float | None:
+    return None if seconds is None or not requests else seconds * 1000 / requests
+
+
+def _mean_gpu(marks: Sequence[Mark]) -> dict[str, float]:
+    """Mean over the readings of each GPU; Triton renews them every two seconds."""
+    uuids = {uuid for mark in marks for uuid in mark.gpu}
+    return {
+        uuid: float(np.mean([mark.gpu[uuid] for mark in marks if uuid in mark.gpu])) for uuid in sorted(uuids)
+    }

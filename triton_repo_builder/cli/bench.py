@@ -1,0 +1,372 @@
+"""``trb bench``: load a server and print what it did."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from triton_repo_builder.bench import BenchReport, Options, Urls
+    from triton_repo_builder.repository import Repository
+
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
+
+DEFAULT_REPOSITORY = Path("model_repository")
+CONCURRENCY = "1,4,16,64"
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+LEFT = {"variant", "protocol", "load", "length", "model", "level", "stable"}
+
+
+class Numbers(ParamType):
+    """``1,4,16``: one or more numbers above 0."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple, in the order given, each number once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(dict.fromkeys(self._kind(part) for part in str(value).split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 < number < 1e9 for number in numbers):
+            self.fail(f"'{value}' is no list of numbers above 0, like 1,4,16", param, ctx)
+        return numbers
+
+
+class Duration(ParamType):
+    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
+        if not match:
+            self.fail(f"'{value}' is no time like 2s or 500ms", param, ctx)
+        return float(match[1]) * UNITS[match[2]]
+
+
+class Protocols(ParamType):
+    """``grpc,http``."""
+
+    name = "protocols"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple; what each may be, the library checks."""
+        return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
+
+
+@click.command("bench")
+@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
+@click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
+@click.option("--metrics-url", help="Its metrics page, for GPUs.  [default: the url's host, port 8002]")
+@click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
+@click.option(
+    "--concurrency",
+    type=Numbers(int),
+    metavar="N,N,…",
+    help=f"Closed loop: clients at once.  [default: {CONCURRENCY}, unless --rate is given]",
+)
+@click.option(
+    "--rate",
+    "rates",
+    type=Numbers(float),
+    metavar="R,R,…",
+    default=(),
+    help="Open loop: requests per second, arriving at random.",
+)
+@click.option(
+    "--protocol",
+    "protocols",
+    type=Protocols(),
+    default="grpc",
+    show_default=True,
+    help="grpc, http (JSON, as curl sends) and http-binary, separated by commas.",
+)
+@click.option("--corpus", type=click.Path(path_type=Path), metavar="FILE", help="Texts to send, one a line.")
+@click.option(
+    "--lengths", type=Numbers(int), metavar="N,N,…", default=(), help="Texts of exactly so many tokens."
+)
+@click.option("--fixed", metavar="TEXT", help="Send this one text.")
+@click.option(
+    "--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows (texts) in each request."
+)
+@click.option("--warmup", type=Duration(), default="2s", show_default=True, help="Not measured.")
+@click.option("--window", type=Duration(), default="2s", show_default=True, help="Length of one measurement.")
+@click.option(
+    "--min-windows", type=click.IntRange(1), default=3, show_default=True, help="Measurements at least."
+)
+@click.option(
+    "--max-windows",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Measurements at most; three that agree end a level.",
+)
+@click.option(
+    "--timeout", type=Duration(), default="30s", show_default=True, help="Time limit of each request."
+)
+@click.option(
+    "--processes", type=click.IntRange(0, 64), default=0, help="Client processes.  [default: up to 4]"
+)
+@click.option(
+    "--client",
+    type=click.Choice(["trb", "perf-analyzer"]),
+    default="trb",
+    show_default=True,
+    help="Who sends.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write report.json, .csv, .html, latency.png and throughput.png.",
+)
+@click.option(
+    "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="report.json to compare with."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    repo: Path | None,
+    url: str | None,
+    grpc_url: str | None,
+    metrics_url: str | None,
+    endpoint: str,
+    concurrency: tuple[int, ...] | None,
+    rates: tuple[float, ...],
+    protocols: tuple[str, ...],
+    corpus: Path | None,
+    lengths: tuple[int, ...],
+    fixed: str | None,
+    rows: int,
+    warmup: float,
+    window: float,
+    min_windows: int,
+    max_windows: int,
+    timeout: float,
+    processes: int,
+    client: str,
+    output: Path | None,
+    baseline: Path | None,
+    as_json: bool,
+) -> int:
+    """Load an endpoint and report throughput, latency, failures, batching and CPU.
+
+    REPO is the model repository (default: model_repository). Sends a mix of text lengths, as real traffic
+    has; each level is warmed up and measured in windows until three agree. Failed requests are counted by
+    kind and stop nothing; exit code 1 only where a level had no answer at all.
+
+    \b
+    Examples:
+      trb bench                                      start a server on ./model_repository and load it
+      trb bench --url http://localhost:8000          load a server that runs
+      trb bench --concurrency 16 --protocol grpc,http --output before
+      trb bench --concurrency 16 --baseline before/report.json
+      trb bench --rate 50,100,200                    open loop: arrivals do not wait for answers
+      trb bench --concurrency 1 --lengths 32,64,128,256
+    """
+    from triton_repo_builder import bench
+    from triton_repo_builder.bench.options import check
+
+    if url is None and (grpc_url or metrics_url):
+        raise click.UsageError("--grpc-url and --metrics-url go with --url.")
+    options = bench.Options(
+        endpoint=endpoint,
+        protocols=protocols,
+        concurrency=concurrency or (() if rates else tuple(map(int, CONCURRENCY.split(",")))),
+        rates=rates,
+        corpus=corpus,
+        lengths=lengths,
+        fixed=fixed,
+        rows=rows,
+        warmup=warmup,
+        window=window,
+        min_windows=min_windows,
+        max_windows=max(max_windows, min_windows) if _is_default("max_windows") else max_windows,
+        timeout=timeout,
+        processes=processes,
+        command=_command_line(),
+    )
+    check(options)
+    document = bench.load_baseline(baseline) if baseline else None
+    if output:
+        bench.open_folder(output)
+    repository = _repository(repo, needed=url is None)
+    _announce(options)
+    report = _run(client, repository, (url, grpc_url, metrics_url), options)
+    if document is not None and baseline is not None:
+        report = bench.compare(report, document, baseline)
+    written = bench.write(report, output) if output else ()
+    if as_json:
+        click.echo(bench.json_text(report), nl=False)
+    else:
+        print_report(report, written)
+    return 0 if all(level.answered for level in report.levels) else 1
+
+
+def _is_default(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.DEFAULT
+
+
+def _command_line() -> str:
+    import shlex
+
+    return shlex.join(["trb", *sys.argv[1:]])
+
+
+def _repository(path: Path | None, *, needed: bool) -> Repository | None:
+    from triton_repo_builder import repository
+
+    if path is None and not needed and not DEFAULT_REPOSITORY.is_dir():
+        return None
+    return repository.read(path or DEFAULT_REPOSITORY)
+
+
+def _announce(options: Options) -> None:
+    """What is going to be done and how long it takes at most, on standard error."""
+    from triton_repo_builder import bench
+
+    count = sum(1 for _ in bench.shapes(options))
+    least = options.warmup + options.min_windows * options.window
+    most = bench.limit(options)
+    click.echo(
+        f"{count} level{'s' * (count != 1)} of {least:g} to {most / count:g} s: at most "
+        f"{int(most) // 60}:{int(most) % 60:02} min, and {options.timeout:g} s for a last answer",
+        err=True,
+    )
+
+
+def _run(
+    client: str,
+    repository: Repository | None,
+    given: tuple[str | None, str | None, str | None],
+    options: Options,
+) -> BenchReport:
+    from triton_repo_builder import bench
+    from triton_repo_builder.bench import perf_analyzer
+
+    if client == "perf-analyzer":
+        perf_analyzer.require()
+    with _server(repository, *given) as (urls, pid), _progress() as progress:
+        if client == "perf-analyzer":
+            return perf_analyzer.run(urls, repository, options, progress)
+        return bench.run(urls, repository, options, progress, pid=pid)
+
+
+@contextmanager
+def _server(
+    repository: Repository | None, url: str | None, grpc_url: str | None, metrics_url: str | None
+) -> Iterator[tuple[Urls, int | None]]:
+    if url is not None:
+        yield _addresses(url, grpc_url, metrics_url), None
+        return
+    assert repository is not None
+    from triton_repo_builder import serving
+    from triton_repo_builder.cli import ui
+
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with ui.status() as progress:
+        server = serving.start(repository.path, options, progress=progress)
+    with server:
+        yield server.urls, server.pid
+
+
+def _addresses(url: str, grpc_url: str | None, metrics_url: str | None) -> Urls:
+    from urllib.parse import urlsplit
+
+    from triton_repo_builder.bench import Address
+
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        host, valid = parts.hostname, parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        host, valid = None, False
+    if not host or not valid:
+        raise click.BadParameter(f"'{url}' is no url like http://localhost:8000", param_hint="--url")
+    secure = "grpcs://" if parts.scheme == "https" else ""
+    name = f"[{host}]" if ":" in host else host
+    return Address(
+        http=full,
+        grpc=grpc_url or f"{secure}{name}:8001",
+        metrics=metrics_url or f"http://{name}:8002/metrics",
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error, if that is a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("connecting")
+        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+
+
+def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
+    """The levels, the split per model, ratios, remarks, and what was written."""
+    from triton_repo_builder.bench import table
+    from triton_repo_builder.cli import ui
+
+    console = ui.console()
+    server, machine = report.servers[0], report.machine
+    where = f"{machine['cores']} cores of {machine['cpu']}"
+    click.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")
+    for name, about in report.texts.items():
+        click.echo(f"texts{f' of {name}' if name else ''}: {_about(about)}")
+    _print(console, *table.level_table(report))
+    _print(console, table.MODEL_HEADER, table.model_table(report))
+    if report.ratios:
+        click.echo(f"against {report.ratios[0].against} (above 1: more)")
+        _print(console, table.RATIO_HEADER, table.ratio_table(report.ratios))
+    if report.baseline:
+        click.echo(f"against {report.baseline.file} (above 1: more)")
+        _print(console, table.RATIO_HEADER, table.ratio_table(report.baseline.ratios))
+    for line in [*table.remarks(report), *(report.baseline.notes if report.baseline else ())]:
+        click.echo(f"note: {line}")
+    for path in written:
+        click.echo(f"wrote {path}")
+
+
+def _about(about: dict[str, Any]) -> str:
+    if "median" not in about:
+        return str(about["source"])
+    return (
+        f"{about['source']}, {about['texts']} of {about['shortest']} to {about['longest']} {about['unit']}, "
+        f"median {about['median']}"
+    )
+
+
+def _print(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        shown.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name in LEFT)
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
