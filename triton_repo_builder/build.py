@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from triton_repo_builder import (
     __version__,
     cases,
@@ -16,28 +14,24 @@ from triton_repo_builder import (
     planner,
     releases,
     render,
-    resources,
     source,
     tasks,
-    tokenizer,
-    vendor,
+    textual,
 )
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.graph import compose, infer, skeleton
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import ModelPlan, RepositoryPlan, TensorPlan, WarmupInput
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
-from triton_repo_builder.tokenizer import TokenizerSpec
 
-PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
 CASES_FILE = "smoke.json"
 Progress = Callable[[str], None]
 
@@ -78,12 +72,20 @@ def build(options: BuildOptions, progress: Progress = lambda message: None) -> B
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
     progress("recording the original model's answers")
+    front = None
     if module is tensor:
-        plan, case_file, extra, more = _plain(src, task, options, name, batching, runner)
+        plan, case_file, more = _plain(src, task, options, name, batching, runner)
+        extra: tuple[File, ...] = ()
     else:
-        plan, case_file, extra, more = _text(src, task, options, name, batching, runner)
+        made = textual.parts(src, task, options, name, batching=batching, runner=runner)
+        if made.not_batchable:
+            _refuse_batching(src, options, made.not_batchable, "leave that option out")
+        why = made.not_batchable or ("" if batching else src.signature.batch.reason)
+        plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
+        more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
+        task = replace(task, facts=(*task.facts, ("padding", made.padding)))
     progress("composing the graph")
-    files = [*_rendered(plan), *_model_files(src, task, plan, release), *extra]
+    files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
         files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
     if task.labels:
@@ -160,7 +162,7 @@ def _refuse_batching(src: Source, options: BuildOptions, why: str, remedy: str) 
         )
 
 
-_Parts = tuple[RepositoryPlan, CaseFile | None, list[File], tuple[str, ...]]
+_Parts = tuple[RepositoryPlan, CaseFile | None, tuple[str, ...]]
 
 
 def _plain(
@@ -178,158 +180,16 @@ def _plain(
         elif recorded.note:
             notes += (recorded.note,)
     plan = planner.plain(name, src.signature, task, options, batching=batching)
-    return plan, case_file, [], notes
-
-
-def _text(
-    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, runner: Any
-) -> _Parts:
-    assert src.tokenizer is not None
-    spec = tokenizer.read(src.tokenizer)
-    check_vocabulary(src, spec)
-    ids = src.signature.input("input_ids")
-    fixed = ids.dims[1] if ids and ids.shape and len(ids.dims) == 2 and ids.dims[1] > 0 else 0
-    rows = ids.dims[0] if ids else 1
-    if rows > 1:
-        raise TrbError(
-            Exit.NOT_BATCHABLE,
-            f"input 'input_ids' takes exactly {rows} texts at a time",
-            where=str(src.path),
-            remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
-        )
-    max_length, notes = _max_length(spec, options, fixed)
-    settings = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
-    if not batching:
-        notes = (*notes, f"served without batching: {src.signature.batch.reason}")
-    case_file = None
-    if runner is not None:
-        recorded = golden.text(runner, src, task, settings, name, batching=batching)
-        if batching and not recorded.batchable:
-            _refuse_batching(src, options, recorded.note, "leave that option out")
-            batching = False
-            notes = (*notes, f"served without batching: {recorded.note}")
-            recorded = golden.text(runner, src, task, settings, name, batching=False)
-        case_file = recorded.file
-    sample, warm_files = _warmup(src, task, options, name, spec, settings, batching)
-    plan = planner.text(
-        name,
-        src.signature,
-        task,
-        options,
-        batching=batching,
-        pad_id=spec.pad_id,
-        max_length=max_length,
-        pad_to=fixed,
-        sample=sample,
-    )
-    root = f"{plan.models[1].name}/{options.version}"
-    extra = [
-        File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", source=spec.file),
-        File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
-        *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
-        *warm_files,
-    ]
-    return plan, case_file, extra, notes
-
-
-def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
-    """``TrbError`` TOKENIZER_MISMATCH where the tokenizer knows ids that the model has no row for."""
-    rows, shown = src.signature.vocabulary, "its embedding table"
-    if rows is None:
-        rows, shown = src.config.get("vocab_size"), "its config.json"
-    if isinstance(rows, int) and spec.largest_id >= rows:
-        raise TrbError(
-            Exit.TOKENIZER_MISMATCH,
-            f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
-            where=str(spec.file),
-            remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
-        )
-
-
-def _max_length(spec: TokenizerSpec, options: BuildOptions, fixed: int) -> tuple[int | None, tuple[str, ...]]:
-    """Where truncation sets in, and what the user should know of it."""
-    limits = [
-        (limit, why)
-        for limit, why in ((spec.max_length, spec.max_length_from), (fixed, "the graph"))
-        if limit
-    ]
-    if options.max_length is not None:
-        # sentence-transformers' limit is what the model was trained on; it may well take more.
-        hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
-        limit, why = min(hard) if hard else (options.max_length, "")
-        if options.max_length > limit:
-            raise usage(
-                "max_length",
-                f"{options.max_length} is more than the model's maximum of {limit} ({why})",
-                "lower it, or leave it out",
-            )
-        limits = [(options.max_length, "--max-length")]
-    if not limits:
-        return None, (
-            "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
-        )
-    limit, why = min(limits)
-    if limit <= spec.special_tokens:
-        raise TrbError(
-            Exit.USAGE if why == "--max-length" else Exit.TOKENIZER_INVALID,
-            f"{why} allows {limit} tokens, and {spec.special_tokens} of each text are special ones",
-            where=str(spec.file.parent),
-            remedy=f"set --max-length to more than {spec.special_tokens}",
-        )
-    return limit, ()
-
-
-def _warmup(
-    src: Source,
-    task: TaskPlan,
-    options: BuildOptions,
-    name: str,
-    spec: TokenizerSpec,
-    settings: golden.TextSettings,
-    batching: bool,
-) -> tuple[tuple[WarmupInput, ...], list[File]]:
-    """A real text as the model's first request: random ids may be outside the vocabulary."""
-    if not options.warmup:
-        return (), []
-    from tokenizers import Tokenizer
-
-    library = Tokenizer.from_file(str(spec.file))
-    library.no_padding()
-    library.no_truncation()
-    if settings.max_length:
-        library.enable_truncation(settings.max_length)
-    row = library.encode("Warm-up: the first request must not be slower than the others.")
-    width = settings.pad_to or max(1, len(row.ids))
-    values = {
-        "input_ids": (row.ids, spec.pad_id),
-        "attention_mask": ([1] * len(row.ids), 0),
-        "token_type_ids": (row.type_ids, 0),
-        "position_ids": (range(len(row.ids)), 0),
-    }
-    sample, files = [], []
-    for tensor_spec in planner.model_inputs(src.signature, task):
-        content, filler = values[tensor_spec.name]
-        padded = [*content, *[filler] * (width - len(row.ids))]
-        data = np.array(padded, dtype=np.dtype(tensor_spec.dtype.numpy).newbyteorder("<")).tobytes()
-        dims = (width,) if batching else (1, width)
-        sample.append(
-            WarmupInput(
-                name=tensor_spec.name,
-                data_type=tensor_spec.dtype.config,
-                dims=dims,
-                input_data_file=tensor_spec.name,
-            )
-        )
-        files.append(File(path=f"{name}_model/warmup/{tensor_spec.name}", content=data))
-    return tuple(sample), files
+    return plan, case_file, notes
 
 
 def _rendered(plan: RepositoryPlan) -> list[File]:
     return [File(path=f"{m.name}/config.pbtxt", content=render.config(m).encode()) for m in plan.models]
 
 
-def _model_files(src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release) -> list[File]:
+def _model_files(
+    src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release, front: Front | None
+) -> list[File]:
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
     root = f"{plan.models[-1].name}/{plan.version}"
     taken = {file.location for file in src.signature.external}
@@ -344,10 +204,10 @@ def _model_files(src: Source, task: TaskPlan, plan: RepositoryPlan, release: Rel
         File(path=f"{root}/{file.location}", source=src.path.parent / file.location)
         for file in src.signature.external
     ]
-    if task.head is None and src.signature.ir_version <= release.max_ir:
+    if task.head is None and front is None and src.signature.ir_version <= release.max_ir:
         return [File(path=f"{root}/model.onnx", source=src.path), *external]
     weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
-    content = compose.compose(src.path, weights=weights, head=task.head, release=release)
+    content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]
     if skeleton.read(src.path, location=weights).external_bytes:
         files.append(File(path=f"{root}/{weights}", source=src.path))

@@ -52,6 +52,8 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    padding: str = "ragged"
+    """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
     response_cache: bool = False
     warmup: bool = True
@@ -81,6 +83,16 @@ def sizes(text: str) -> tuple[int, ...]:
         raise usage(
             "preferred_batch_size", f"'{text}' is no list of sizes", "write for example 8,16"
         ) from None
+
+
+def fixed_padding(text: str) -> int:
+    """N of ``fixed:N``, 0 for ``ragged`` and ``rows``; raises ``TrbError`` USAGE."""
+    if text in ("ragged", "rows"):
+        return 0
+    match = re.fullmatch(r"fixed:([1-9]\d{0,6})", text)
+    if not match:
+        raise usage("padding", f"'{text}' is unknown", "use ragged, rows or fixed:N, e.g. fixed:128")
+    return int(match[1])
 
 
 def usage(field: str, message: str, remedy: str) -> TrbError:
@@ -180,6 +192,7 @@ def check(options: BuildOptions) -> BuildOptions:
         value = getattr(options, name)
         if value is not None and value > largest:
             raise usage(name, f"must be at most {largest}, not {value}", "give a smaller number")
+    fixed_padding(options.padding)
     if options.threads < 0:
         raise usage(
             "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"

@@ -18,6 +18,17 @@ class TensorPlan:
     dims: tuple[int, ...]
     reshape: tuple[int, ...] | None = None
     label_filename: str = ""
+    allow_ragged_batch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchInput:
+    """A ``batch_input``: a graph input that Triton derives from the shapes of a batch."""
+
+    kind: str
+    target_name: str
+    data_type: str
+    source_input: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +77,7 @@ class ModelPlan:
     input: tuple[TensorPlan, ...]
     output: tuple[TensorPlan, ...]
     backend: str = ""
+    batch_input: tuple[BatchInput, ...] = ()
     dynamic_batching: DynamicBatching | None = None
     instance_group: InstanceGroup | None = None
     parameters: tuple[tuple[str, str], ...] = ()
@@ -82,6 +94,14 @@ class Head:
     text: str
     bind: Mapping[str, str]
     strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """What is composed before the user's graph: its text (``graph/ragged.py``); each of its outputs takes
+    the place of the user's input of that name."""
+
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.dtypes import INT64
+from dataclasses import dataclass, replace
+
+from triton_repo_builder.dtypes import INT32, INT64, DType
+from triton_repo_builder.graph import ragged
 from triton_repo_builder.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
 from triton_repo_builder.plan import (
+    BatchInput,
     DynamicBatching,
     InstanceGroup,
     ModelPlan,
@@ -22,65 +26,65 @@ from triton_repo_builder.tasks.base import TaskPlan
 AUTO, CPU = "KIND_AUTO", "KIND_CPU"
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How rows of tokens travel from the tokenizer to the model."""
+
+    max_length: int | None
+    pad_id: int
+    pad_to: int
+    """Every row has this many tokens; 0: no padding beyond need."""
+    ragged: bool
+    """Ids alone, as one ragged tensor; the graph's front derives the rest."""
+    types: bool
+    """With ``ragged``: token types travel as a second ragged tensor."""
+
+
 def text(
     name: str,
     signature: ModelSignature,
     task: TaskPlan,
     options: BuildOptions,
+    settings: TextSettings,
     *,
     batching: bool,
-    pad_id: int,
-    max_length: int | None,
-    pad_to: int,
     sample: tuple[WarmupInput, ...],
 ) -> RepositoryPlan:
-    """TEXT → answer: an ensemble of a tokenizer and the model with its head."""
-    max_batch_size = batch_size(options) if batching else 0
-    inputs = model_inputs(signature, task)
-    encoded = tensor.tensors(inputs, batching=batching)
-    widths = tuple(_open(plan) for plan in encoded)
+    """TEXT → answer: an ensemble of a tokenizer and the model with its front and head."""
     outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
-    text_input = (TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),)
-    tokenizer_name, model_name = f"{name}_tokenizer", f"{name}_model"
-    same = tuple((plan.name, plan.name) for plan in encoded)
-    tokenizer = ModelPlan(
-        name=tokenizer_name,
-        about="Tokenizer: texts to token ids, one call for all requests of a batch.",
-        backend="python",
-        max_batch_size=max_batch_size,
-        input=text_input,
-        output=widths,
-        # Texts of any length join: TEXT has a fixed shape, so Triton never splits these batches.
-        dynamic_batching=DynamicBatching() if batching else None,
-        instance_group=InstanceGroup(count=options.tokenizer_instances, kind=CPU),
-        parameters=(
-            ("max_length", str(max_length or 0)),
-            ("pad_id", str(pad_id)),
-            ("pad_to", str(pad_to)),
-        ),
-        warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
-    )
+    names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
+    same = tuple((tensor_name, tensor_name) for tensor_name in names)
+    tokenizer = _tokenizer(f"{name}_tokenizer", signature, task, options, settings, batching=batching)
     model = onnx_model(
-        model_name,
-        "The ONNX model, with its head in the graph.",
-        encoded,
+        f"{name}_model",
+        "The ONNX model, with its front and head in the graph."
+        if settings.ragged
+        else "The ONNX model, with its head in the graph.",
+        tuple(replace(plan, allow_ragged_batch=settings.ragged) for plan in tokenizer.output),
         outputs,
         options,
-        max_batch_size=max_batch_size,
+        max_batch_size=tokenizer.max_batch_size,
         batching=batching,
         warmup=sample,
     )
+    if settings.ragged:
+        model = replace(
+            model,
+            batch_input=(_LENGTHS,),
+            # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
+            parameters=(*model.parameters, ("ragged_filler", str(ragged.FILLER))),
+        )
     ensemble = ModelPlan(
         name=name,
         about=f"Endpoint ({task.name}): TEXT in, {', '.join(plan.name for plan in outputs)} out.",
-        max_batch_size=max_batch_size,
-        input=text_input,
+        max_batch_size=tokenizer.max_batch_size,
+        input=tokenizer.input,
         output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
         response_cache=options.response_cache,
         step=(
-            Step(model_name=tokenizer_name, input_map=(("TEXT", "TEXT"),), output_map=same),
+            Step(model_name=tokenizer.name, input_map=(("TEXT", "TEXT"),), output_map=same),
             Step(
-                model_name=model_name,
+                model_name=model.name,
                 input_map=same,
                 output_map=tuple((plan.name, plan.name) for plan in outputs),
             ),
@@ -91,6 +95,56 @@ def text(
     )
 
 
+_LENGTHS = BatchInput(
+    kind="BATCH_ITEM_SHAPE",  # one length per row; BATCH_ELEMENT_COUNT would count per request
+    target_name=ragged.LENGTHS,
+    data_type="TYPE_FP32",
+    source_input=ragged.TOKENS,
+)
+
+
+def _tokenizer(
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    settings: TextSettings,
+    *,
+    batching: bool,
+) -> ModelPlan:
+    tokens = (settings.pad_to or -1,)
+    dims = tokens if batching else (1, *tokens)
+    return ModelPlan(
+        name=name,
+        about="Tokenizer: texts to token ids, one call for all requests of a batch.",
+        backend="python",
+        max_batch_size=batch_size(options) if batching else 0,
+        input=(TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),),
+        output=tuple(
+            TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
+            for tensor_name, dtype in encoded(signature, task, settings)
+        ),
+        # Texts of any length join: TEXT has a fixed shape, so Triton never splits these batches.
+        dynamic_batching=DynamicBatching() if batching else None,
+        instance_group=InstanceGroup(count=options.tokenizer_instances, kind=CPU),
+        parameters=(
+            ("max_length", str(settings.max_length or 0)),
+            ("pad_id", str(settings.pad_id)),
+            ("pad_to", str(settings.pad_to)),
+        ),
+        warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
+    )
+
+
+def encoded(
+    signature: ModelSignature, task: TaskPlan, settings: TextSettings
+) -> tuple[tuple[str, DType], ...]:
+    """Names and types of what the tokenizer gives to the model."""
+    if settings.ragged:
+        return ((ragged.TOKENS, INT32), *(((ragged.TYPES, INT32),) if settings.types else ()))
+    return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))
+
+
 def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec, ...]:
     """The model's inputs, and the mask that a pooling head needs where the model takes none."""
     wanted = set(task.head.bind.values()) if task.head else set()
@@ -98,11 +152,6 @@ def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec,
         mask = TensorSpec(name="attention_mask", dtype=INT64, shape=("B", "T"))
         return (*signature.inputs, mask)
     return signature.inputs
-
-
-def _open(plan: TensorPlan) -> TensorPlan:
-    """The tokenizer's output for one input of the model."""
-    return TensorPlan(name=plan.name, data_type=plan.data_type, dims=plan.dims)
 
 
 def _whole(plan: TensorPlan, batching: bool, rows: int) -> TensorPlan:

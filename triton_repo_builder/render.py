@@ -52,6 +52,20 @@ def as_config(model: ModelPlan) -> dict[str, Any]:
         wanted["instance_group"] = [{"count": model.instance_group.count, "kind": model.instance_group.kind}]
     if wanted.get("instance_group", [{}])[0].get("kind") == "KIND_AUTO":
         del wanted["instance_group"][0]["kind"]  # the default of the enum
+    if model.batch_input:
+        wanted["batch_input"] = [
+            _strip(
+                {
+                    "kind": ""
+                    if item.kind == "BATCH_ELEMENT_COUNT"
+                    else item.kind,  # the default of the enum
+                    "target_name": [item.target_name],
+                    "data_type": item.data_type,
+                    "source_input": [item.source_input],
+                }
+            )
+            for item in model.batch_input
+        ]
     if model.dynamic_batching:
         wanted["dynamic_batching"] = _strip(
             {
@@ -84,6 +98,7 @@ def _tensor(tensor: TensorPlan) -> dict[str, Any]:
             "data_type": tensor.data_type,
             "dims": list(tensor.dims),
             "label_filename": tensor.label_filename,
+            "allow_ragged_batch": tensor.allow_ragged_batch,
         }
     )
     if tensor.reshape is not None:

@@ -44,14 +44,15 @@ def main(folder: Path) -> None:
     weights = np.array(list(WORDS.values()), dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weights, "weights"))
     (folder / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]",
                 "model_max_length": 64}  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    config = {"architectures": ["ExampleForSequenceClassification"], "model_type": "bert", "vocab_size": len(WORDS),
+    config = {"architectures": ["ExampleForSequenceClassification"], "vocab_size": len(WORDS),
               "id2label": {"0": "negative", "1": "positive"}}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
 

@@ -122,9 +122,9 @@ def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningSe
         assert level.answered > 0
         assert "too small" in next(iter(level.examples.values()))
         assert level.totals.sent == level.totals.answered + level.totals.failed
-    late = run(server, folder, endpoint="picky", timeout=0.02, protocols=("grpc", "http"))
+    late = run(server, folder, endpoint="picky", timeout=0.02, concurrency=(1,), protocols=("grpc", "http"))
     assert all("timeout" in level.failures for level in late.levels)
-    over = run(server, folder, endpoint="picky", concurrency=(), rates=(400.0,), in_flight=4)
+    over = run(server, folder, endpoint="picky", concurrency=(), rates=(100.0,), in_flight=4)
     assert over.levels[0].failures["overrun"] > 0
     # Counted from when they were due: those that wait in the queue of four show it.
     assert over.levels[0].latency is not None
@@ -184,7 +184,7 @@ def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningSer
 
 
 def test_the_command_starts_a_server_writes_all_files_and_compares(
-    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    server: serving.RunningServer, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--endpoint", "sentiment", "--concurrency", "2", "--warmup", "100ms", "--window", "200ms"]
     arguments = ["bench", str(folder), *words, "--max-windows", "3", "--output", str(tmp_path / "first")]
@@ -208,8 +208,9 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
     assert "http://" not in page.replace(document["servers"][0]["url"], "")
 
     baseline = str(tmp_path / "first" / "report.json")
+    where = ["--url", server.urls.http, "--grpc-url", server.urls.grpc]
     with pytest.raises(SystemExit) as end:
-        main([*arguments[:-2], "--json", "--baseline", baseline])
+        main([*arguments[:-2], *where, "--json", "--baseline", baseline])
     again = json.loads(capfd.readouterr().out)
     assert end.value.code == 0
     (ratio,) = again["baseline"]["ratios"]

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import settings
 
 from triton_repo_builder import process
+
+# The same examples everywhere, and no limit on time: a busy machine is no bug.
+settings.register_profile("trb", deadline=None, derandomize=True, database=None)
+settings.load_profile("trb")
 
 
 @pytest.fixture(autouse=True)

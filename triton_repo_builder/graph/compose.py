@@ -10,7 +10,7 @@ from onnx import helper
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import reader, walk
-from triton_repo_builder.plan import Head
+from triton_repo_builder.plan import Front, Head
 from triton_repo_builder.releases import Release
 
 PREFIX = "trb/"
@@ -18,15 +18,19 @@ OLDEST_OPSET = 11
 """CumSum and GatherElements are younger than older opsets."""
 
 
-def compose(path: Path, *, weights: str, head: Head | None, release: Release) -> bytes:
-    """The served ``model.onnx``: the skeleton of the model at ``path`` with ``head`` after it.
+def compose(
+    path: Path, *, weights: str, head: Head | None, release: Release, front: Front | None = None
+) -> bytes:
+    """The served ``model.onnx``: the skeleton of the model at ``path``, ``front`` before and ``head`` after.
 
-    ``weights`` is the name under which the user's file will lie beside it. Without a head only the IR
-    version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
+    ``weights`` is the name under which the user's file will lie beside it. Without front and head only
+    the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
     model = reader.load(path, location=weights)
     if head is not None:
         _append(model, head, path)
+    if front is not None:
+        _prepend(model, front)
     model.ir_version = min(model.ir_version, release.max_ir)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -69,6 +73,26 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     del model.graph.output[:]
     model.graph.output.extend(graph.output)
     # Before IR 4 an initializer had to be an input as well, which ours is not.
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _prepend(model: onnx.ModelProto, front: Front) -> None:
+    """The front's outputs take the place of the user's inputs, whose names its nodes write."""
+    graph = onnx.parser.parse_graph(front.text)
+    prefix = _prefix(model.graph)
+    own = {value.name for value in (*graph.input, *graph.output)}
+    added = []
+    for number, node in enumerate(graph.node):
+        node.name = f"{prefix}front/{number}/{node.op_type}"
+        node.input[:] = [name if name in own else f"{prefix}front/{name}" for name in node.input]
+        node.output[:] = [name if name in own else f"{prefix}front/{name}" for name in node.output]
+        added.append(node)
+    rest = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*added, *rest])
+    kept = [value for value in model.graph.input if value.name not in own]
+    del model.graph.input[:]
+    model.graph.input.extend([*graph.input, *kept])
     model.ir_version = max(model.ir_version, 4)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 """Inputs of the served model: INT32 [all tokens], INT32 [all tokens], FP32 [rows, 1]."""
+OLDEST_OPSET = 11
+"""The first with Range and CumSum."""
 FILLER = -1
 """What a request of several rows pads its own rows with: no token has this id."""
 

@@ -1,0 +1,219 @@
+"""The parts of a text endpoint: how its rows travel, its tokenizer's settings, golden cases, warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder import golden, planner, resources, tokenizer, vendor
+from triton_repo_builder.cases import CaseFile
+from triton_repo_builder.dtypes import INT32, INT64
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.files import File
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.options import BuildOptions, fixed_padding, usage
+from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
+from triton_repo_builder.planner import TextSettings
+from triton_repo_builder.signature import ModelSignature
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tokenizer import TokenizerSpec
+
+PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+PROBES = ("Hello", "The first request must not be slower than the others.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextParts:
+    """What a text endpoint consists of, besides what every model has."""
+
+    plan: RepositoryPlan
+    cases: CaseFile | None
+    files: tuple[File, ...]
+    front: Front | None
+    padding: str
+    """``ragged``, ``rows`` or ``fixed:N``, as it came to be."""
+    notes: tuple[str, ...]
+    not_batchable: str
+    """Why the recorded answers forbid batching although the graph allows it; empty else."""
+
+
+def parts(
+    src: Source, task: TaskPlan, options: BuildOptions, name: str, *, batching: bool, runner: Any
+) -> TextParts:
+    """Decide and record everything for a text endpoint. Raises ``TrbError``."""
+    assert src.tokenizer is not None
+    spec = tokenizer.read(src.tokenizer)
+    check_vocabulary(src, spec)
+    fixed = _fixed(src, options)
+    max_length, notes = _max_length(spec, options, fixed)
+    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    recorded = None
+    not_batchable = ""
+    if runner is not None:
+        recorded = golden.text(runner, src, task, recording, name, batching=batching)
+        if batching and not recorded.batchable:
+            not_batchable, batching = recorded.note, False
+            recorded = golden.text(runner, src, task, recording, name, batching=False)
+    encodings = _encode(spec, max_length)
+    inputs = planner.model_inputs(src.signature, task)
+    obstacle = (
+        _obstacle(src.signature, task, batching, fixed) if options.padding == "ragged" else "not asked for"
+    )
+    types = any(any(row.type_ids) for row in encodings) and any(i.name == "token_type_ids" for i in inputs)
+    front = None
+    if not obstacle:
+        wanted = [(item.name, item.dtype.onnx) for item in inputs]
+        front = Front(text=ragged.front(wanted, pad_id=spec.pad_id, types=types))
+    elif batching and not fixed and asked:
+        notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
+    settings = TextSettings(
+        max_length=max_length, pad_id=spec.pad_id, pad_to=fixed, ragged=front is not None, types=types
+    )
+    sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
+    plan = planner.text(name, src.signature, task, options, settings, batching=batching, sample=sample)
+    root = f"{plan.models[1].name}/{options.version}"
+    files = (
+        File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
+        File(path=f"{root}/tokenizer.json", source=spec.file),
+        File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
+        *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
+        *warm_files,
+    )
+    return TextParts(
+        plan=plan,
+        cases=recorded.file if recorded else None,
+        files=files,
+        front=front,
+        padding="ragged" if front else f"fixed:{fixed}" if fixed else "rows",
+        notes=notes,
+        not_batchable=not_batchable,
+    )
+
+
+def _obstacle(signature: ModelSignature, task: TaskPlan, batching: bool, fixed: int) -> str:
+    """Why the ragged front cannot be put before this graph; empty where it can."""
+    if not batching:
+        return "the model cannot batch"
+    if fixed:
+        return f"every text has {fixed} tokens"
+    for spec in planner.model_inputs(signature, task):
+        if spec.dtype not in (INT32, INT64):
+            return f"input '{spec.name}' is {spec.dtype.name}, not int32 or int64"
+        if spec.shape is None or len(spec.shape) != 2:
+            return f"input '{spec.name}' is not [batch, tokens]"
+    return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
+
+
+def _fixed(src: Source, options: BuildOptions) -> int:
+    """Tokens that every row has: because the graph takes no other number, or by ``--padding fixed:N``."""
+    ids = src.signature.input("input_ids")
+    dims = ids.dims if ids else ()
+    if dims and dims[0] > 1:
+        raise TrbError(
+            Exit.NOT_BATCHABLE,
+            f"input 'input_ids' takes exactly {dims[0]} texts at a time",
+            where=str(src.path),
+            remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
+        )
+    graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0
+    asked = fixed_padding(options.padding)
+    if graph and asked and graph != asked:
+        raise usage("padding", f"the graph takes exactly {graph} tokens, not {asked}", f"use fixed:{graph}")
+    return graph or asked
+
+
+def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
+    """``TrbError`` TOKENIZER_MISMATCH where the tokenizer knows ids that the model has no row for."""
+    rows, shown = src.signature.vocabulary, "its embedding table"
+    if rows is None:
+        rows, shown = src.config.get("vocab_size"), "its config.json"
+    if isinstance(rows, int) and spec.largest_id >= rows:
+        raise TrbError(
+            Exit.TOKENIZER_MISMATCH,
+            f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
+            where=str(spec.file),
+            remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
+        )
+
+
+def _max_length(spec: TokenizerSpec, options: BuildOptions, fixed: int) -> tuple[int | None, tuple[str, ...]]:
+    """Where truncation sets in, and what the user should know of it."""
+    limits = [
+        (limit, why)
+        for limit, why in ((spec.max_length, spec.max_length_from), (fixed, "the fixed number of tokens"))
+        if limit
+    ]
+    if options.max_length is not None:
+        # sentence-transformers' limit is what the model was trained on; it may well take more.
+        hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
+        limit, why = min(hard) if hard else (options.max_length, "")
+        if options.max_length > limit:
+            raise usage(
+                "max_length",
+                f"{options.max_length} is more than the model's maximum of {limit} ({why})",
+                "lower it, or leave it out",
+            )
+        limits = [(options.max_length, "--max-length")]
+    if not limits:
+        return None, (
+            "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
+        )
+    limit, why = min(limits)
+    if limit <= spec.special_tokens:
+        raise TrbError(
+            Exit.USAGE if why == "--max-length" else Exit.TOKENIZER_INVALID,
+            f"{why} allows {limit} tokens, and {spec.special_tokens} of each text are special ones",
+            where=str(spec.file.parent),
+            remedy=f"set --max-length to more than {spec.special_tokens}",
+        )
+    return limit, ()
+
+
+def _encode(spec: TokenizerSpec, max_length: int | None) -> list[Any]:
+    """Two texts as the served tokenizer will encode them."""
+    from tokenizers import Tokenizer
+
+    library = Tokenizer.from_file(str(spec.file))
+    library.no_padding()
+    library.no_truncation()
+    if max_length:
+        library.enable_truncation(max_length)
+    return [library.encode(text) for text in PROBES]
+
+
+def _warmup(
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    name: str,
+    row: Any,
+    settings: TextSettings,
+    batching: bool,
+) -> tuple[tuple[WarmupInput, ...], list[File]]:
+    """A real text as the model's first request: random ids may be outside the vocabulary."""
+    if not options.warmup:
+        return (), []
+    width = settings.pad_to or max(1, len(row.ids))
+    values: dict[str, tuple[Sequence[int], int]] = {
+        "input_ids": (row.ids, settings.pad_id),
+        "attention_mask": ([1] * len(row.ids), 0),
+        "token_type_ids": (row.type_ids, 0),
+        "position_ids": (range(len(row.ids)), 0),
+        ragged.TOKENS: (row.ids, ragged.FILLER),
+        ragged.TYPES: (row.type_ids, 0),
+    }
+    sample, files = [], []
+    for tensor_name, dtype in planner.encoded(src.signature, task, settings):
+        content, filler = values[tensor_name]
+        padded = [*content, *[filler] * (width - len(row.ids))]
+        data = np.array(padded, dtype=np.dtype(dtype.numpy).newbyteorder("<")).tobytes()
+        dims = (width,) if batching else (1, width)
+        sample.append(
+            WarmupInput(name=tensor_name, data_type=dtype.config, dims=dims, input_data_file=tensor_name)
+        )
+        files.append(File(path=f"{name}_model/warmup/{tensor_name}", content=data))
+    return tuple(sample), files
