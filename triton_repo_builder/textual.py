@@ -48,8 +48,8 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
-    fixed = _fixed(src, options)
-    max_length, notes = _max_length(spec, options, fixed)
+    fixed, fixed_by = _fixed(src, options)
+    max_length, notes = _max_length(spec, options, fixed, fixed_by)
     recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
     recorded = None
     not_batchable = ""
@@ -68,7 +68,7 @@ def parts(
     if not obstacle:
         wanted = [(item.name, item.dtype.onnx) for item in inputs]
         front = Front(text=ragged.front(wanted, pad_id=spec.pad_id, types=types))
-    elif batching and not fixed and asked:
+    elif batching and not fixed and options.padding == "ragged":
         notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
     settings = TextSettings(
         max_length=max_length, pad_id=spec.pad_id, pad_to=fixed, ragged=front is not None, types=types
@@ -108,8 +108,8 @@ def _obstacle(signature: ModelSignature, task: TaskPlan, batching: bool, fixed: 
     return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
 
 
-def _fixed(src: Source, options: BuildOptions) -> int:
-    """Tokens that every row has: because the graph takes no other number, or by ``--padding fixed:N``."""
+def _fixed(src: Source, options: BuildOptions) -> tuple[int, str]:
+    """Tokens that every row has, 0 for any number, and why: the graph itself, or ``--padding fixed:N``."""
     ids = src.signature.input("input_ids")
     dims = ids.dims if ids else ()
     if dims and dims[0] > 1:
@@ -123,7 +123,7 @@ def _fixed(src: Source, options: BuildOptions) -> int:
     asked = fixed_padding(options.padding)
     if graph and asked and graph != asked:
         raise usage("padding", f"the graph takes exactly {graph} tokens, not {asked}", f"use fixed:{graph}")
-    return graph or asked
+    return (graph, "the graph") if graph else (asked, "--padding")
 
 
 def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
@@ -140,12 +140,12 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
         )
 
 
-def _max_length(spec: TokenizerSpec, options: BuildOptions, fixed: int) -> tuple[int | None, tuple[str, ...]]:
+def _max_length(
+    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str
+) -> tuple[int | None, tuple[str, ...]]:
     """Where truncation sets in, and what the user should know of it."""
     limits = [
-        (limit, why)
-        for limit, why in ((spec.max_length, spec.max_length_from), (fixed, "the fixed number of tokens"))
-        if limit
+        (limit, why) for limit, why in ((spec.max_length, spec.max_length_from), (fixed, fixed_by)) if limit
     ]
     if options.max_length is not None:
         # sentence-transformers' limit is what the model was trained on; it may well take more.

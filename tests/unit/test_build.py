@@ -45,14 +45,12 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
         "bert_model/1/model.onnx",
         "bert_model/1/weights.onnx",
         "bert_model/config.pbtxt",
-        "bert_model/warmup/attention_mask",
-        "bert_model/warmup/input_ids",
-        "bert_model/warmup/token_type_ids",
+        "bert_model/warmup/trb_tokens",
         "bert_tokenizer/1/model.py",
         "bert_tokenizer/1/tokenizer.json",
         "bert_tokenizer/config.pbtxt",
     ]
-    assert made.entry["facts"] == {"pooling": "mean", "normalize": True}
+    assert made.entry["facts"] == {"pooling": "mean", "normalize": True, "padding": "ragged"}
     assert made.entry["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
     assert made.entry["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
     assert [source["file"] for source in made.entry["sources"]] == ["model.onnx", "tokenizer.json"]
@@ -60,7 +58,8 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
 
 
 def test_warm_up_is_a_text_within_the_limit(tmp_path: Path, output: Path) -> None:
-    made = tiny.make(tiny.embedder(tmp_path / "bert", ids=t.INT32), output, max_length=6)
+    folder = tiny.embedder(tmp_path / "bert", ids=t.INT32)
+    made = tiny.make(folder, output, max_length=6, padding="rows")
     ids = np.frombuffer(content(made, "bert_model/warmup/input_ids"), "<i4")
     assert (len(ids), ids[0], ids[-1]) == (6, 2, 3)
     inputs = parsed(made, "bert_model")["model_warmup"][0]["inputs"]

@@ -48,9 +48,17 @@ TASK = TaskPlan(
 )
 
 
-def text(options: BuildOptions = OPTIONS, read: ModelSignature = TOKENS, **settings: Any) -> Any:
-    values: dict[str, Any] = {"batching": True, "pad_id": 1, "max_length": 24, "pad_to": 0, "sample": ()}
-    return planner.text("bert", read, TASK, options, **(values | settings))
+def text(
+    options: BuildOptions = OPTIONS,
+    read: ModelSignature = TOKENS,
+    *,
+    batching: bool = True,
+    sample: tuple[WarmupInput, ...] = (),
+    **settings: Any,
+) -> Any:
+    values: dict[str, Any] = {"pad_id": 1, "max_length": 24, "pad_to": 0, "ragged": False, "types": False}
+    made = planner.TextSettings(**(values | settings))
+    return planner.text("bert", read, TASK, options, made, batching=batching, sample=sample)
 
 
 def test_a_text_endpoint_is_an_ensemble_of_two() -> None:
@@ -94,7 +102,7 @@ def test_without_a_batch_axis_every_axis_is_written() -> None:
     plan = text(batching=False, max_length=None)
     assert {entry.max_batch_size for entry in plan.models} == {0}
     assert all(entry.dynamic_batching is None for entry in plan.models)
-    assert [entry.dims for entry in plan.models[2].input] == [(-1, -1), (-1, -1)]
+    assert [entry.dims for entry in plan.models[2].input] == [(1, -1), (1, -1)]
     assert [entry.dims for entry in plan.models[2].output] == [(-1, 8)]
     assert dict(plan.models[1].parameters)["max_length"] == "0"
 
@@ -104,6 +112,34 @@ def test_a_mask_that_only_the_head_needs_is_an_input() -> None:
     assert [entry.name for entry in text(read=read).models[2].input] == ["input_ids", "attention_mask"]
     bound = replace(TASK, head=Head(text="", bind={"hidden": "h"}))
     assert planner.model_inputs(read, bound) == read.inputs
+
+
+def test_ragged_rows_are_one_small_tensor_and_their_lengths() -> None:
+    ensemble, tokenizer, model = text(ragged=True).models
+    assert [(entry.name, entry.data_type, entry.dims) for entry in tokenizer.output] == [
+        ("trb_tokens", "TYPE_INT32", (-1,))
+    ]
+    assert [(entry.name, entry.allow_ragged_batch) for entry in model.input] == [("trb_tokens", True)]
+    (lengths,) = model.batch_input
+    assert (lengths.kind, lengths.target_name, lengths.source_input) == (
+        "BATCH_ITEM_SHAPE",
+        "trb_lengths",
+        "trb_tokens",
+    )
+    assert dict(model.parameters)["ragged_filler"] == "-1"
+    assert ensemble.step[1].input_map == (("trb_tokens", "trb_tokens"),)
+
+
+def test_token_types_that_matter_are_a_second_ragged_tensor() -> None:
+    model = text(ragged=True, types=True).models[2]
+    assert [entry.name for entry in model.input] == ["trb_tokens", "trb_types"]
+    assert all(entry.allow_ragged_batch for entry in model.input)
+
+
+def test_fixed_rows_have_fixed_dims() -> None:
+    _, tokenizer, model = text(pad_to=16).models
+    assert {entry.dims for entry in (*tokenizer.output, *model.input)} == {(16,)}
+    assert model.batch_input == ()
 
 
 def test_warm_up_can_be_left_out() -> None:

@@ -1,4 +1,5 @@
-"""Runs inside tritonserver: TEXT → input_ids, attention_mask and what else the model takes.
+"""Runs inside tritonserver: TEXT → what the model takes, either the tensors of a transformer (input_ids,
+attention_mask …) or ``trb_tokens``, the ids alone, from which the model's graph derives the rest.
 
 Copied byte for byte to ``<model>/1/model.py``. What varies comes from config.pbtxt: the outputs and their
 types, and the parameters ``max_length`` (0: no limit), ``pad_id`` and ``pad_to`` (0: to the longest row of
@@ -15,6 +16,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
+
+TOKENS, TYPES = "trb_tokens", "trb_types"
+FILLER = -1
+"""Ends the shorter rows of ``trb_tokens`` where a request has several: no token has this id."""
 
 
 class TritonPythonModel:
@@ -64,15 +69,17 @@ class TritonPythonModel:
         """All texts in one call; one by one only if that fails, so that a bad text is found."""
         try:
             return list(self.tokenizer.encode_batch_fast(texts))
-        except Exception:
+        except BaseException as error:
+            ours(error)
             return [self.encode_one(text) for text in texts]
 
     def encode_one(self, text: str) -> Any:
         """The encoding, or the exception that this text causes."""
         try:
             return self.tokenizer.encode_batch_fast([text])[0]
-        except Exception as error:
-            return error
+        except BaseException as error:
+            ours(error)
+            return ValueError(str(error))
 
     def respond(self, span: Any, encodings: list[Any]) -> Any:
         """The rows of one request, padded to its longest row or to ``pad_to``."""
@@ -94,17 +101,26 @@ class TritonPythonModel:
 
     def rows(self, name: str, rows: list[Any], ids: list[list[int]], width: int, dtype: Any) -> Any:
         """One output, [rows, width]."""
-        values = np.full((len(ids), width), self.pad_id if name == "input_ids" else 0, dtype=dtype)
+        fill = {"input_ids": self.pad_id, TOKENS: FILLER}.get(name, 0)
+        if len(ids) == 1 and len(ids[0]) == width and name in ("input_ids", TOKENS):
+            return np.array(ids, dtype=dtype)
+        values = np.full((len(ids), width), fill, dtype=dtype)
         for number, row in enumerate(ids):
-            if name == "input_ids":
+            if name in ("input_ids", TOKENS):
                 values[number, : len(row)] = row
             elif name == "attention_mask":
                 values[number, : len(row)] = 1
-            elif name == "token_type_ids":
+            elif name in ("token_type_ids", TYPES):
                 values[number, : len(row)] = rows[number].type_ids
             elif name == "position_ids":
                 values[number, : len(row)] = np.arange(len(row))
         return values
+
+
+def ours(error: BaseException) -> None:
+    """A panic of the Rust library is no ``Exception``; what must end the process is raised again."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        raise error
 
 
 def decode(raw: Any) -> list[str]:

@@ -1,0 +1,221 @@
+"""How ``trb bench`` tells what it found: JSON, CSV, tables, page, plots, ratios."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_values import latency, level, report, split, window
+
+from triton_repo_builder.bench import baseline, files, page, plots, table
+from triton_repo_builder.bench.report import Client
+from triton_repo_builder.errors import Exit, TrbError
+
+OPEN = {"mode": "open", "concurrency": None, "rate": 50.0}
+
+
+def test_json_has_every_number_and_its_schema() -> None:
+    document = json.loads(files.json_text(report(level(), level(**OPEN))))
+    assert document["schema"] == 1
+    first, second = document["levels"]
+    assert (first["throughput"], first["latency"]["p99"], first["windows"][0]["throughput"]) == (
+        100.0,
+        20.0,
+        100.0,
+    )
+    assert first["models"][2]["batches"] == {"4": 25}
+    assert (second["mode"], second["rate"], second["concurrency"]) == ("open", 50.0, None)
+
+
+def test_every_field_is_documented() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "bench.md").read_text()
+    document = report(level()).to_json()
+    names = [*document, *document["levels"][0], *document["levels"][0]["models"][0]]
+    names += [*document["levels"][0]["client"], *document["levels"][0]["totals"]]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_csv_has_a_row_per_level() -> None:
+    failing = level(
+        latency=None, failures={"timeout": 3, "HTTP 500": 2}, server_cpu_ms=None, gpu_utilization={"a": 0.5}
+    )
+    rows = list(csv.DictReader(io.StringIO(table.csv_text(report(level(), failing)))))
+    assert [row["throughput"] for row in rows] == ["100.0", "100.0"]
+    assert (rows[0]["p99_ms"], rows[0]["rows_per_execution"]) == ("20.0", "4.0")
+    assert (rows[1]["p99_ms"], rows[1]["failed"], rows[1]["server_cpu_ms"]) == ("", "5", "")
+    assert (rows[1]["failures"], rows[1]["gpu_utilization"]) == ("timeout: 3; HTTP 500: 2", "0.5")
+
+
+def test_rows_per_execution_are_those_of_the_busiest_model() -> None:
+    main = table.main_model(level())
+    assert main is not None
+    assert main.model == "bert_model"
+    alone = table.main_model(level(models=(split("bert"),)))
+    assert alone is not None
+    assert alone.model == "bert"
+    assert table.main_model(level(models=())) is None
+
+
+def test_columns_appear_where_they_tell_something() -> None:
+    header, rows = table.level_table(report(level()))
+    assert "variant" not in header
+    assert "length" not in header
+    assert "GPU" not in header
+    assert all(len(row) == len(header) for row in rows)
+    rich, rows = table.level_table(
+        report(level(variant="a", length=32), level(variant="b", latency=None, gpu_utilization={"x": 0.5}))
+    )
+    assert {"variant", "length", "GPU"} < set(rich)
+    assert all(len(row) == len(rich) for row in rows)
+    assert table.model_table(report(level()))[3][1] == "(outside the server)"
+
+
+def test_remarks_name_failures_noise_instability_and_the_client() -> None:
+    troubled = level(
+        failures={"HTTP 500": 2},
+        examples={"HTTP 500": "too small"},
+        bottleneck="the client is a bottleneck",
+        stable=False,
+        spread={"throughput": 0.3, "p95": None},
+        client=Client(processes=1, busiest_core=0.2, cores=0.2, cpu_ms=None, lag_ms=None, machine_busy=0.9),
+    )
+    assert table.remarks(report(troubled, notes=("a note",))) == [
+        "a note",
+        "grpc 16 clients: the client is a bottleneck",
+        "grpc 16 clients: other programs used 30% of this machine's CPU; it can do better",
+        "grpc 16 clients: 2 failed, HTTP 500: too small",
+        "grpc 16 clients: not stable after 3 windows; the last differ by throughput ±30%",
+    ]
+    assert table.remarks(report(level())) == []
+
+
+class Outside(HTMLParser):
+    """Collects what a browser would fetch, and scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_needs_nothing_and_escapes_everything() -> None:
+    made = report(level(examples={"x": "<script>"}, failures={"x": 1}))
+    text = page.html(made, {"Latency": b"\x89PNG"})
+    reader = Outside()
+    reader.feed(text)
+    assert reader.found == ["data:image/png;base64,iVBORw=="]
+    assert "script" not in reader.tags
+    assert "b" not in reader.tags, "the command line held <b>"
+    assert "&lt;script&gt;" in text
+
+
+def test_lines_of_a_plot_are_named_by_what_differs() -> None:
+    levels = [level(variant=v, concurrency=n) for v in ("ours", "theirs") for n in (16, 1)]
+    found = plots.series(levels)
+    assert list(found) == ["ours", "theirs"]
+    assert [one.concurrency for one in found["ours"]] == [1, 16]
+    assert list(plots.series([level(), level(protocol="http", length=32)])) == ["grpc", "http length 32"]
+    assert list(plots.series([level(), level(**OPEN)])) == ["", "open loop"]
+
+
+def test_files_are_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    made = report(level(), level(concurrency=1, latency=None), level(**OPEN))
+    first = {path.name: path.read_bytes() for path in files.write(made, tmp_path / "new" / "folder")}
+    again = {path.name: path.read_bytes() for path in files.write(made, tmp_path / "new" / "folder")}
+    assert first == again
+    assert set(first) == {"report.json", "report.csv", "report.html", "latency.png", "throughput.png"}
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(first)
+
+
+def test_missing_matplotlib_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(TrbError) as raised:
+        files.open_folder(tmp_path / "out")
+    assert raised.value.code == Exit.ENGINE_MISSING
+    assert "pip install" in raised.value.remedy
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TrbError) as raised:
+        files.open_folder(tmp_path / "file" / "out")
+    assert raised.value.code == Exit.OUTPUT_NOT_WRITABLE
+
+
+def saved(tmp_path: Path, *levels: Any, **changes: Any) -> Path:
+    path = tmp_path / "old.json"
+    path.write_text(files.json_text(report(*levels, **changes)))
+    return path
+
+
+def test_ratios_to_a_baseline(tmp_path: Path) -> None:
+    file = saved(tmp_path, level(throughput=80.0, latency=latency(10.0), server_cpu_ms=20.0))
+    made = baseline.compare(
+        report(level(), level(concurrency=4), seconds=1.0), baseline.load(file), file
+    ).baseline
+    assert made is not None
+    (ratio,) = made.ratios
+    assert (ratio.throughput, ratio.p50, ratio.p99, ratio.server_cpu) == (1.25, 0.5, 0.5, 0.5)
+    assert table.ratio_table(made.ratios) == [["grpc 16 clients", "1.25 x", "0.50 x", "0.50 x", "0.50 x"]]
+    assert made.notes == (f"1 of 2 levels have no counterpart of the same load in {file}",)
+
+
+def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path) -> None:
+    file = saved(
+        tmp_path,
+        level(latency=None, server_cpu_ms=None),
+        machine={"cpu": "a CPU", "cores": 64, "memory_gib": 8.0},
+        texts={"": {"source": "mine.txt"}},
+        client="perf-analyzer",
+    )
+    made = baseline.compare(report(level()), baseline.load(file), file).baseline
+    assert made is not None
+    assert (made.ratios[0].throughput, made.ratios[0].p50, made.ratios[0].server_cpu) == (1.0, None, None)
+    assert made.notes == (
+        "another machine: cores was 64, is 2",
+        "other texts were sent",
+        "another client: perf-analyzer",
+    )
+
+
+def test_variants_are_compared_with_their_own_kind(tmp_path: Path) -> None:
+    file = saved(tmp_path, level(variant="a", throughput=50.0), level(variant="b", throughput=200.0))
+    made = baseline.compare(report(level(variant="b")), baseline.load(file), file).baseline
+    assert made is not None
+    assert [(ratio.against, ratio.throughput) for ratio in made.ratios] == [("b", 0.5)]
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", '{"schema": 2}', '{"schema": 1, "levels": [{}]}'])
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(TrbError) as raised:
+        baseline.load(file)
+    assert raised.value.code == Exit.USAGE
+    with pytest.raises(TrbError) as raised:
+        baseline.load(tmp_path / "absent.json")
+    assert raised.value.code == Exit.NOT_FOUND
+
+
+def test_windows_keep_their_own_numbers() -> None:
+    document = report(level(windows=(window(10), window(20, None)))).to_json()
+    assert [one["throughput"] for one in document["levels"][0]["windows"]] == [10.0, 20.0]
+    assert document["levels"][0]["windows"][1]["latency"] is None
