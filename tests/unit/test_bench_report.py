@@ -125,7 +125,7 @@ def test_lines_of_a_plot_are_named_by_what_differs() -> None:
     assert list(found) == ["ours", "theirs"]
     assert [one.concurrency for one in found["ours"]] == [1, 16]
     assert list(plots.series([level(), level(protocol="http", length=32)])) == ["grpc", "http length 32"]
-    assert list(plots.series([level(), level(**OPEN)])) == ["", "open loop"]
+    assert list(plots.series([level()])) == [""]
 
 
 def test_files_are_written_whole_and_the_same_each_time(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from triton_repo_builder.client import Tensor
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Model, Repository
 
-
 FIXED = Tensor(name="X", datatype="FP32", shape=(-1, 3))
 
 

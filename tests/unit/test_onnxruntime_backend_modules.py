@@ -23,6 +23,7 @@ settings = importlib.import_module("ort_settings")
 providers = importlib.import_module("ort_providers")
 kinds = importlib.import_module("ort_batch_inputs")
 runner = importlib.import_module("ort_runner")
+rows = importlib.import_module("ort_rows")
 complete = importlib.import_module("ort_complete")
 session = importlib.import_module("ort_session")
 
@@ -287,6 +288,49 @@ def test_ragged_requests_are_one_run() -> None:
     answers = runner.Runner(given, counting).run([request(["Y"], tokens=array) for array in arrays])
     assert counting.runs == 1
     assert [outputs(answer)["Y"] for answer in answers] == [[[6.0]], [[4.0], [5.0]]]
+
+
+ROWS = config(
+    input=[io("tokens", [-1], "INT32", allow_ragged_batch=True)],
+    batch_input=[
+        {
+            "kind": "BATCH_ITEM_SHAPE",
+            "data_type": "TYPE_FP32",
+            "target_name": ["lengths"],
+            "source_input": ["tokens"],
+        }
+    ],
+    output=[io("Y", [1])],
+    parameters={"ragged_filler": {"string_value": "-1"}},
+)
+
+
+def test_rows_of_similar_length_run_together_and_keep_their_place() -> None:
+    counting = Counting(segment_sums())
+    long, short = np.arange(1, 41, dtype=np.int32), np.array([7, 8], np.int32)
+    mixed = np.full((2, 40), -1, np.int32)
+    mixed[0], mixed[1, :3] = long, [1, 2, 3]
+    arrays = [short.reshape(1, -1), mixed, long.reshape(1, -1)[:, :38]]
+    answers = runner.Runner(ROWS, counting).run([request(["Y"], tokens=array) for array in arrays])
+    assert counting.runs == 2  # the rows of 2 and 3 tokens, those of 38 and 40
+    assert [outputs(answer)["Y"] for answer in answers] == [[[15.0]], [[820.0], [6.0]], [[741.0]]]
+
+
+@pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [1, 100], [10, 11, 12, 13, 60, 61], list(range(1, 65))])
+def test_groups_hold_at_most_30_percent_of_padding(lengths: list[int]) -> None:
+    found = rows.groups(lengths)
+    assert sorted(index for group in found for index in group) == list(range(len(lengths)))
+    for group in found:
+        mine = [lengths[index] for index in group]
+        assert max(mine) * len(mine) <= 1.3 * sum(mine)
+
+
+def test_without_the_parameter_the_batch_stays_one_run() -> None:
+    counting = Counting(segment_sums())
+    arrays = [np.ones((1, width), np.int32) for width in (2, 40)]
+    plain = {key: value for key, value in ROWS.items() if key != "parameters"}
+    runner.Runner(plain, counting).run([request(["Y"], tokens=array) for array in arrays])
+    assert counting.runs == 1
 
 
 def test_scattered_output_takes_the_shape_of_the_input() -> None:

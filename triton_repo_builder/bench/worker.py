@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import socket
 import sys
 import threading
@@ -12,12 +13,15 @@ import time
 from array import array
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from triton_repo_builder.bench import arrivals
 from triton_repo_builder.bench.transport import Failure, Sender, sender
 from triton_repo_builder.bench.wire import NO_CONNECTION, OK, OVERRUN, Begin, Chunk, Load, Ready, Take
 
 TICK = 0.02
+GRAIN = 0.001
+"""asyncio rounds its waits up to this, so that much lateness is nobody's fault."""
 PAUSE = 0.05
 """Seconds that a client waits after a refused connection, lest it does nothing but knock."""
 SWITCH = 0.0002
@@ -143,14 +147,14 @@ class Runner:
         while not self._stopping:
             start = time.monotonic()
             await asyncio.sleep(TICK)
-            self.recorder.lag.append(time.monotonic() - start - TICK)
+            self.recorder.lag.append(max(0.0, time.monotonic() - start - TICK - GRAIN))
 
 
-async def serve(connection: Connection) -> None:
+async def serve(connection: Connection, folder: Path) -> None:
     """Obey until the other side is gone."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[object] = asyncio.Queue()
-    threading.Thread(target=_listen, args=(connection, loop, inbox.put_nowait), daemon=True).start()
+    threading.Thread(target=_listen, args=(connection, folder, loop, inbox.put_nowait), daemon=True).start()
     runner: Runner | None = None
     while True:
         message = await inbox.get()
@@ -166,12 +170,15 @@ async def serve(connection: Connection) -> None:
             connection.send(runner.recorder.take())
 
 
-def _listen(connection: Connection, loop: asyncio.AbstractEventLoop, put: Callable[[object], None]) -> None:
+def _listen(
+    connection: Connection, folder: Path, loop: asyncio.AbstractEventLoop, put: Callable[[object], None]
+) -> None:
     while True:
         try:
             message = connection.recv()
         except (EOFError, OSError):
-            # The run is over or was killed: no client may go on without it.
+            # The run was killed: no client may go on without it, and nothing may stay of it.
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         loop.call_soon_threadsafe(put, message)
 
@@ -182,7 +189,7 @@ def main(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         made.connect(path)
         connection = Connection(made.detach())
-    asyncio.run(serve(connection))
+    asyncio.run(serve(connection, Path(path).parent))
 
 
 if __name__ == "__main__":

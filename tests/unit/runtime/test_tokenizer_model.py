@@ -120,6 +120,33 @@ def test_types(datatype: str, tmp_path: Path) -> None:
     assert positions == [[0, 1, 2, 3], [0, 1, 2, 0]]
 
 
+def test_ragged_tokens_are_the_ids_alone(tmp_path: Path) -> None:
+    made = model(tmp_path, outputs=("trb_tokens", "trb_types"), datatype="INT32", pad_id=9)
+    several, one = answers(made, request("hello", "the fox a"), request("a"))
+    hello, the, fox, a = (tiny.WORDS.index(word) for word in ("hello", "the", "fox", "a"))
+    assert several["trb_tokens"] == [[2, hello, 3, -1, -1], [2, the, fox, a, 3]]
+    assert one == {"trb_tokens": [[2, a, 3]], "trb_types": [[0, 0, 0]]}
+
+
+def test_a_panic_of_the_library_fails_its_text_alone(tmp_path: Path) -> None:
+    class Panic(BaseException):
+        """As pyo3's PanicException: no Exception."""
+
+    made = model(tmp_path)
+    tokenizer = made.tokenizer
+
+    class Panicking:
+        def encode_batch_fast(self, texts: list[str]) -> Any:
+            if "boom" in texts:
+                raise Panic("boom")
+            return tokenizer.encode_batch_fast(texts)
+
+    made.tokenizer = Panicking()
+    good, bad = answers(made, request("a"), request("boom"))
+    assert len(good["input_ids"][0]) == 3
+    assert "cannot be tokenized: boom" in bad
+
+
 def test_bad_utf_8_fails_alone(tmp_path: Path) -> None:
     found = answers(model(tmp_path), request("a"), request("b", b"\xff\xfe"), request("c"))
     assert found[1] == "text 1 of input 'TEXT' is not valid UTF-8: invalid start byte at byte 0"
