@@ -85,7 +85,16 @@ def report(*levels: Level, **changes: Any) -> BenchReport:
         "machine": {"cpu": "a CPU", "cores": 2, "memory_gib": 8.0},
         "versions": {"python": "3.11"},
         "options": {"rows": 1},
-        "texts": {"": {"source": "shipped corpus", "texts": 420, "unit": "tokens", "median": 19}},
+        "texts": {
+            "": {
+                "source": "shipped corpus",
+                "texts": 420,
+                "unit": "tokens",
+                "shortest": 2,
+                "median": 19,
+                "longest": 134,
+            }
+        },
         "levels": levels,
         "notes": (),
     }

@@ -2,75 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from triton_repo_builder.cli.params import Duration, Numbers, Protocols
 
+if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
     from triton_repo_builder.repository import Repository
 
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType
-
 DEFAULT_REPOSITORY = Path("model_repository")
 CONCURRENCY = "1,4,16,64"
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
-LEFT = {"variant", "protocol", "load", "length", "model", "level", "stable"}
-
-
-class Numbers(ParamType):
-    """``1,4,16``: one or more numbers above 0."""
-
-    name = "numbers"
-
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self._kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple, in the order given, each number once."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(dict.fromkeys(self._kind(part) for part in str(value).split(",")))
-        except ValueError:
-            numbers = ()
-        if not numbers or not all(0 < number < 1e9 for number in numbers):
-            self.fail(f"'{value}' is no list of numbers above 0, like 1,4,16", param, ctx)
-        return numbers
-
-
-class Duration(ParamType):
-    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
-        if not match:
-            self.fail(f"'{value}' is no time like 2s or 500ms", param, ctx)
-        return float(match[1]) * UNITS[match[2]]
-
-
-class Protocols(ParamType):
-    """``grpc,http``."""
-
-    name = "protocols"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple; what each may be, the library checks."""
-        return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
 
 
 @click.command("bench")
@@ -218,6 +165,8 @@ def command(
     if as_json:
         click.echo(bench.json_text(report), nl=False)
     else:
+        from triton_repo_builder.cli.bench_report import print_report
+
         print_report(report, written)
     return 0 if all(level.answered for level in report.levels) else 1
 
@@ -323,50 +272,3 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("connecting")
         yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
-
-
-def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
-    """The levels, the split per model, ratios, remarks, and what was written."""
-    from triton_repo_builder.bench import table
-    from triton_repo_builder.cli import ui
-
-    console = ui.console()
-    server, machine = report.servers[0], report.machine
-    where = f"{machine['cores']} cores of {machine['cpu']}"
-    click.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")
-    for name, about in report.texts.items():
-        click.echo(f"texts{f' of {name}' if name else ''}: {_about(about)}")
-    _print(console, *table.level_table(report))
-    _print(console, table.MODEL_HEADER, table.model_table(report))
-    if report.ratios:
-        click.echo(f"against {report.ratios[0].against} (above 1: more)")
-        _print(console, table.RATIO_HEADER, table.ratio_table(report.ratios))
-    if report.baseline:
-        click.echo(f"against {report.baseline.file} (above 1: more)")
-        _print(console, table.RATIO_HEADER, table.ratio_table(report.baseline.ratios))
-    for line in [*table.remarks(report), *(report.baseline.notes if report.baseline else ())]:
-        click.echo(f"note: {line}")
-    for path in written:
-        click.echo(f"wrote {path}")
-
-
-def _about(about: dict[str, Any]) -> str:
-    if "median" not in about:
-        return str(about["source"])
-    return (
-        f"{about['source']}, {about['texts']} of {about['shortest']} to {about['longest']} {about['unit']}, "
-        f"median {about['median']}"
-    )
-
-
-def _print(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in header:
-        shown.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name in LEFT)
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    console.print(shown)

@@ -1,0 +1,61 @@
+"""Kinds of option values that click does not know."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+
+
+class Numbers(ParamType):
+    """``1,4,16``: one or more numbers above 0."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple, in the order given, each number once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(dict.fromkeys(self._kind(part) for part in str(value).split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 < number < 1e9 for number in numbers):
+            self.fail(f"'{value}' is no list of numbers above 0, like 1,4,16", param, ctx)
+        return numbers
+
+
+class Duration(ParamType):
+    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
+        if not match:
+            self.fail(f"'{value}' is no time like 2s or 500ms", param, ctx)
+        return float(match[1]) * UNITS[match[2]]
+
+
+class Protocols(ParamType):
+    """``grpc,http``."""
+
+    name = "protocols"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A tuple; what each may be, the library checks."""
+        return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
