@@ -23,12 +23,12 @@ from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.graph import compose, infer, skeleton
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import tensor
+from triton_repo_builder.tasks import embedding, tensor
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
@@ -67,7 +67,9 @@ def build(options: BuildOptions, progress: Progress = lambda message: None) -> B
         runner = golden.session(src)
     shapes = golden.output_shapes(runner) if runner else infer.output_shapes(src.path)
     src = replace(src, signature=refine(src.signature, shapes))
+    _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
+    _check_meaning(options, module.NAME)
     task: TaskPlan = module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
@@ -131,6 +133,30 @@ def _check_ports(src: Source) -> None:
             where=str(src.path),
             remedy=f"export it again with at least one {role}, each under a name of its own",
         )
+
+
+def _check_sizes(src: Source) -> None:
+    """Triton takes no tensor that has an axis of size 0."""
+    for spec in (*src.signature.inputs, *src.signature.outputs):
+        if 0 in spec.dims:
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"'{spec.name}' has an axis of size 0, which Triton does not take",
+                where=str(src.path),
+                remedy="export it again without that input or output",
+            )
+
+
+def _check_meaning(options: BuildOptions, task: str) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore."""
+    given: dict[str, object] = {"pooling": options.pooling, "normalize": options.normalize}
+    if task == tensor.NAME:
+        given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
+    elif task == embedding.NAME:
+        return
+    for field, value in given.items():
+        if value is not None:
+            raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
 
 
 def _batching(src: Source, options: BuildOptions) -> bool:

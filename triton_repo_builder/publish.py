@@ -27,6 +27,9 @@ class Changes:
     removed: tuple[str, ...]
     kept: tuple[str, ...]
     """The user's own files, and other versions, in the directories that are replaced."""
+    edited: tuple[str, ...] = ()
+    """Files that were changed since ``trb`` wrote them: a build refuses without ``force``."""
+    notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
@@ -54,10 +57,10 @@ def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
         _check_ours(made, old, mine, output)
         recorded: dict[str, Any] = {p: f for p, f in old["files"].items() if p.split("/")[0] in mine}
         present = _present(output, sorted(mine))
-        edited = [] if force else _edited(made, recorded, present, output)
+        edited = _edited(made, recorded, present, output)
     except OSError as error:
         raise files.explain(error, output) from error
-    if edited:
+    if edited and not force:
         listed = ", ".join(edited[:5]) + (f" and {len(edited) - 5} more" if len(edited) > 5 else "")
         raise TrbError(
             Exit.EDITED_FILE,
@@ -84,10 +87,41 @@ def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
         ),
         removed=tuple(sorted(path for path in present if path not in new and path not in kept)),
         kept=tuple(sorted(kept)),
+        edited=tuple(edited),
+        notes=_replaced(made, old, kept, force),
     )
     # The tokenizer and the model first, the ensemble that needs them after, the manifest last.
     names = (*reversed(planned), *gone, repository.MANIFEST)
     return Publication(output=output, files=made.files, manifest=manifest, names=names, changes=changes)
+
+
+def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool) -> tuple[str, ...]:
+    """A note where another model goes; ``TrbError`` where its other versions could not be served any more.
+
+    All versions of a model share one config.pbtxt: they must have the same inputs and outputs.
+    """
+    before = old["endpoints"].get(made.name)
+    if before is None:
+        return ()
+    others = sorted(
+        {version for path in kept if (version := _version(path)) not in (None, made.plan.version)}
+    )
+    face = ("task", "inputs", "outputs", "models")
+    if others and any(before.get(key) != made.entry[key] for key in face) and not force:
+        listed = ", ".join(map(str, others))
+        raise TrbError(
+            Exit.OUTPUT_NOT_OURS,
+            f"version {listed} has other inputs, outputs or steps, and all versions share one config.pbtxt",
+            where=made.name,
+            remedy="build it under another --name, or with --force if the older versions need not be served",
+        )
+    was, now = ([source["file"] for source in entry["sources"][:1]] for entry in (before, made.entry))
+    digests = [{source["sha256"] for source in entry["sources"]} for entry in (before, made.entry)]
+    if digests[0] & digests[1] or before.get("version") != made.plan.version:
+        return ()
+    return (
+        f"replaces the endpoint '{made.name}' that was built from another model ({was[0]}, now {now[0]})",
+    )
 
 
 def publish(publication: Publication) -> None:

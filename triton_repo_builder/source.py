@@ -57,7 +57,7 @@ def model_file(given: Path) -> Path:
             Exit.NOT_FOUND,
             "no such file or folder",
             where=str(given),
-            remedy="check the path given to --model",
+            remedy="check the path",
         )
     if not given.is_dir():
         return given

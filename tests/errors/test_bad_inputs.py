@@ -98,7 +98,7 @@ def truncated_after_the_graph(folder: Path) -> list[str]:
     return model(path)
 
 
-@case("absent", Exit.NOT_FOUND, "{folder}/m.onnx: no such file or folder", "check the path given to --model")
+@case("absent", Exit.NOT_FOUND, "{folder}/m.onnx: no such file or folder", "check the path")
 def absent(folder: Path) -> list[str]:
     return model(folder / "m.onnx")
 
@@ -204,7 +204,7 @@ def lfs_external(folder: Path) -> list[str]:
 @case(
     "bfloat16-input",
     Exit.UNSUPPORTED_TYPE,
-    "{folder}/m.onnx: input 'X' has type bfloat16, which Triton cannot carry",
+    "{folder}/m.onnx: input 'X' has type bfloat16, which Triton's onnxruntime backend cannot carry",
     "export with a Cast of 'X' to float16 or float32 at the graph's edge",
 )
 def bfloat16(folder: Path) -> list[str]:

@@ -39,6 +39,6 @@ def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> 
     argv = [sys.executable, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run(argv, cwd=tmp_path, timeout=60))
     hello, the, fox = (tiny.WORDS.index(word) for word in ("hello", "the", "fox"))
-    assert printed["answer"]["input_ids"] == [[2, hello, 3, 0], [2, the, fox, 3]]
+    assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
     assert printed["ours"] == []
     assert Path(printed["tokenizers"]).is_relative_to(model / "1" / "vendor")

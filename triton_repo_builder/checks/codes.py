@@ -223,11 +223,11 @@ _ENSEMBLES = _group(
 _MANIFEST = _group(
     "Manifest",
     ("warning", "manifest-changed", "A file differs from what `trb build` wrote.",
-     "restore it (git checkout), or build again to take the change in"),
-    ("warning", "manifest-missing", "A file that `trb build` wrote is gone.",
+     "restore it (git checkout), or build again with --force, which writes it anew"),
+    ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
      "restore it (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
-     "remove it, or build again to take it in"),
+     "remove it if it is not yours; a build leaves it alone"),
 )  # fmt: skip
 
 CODES: dict[str, Code] = {

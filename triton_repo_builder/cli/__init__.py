@@ -6,6 +6,7 @@ completion answer at once.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -108,7 +109,11 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(int(Exit.INTERRUPTED))
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            # Standard output is a file on a full disk, say; what trb writes itself is reported as such.
+            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(int(Exit.OUTPUT_NOT_WRITABLE))
         import traceback
 
         traceback.print_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def command(
 
 def _report(made: Any, publication: Any, *, written: bool) -> None:
     changes = publication.changes
-    for note in made.notes:
+    for note in (*made.notes, *changes.notes):
         click.echo(click.style("note: ", fg="yellow") + note, err=True)
     counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
     if not written:
@@ -116,6 +117,9 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
                 if "/vendor/" not in path:
                     click.echo(f"  {sign} {path}")
         click.echo(f"dry run: {counts}; nothing was written")
+        if changes.edited:
+            listed = ", ".join(changes.edited[:5])
+            click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
         return
     click.echo(f"{publication.output}: {counts if changes else 'unchanged'}")
     for model in made.plan.models:
@@ -125,13 +129,23 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
-    click.echo(
-        "next: "
-        + click.style(f"trb smoke {publication.output}", bold=True)
-        + " proves it, "
-        + click.style(f"trb serve {publication.output}", bold=True)
-        + " runs it"
-    )
+    if made.entry["facts"]:
+        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
+    where = shlex.quote(str(publication.output))
+    click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def _plain(value: Any) -> str:
+    """A fact as one reads it: yes, no, or the first of many."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
+    return str(value)
 
 
 def _json(made: Any, publication: Any, *, written: bool) -> str:
@@ -144,7 +158,8 @@ def _json(made: Any, publication: Any, *, written: bool) -> str:
             "output": str(publication.output),
             "written": written,
             "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
-            "notes": made.notes,
+            "edited": changes.edited,
+            "notes": [*made.notes, *changes.notes],
             **made.entry,
         },
         indent=1,

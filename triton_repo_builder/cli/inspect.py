@@ -82,7 +82,12 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     others = [f"{domain} {version}" for domain, version in signature.opsets if domain != "ai.onnx"]
     length = f", at most {found.max_length} tokens ({found.max_length_from})" if found.max_length else ""
     return [
-        ("batchable", "yes" if signature.batch.possible else f"no: {signature.batch.reason}"),
+        (
+            "batchable",
+            "yes, by its shapes (trb build runs it to be sure)"
+            if signature.batch.possible
+            else f"no: {signature.batch.reason}",
+        ),
         ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
         ("producer", signature.producer or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),

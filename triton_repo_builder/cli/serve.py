@@ -186,6 +186,10 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
     urls = about["urls"]
+    if about["engine"] == "embedded":
+        from triton_repo_builder.serving import install
+
+        click.echo(install.described())
     click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 

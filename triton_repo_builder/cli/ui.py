@@ -28,5 +28,11 @@ def console() -> Console:
     """A rich console on stdout; piped output is wide, so that no table breaks its lines for nobody."""
     from rich.console import Console
 
+    class Piped(Console):
+        """rich would exit 1 where the reader of a pipe went away; that is no failure of ours."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if known else 160)
+    return Piped(highlight=False, width=None if known else 160)

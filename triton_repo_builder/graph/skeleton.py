@@ -51,6 +51,10 @@ def read(path: Path, *, location: str) -> Skeleton:
 
     Raises ``TrbError`` for a file that is missing, empty, truncated, a git-LFS pointer or no ONNX model.
     """
+    if path.exists() and not path.is_file():
+        raise TrbError(
+            Exit.NOT_FOUND, "this is no regular file", where=str(path), remedy="name the ONNX file itself"
+        )
     try:
         with path.open("rb") as file:
             head = file.read(512)
@@ -69,7 +73,7 @@ def read(path: Path, *, location: str) -> Skeleton:
                 return _skeleton(view, location, path, head)
     except FileNotFoundError:
         raise TrbError(
-            Exit.NOT_FOUND, "no such model file", where=str(path), remedy="check the path given to --model"
+            Exit.NOT_FOUND, "no such model file", where=str(path), remedy="check the path"
         ) from None
     except OSError as error:
         raise TrbError(

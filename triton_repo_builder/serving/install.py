@@ -66,6 +66,32 @@ def find() -> Install:
     )
 
 
+def described() -> str:
+    """What runs ONNX models here: it is not what the release's image has, and nobody should think so."""
+    from importlib import metadata
+
+    from triton_repo_builder import releases
+
+    found = next(
+        (metadata.version(name) for name in ("onnxruntime-gpu", "onnxruntime") if _installed(name)), "unknown"
+    )
+    release = releases.default()
+    return (
+        f"embedded: tritonserver {release.server} (release {release.name}); ONNX models run in trb's Python "
+        f"backend on ONNX Runtime {found}, the release's own C++ backend has {release.onnxruntime}"
+    )
+
+
+def _installed(name: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def _check_glibc() -> None:
     name, number = platform.libc_ver()
     parts = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())

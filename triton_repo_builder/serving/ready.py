@@ -94,7 +94,8 @@ def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
     except OSError:
         return ""
     ready = sum(state == "READY" for state, _ in states.values())
-    return f"{ready} of {total} models ready, waiting for {', '.join(waiting)}"
+    rest = f", waiting for {', '.join(waiting)}" if waiting else ""
+    return f"{ready} of {total} models ready{rest}"
 
 
 def _failure(stub: Stub, waiting: tuple[str, ...]) -> Failure:

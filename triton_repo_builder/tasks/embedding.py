@@ -65,6 +65,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
     if pooled is None and by_rank(signature, 3, *TOKENS) is None:
         pooled = by_rank(signature, 2)
+        pooled = None if pooled is not None and pooled.name == "logits" else pooled
     in_graph = pooled is not None and options.pooling is None
     pooling, normalise = _described(source, in_graph=in_graph)
     pooling = options.pooling or pooling

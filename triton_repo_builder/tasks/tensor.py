@@ -63,7 +63,8 @@ def check_types(source: Source) -> None:
             if not spec.dtype.servable:
                 raise TrbError(
                     Exit.UNSUPPORTED_TYPE,
-                    f"{role} '{spec.name}' has type {spec.dtype.name}, which Triton cannot carry",
+                    f"{role} '{spec.name}' has type {spec.dtype.name}, "
+                    "which Triton's onnxruntime backend cannot carry",
                     where=str(source.path),
                     remedy=f"export with a Cast of '{spec.name}' to float16 or float32 at the graph's edge",
                 )

@@ -17,17 +17,17 @@ from triton_repo_builder.tasks import tensor
         (
             [t.tensor("X", ["n"], t.BF16)],
             [t.tensor("Y", ["n"])],
-            "input 'X' has type bfloat16, which Triton cannot carry",
+            "input 'X' has type bfloat16, which Triton's onnxruntime backend cannot carry",
         ),
         (
             [t.tensor("X", ["n"])],
             [t.tensor("Y", ["n"], 14)],
-            "output 'Y' has type complex64, which Triton cannot carry",
+            "output 'Y' has type complex64, which Triton's onnxruntime backend cannot carry",
         ),
         (
             [t.tensor("X", ["n"])],
             [t.tensor("Y", ["n"], 99)],
-            "output 'Y' has type onnx type 99, which Triton cannot carry",
+            "output 'Y' has type onnx type 99, which Triton's onnxruntime backend cannot carry",
         ),
         ([t.tensor("X", ["n"])], [t.sequence("Y")], "output 'Y' is a sequence; Triton carries only tensors"),
         ([t.sequence("X")], [t.tensor("Y", ["n"])], "input 'X' is a sequence; Triton carries only tensors"),
