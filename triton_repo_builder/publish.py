@@ -115,13 +115,11 @@ def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool)
             where=made.name,
             remedy="build it under another --name, or with --force if the older versions need not be served",
         )
-    was, now = ([source["file"] for source in entry["sources"][:1]] for entry in (before, made.entry))
-    digests = [{source["sha256"] for source in entry["sources"]} for entry in (before, made.entry)]
-    if digests[0] & digests[1] or before.get("version") != made.plan.version:
+    was, now = (entry["sources"][0] for entry in (before, made.entry))
+    if was["sha256"] == now["sha256"] or before.get("version") != made.plan.version:
         return ()
-    return (
-        f"replaces the endpoint '{made.name}' that was built from another model ({was[0]}, now {now[0]})",
-    )
+    models = " → ".join(f"{source['file']} {source['sha256'][:12]}" for source in (was, now))
+    return (f"the endpoint '{made.name}' was built from another model, which this replaces ({models})",)
 
 
 def publish(publication: Publication) -> None:

@@ -145,6 +145,21 @@ def test_a_wrong_recorded_number_fails(smoke: Smoke, repository: Path, tmp_path:
     assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == len(failed(text))
 
 
+def test_nothing_is_probed_where_the_first_case_is_wrong(
+    smoke: Smoke, repository: Path, tmp_path: Path
+) -> None:
+    root = copy(repository, tmp_path / "repository")
+    cases_file = root / "good" / "smoke.json"
+    document = json.loads(cases_file.read_text())
+    document["cases"][0]["outputs"][0]["data"][0] += 0.25
+    cases_file.write_text(json.dumps(document))
+    code, text = smoke(root, "--endpoint", "good", "--json")
+    assert code == Exit.FAILED_CHECKS
+    probed = [check for check in json.loads(text)["checks"] if check["group"] == "malformed requests"]
+    assert [check["status"] for check in probed] == ["unverified"]
+    assert "not answered right even before" in probed[0]["detail"]
+
+
 def test_a_wrong_shape_in_the_manifest_fails(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
     root = copy(repository, tmp_path / "repository")
     made.write_manifest(root, {"good": made.endpoint("good", "good/smoke.json", output=(-1, 5))})

@@ -376,3 +376,46 @@ def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path
     assert parsed(made, "m")["input"][0]["dims"] == [-1, 3]
     message = "cannot batch (--preferred-batch-size): rows of output 'Y' depend on each other"
     refused(path, output, Exit.NOT_BATCHABLE, message, golden=True, preferred_batch_size=(4,))
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"task": "tensor", "max_length": 5}, "--max-length"),
+        ({"task": "text-classification", "pooling": "mean"}, "--pooling"),
+        ({"task": "text-classification", "normalize": True}, "--normalize"),
+    ],
+)
+def test_options_that_a_task_would_ignore(
+    options: dict[str, Any], field: str, tmp_path: Path, output: Path
+) -> None:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(tiny.classifier(tmp_path / "bert"), output, **options)
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, field)
+    assert caught.value.message == f"has no meaning for the task {options['task']}"
+
+
+def test_logits_are_no_embedding(tmp_path: Path, output: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(tiny.classifier(tmp_path / "bert"), output, task="embedding")
+    assert caught.value.code == Exit.TASK_UNCLEAR
+
+
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [({}, "ragged"), ({"padding": "rows"}, "rows"), ({"padding": "fixed:12"}, "fixed:12")],
+)
+def test_padding(options: dict[str, Any], padding: str, tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output, **options)
+    assert made.entry["facts"]["padding"] == padding
+    model = parsed(made, "bert_model")
+    assert ("batch_input" in model) == (padding == "ragged")
+    if padding == "fixed:12":
+        assert model["input"][0]["dims"] == [12]
+        assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "12"}
+
+
+def test_what_the_ragged_front_cannot_take_is_said(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert", batch=1), output)
+    assert made.entry["facts"]["padding"] == "rows"
+    assert made.notes == ("served without batching: the first axis of input 'input_ids' is fixed at 1",)

@@ -225,6 +225,33 @@ def test_version_two_beside_version_one(models: Path, output: Path, tmp_path: Pa
     check_manifest(output)
 
 
+def test_another_model_under_the_same_name_is_said(models: Path, output: Path, tmp_path: Path) -> None:
+    assert tiny.put(models / "embedder", output).changes.notes == ()
+    assert tiny.put(models / "embedder", output, max_batch_size=4).changes.notes == ()
+    shutil.copytree(models / "embedder", tmp_path / "new" / "embedder")
+    tiny.text_model(tmp_path / "new" / "embedder" / "model.onnx", rows=80)
+    (note,) = tiny.put(tmp_path / "new" / "embedder", output).changes.notes
+    assert note.startswith(
+        "the endpoint 'embedder' was built from another model, which this replaces (model.onnx "
+    )
+
+
+def test_versions_with_other_outputs_cannot_share_a_configuration(models: Path, output: Path) -> None:
+    tiny.put(models / "embedder", output, name="one")
+    error = refused(models / "classifier", output, Exit.OUTPUT_NOT_OURS, name="one", version=2)
+    assert error.message.startswith("version 1 has other inputs, outputs or steps")
+    tiny.put(models / "classifier", output, name="one", version=2, force=True)
+    assert manifest(output)["endpoints"]["one"]["task"] == "text-classification"
+
+
+def test_a_dry_run_knows_of_edits(models: Path, output: Path) -> None:
+    tiny.put(models / "embedder", output)
+    with (output / "embedder" / "config.pbtxt").open("a") as file:
+        file.write("# mine\n")
+    made = tiny.make(models / "embedder", output)
+    assert publish.prepare(made, output, force=True).changes.edited == ("embedder/config.pbtxt",)
+
+
 def test_another_task_drops_the_models_it_has_not(models: Path, output: Path) -> None:
     tiny.put(models / "embedder", output)
     (output / "embedder_model" / "mine.txt").write_text("mine")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import ast
+import errno
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -250,3 +252,27 @@ def test_inspect_shows_what_a_build_would_stumble_over(
     (tmp_path / "vocab.txt").write_text("x")
     assert run("inspect", str(tmp_path / "m.onnx")) == 0
     assert "a build would fail: the tokenizer has 'vocab.txt'" in capsys.readouterr().out
+
+
+def test_a_full_disk_behind_standard_output_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cli.group, "main", full)
+    assert run("inspect", "x") == Exit.OUTPUT_NOT_WRITABLE
+    assert capsys.readouterr().err == "error: the output cannot be written: No space left on device\n"
+
+
+def test_a_pipe_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    assert run("inspect", str(tmp_path / "pipe.onnx")) == Exit.NOT_FOUND
+    assert "no regular file" in capsys.readouterr().err
+
+
+def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny.classifier(tmp_path / "bert")
+    target = tmp_path / "my repository"
+    assert run("build", "--model", str(model), "--no-golden", "--output", str(target)) == 0
+    assert f"trb smoke '{target}' proves it" in capsys.readouterr().out
