@@ -10,7 +10,9 @@ from typing import Any
 from triton_repo_builder import (
     __version__,
     cases,
+    defaults,
     golden,
+    hardware,
     planner,
     releases,
     render,
@@ -19,10 +21,12 @@ from triton_repo_builder import (
     textual,
 )
 from triton_repo_builder.cases import CaseFile
+from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.graph import compose, infer, skeleton
+from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.releases import Release
@@ -44,6 +48,7 @@ class Build:
     files: tuple[File, ...]
     entry: dict[str, Any]
     notes: tuple[str, ...]
+    settings: Settings
 
     @property
     def name(self) -> str:
@@ -51,7 +56,11 @@ class Build:
         return self.plan.endpoint.name
 
 
-def build(options: BuildOptions, progress: Progress = lambda message: None) -> Build:
+def build(
+    options: BuildOptions,
+    progress: Progress = lambda message: None,
+    machine: Hardware | None = None,
+) -> Build:
     """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
@@ -73,13 +82,14 @@ def build(options: BuildOptions, progress: Progress = lambda message: None) -> B
     task: TaskPlan = module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
+    chosen = defaults.decide(options, machine or hardware.here(), model_bytes=src.signature.bytes)
     progress("recording the original model's answers")
     front = None
     if module is tensor:
-        plan, case_file, more = _plain(src, task, options, name, batching, runner)
+        plan, case_file, more = _plain(src, task, options, name, chosen, batching, runner)
         extra: tuple[File, ...] = ()
     else:
-        made = textual.parts(src, task, options, name, batching=batching, runner=runner)
+        made = textual.parts(src, task, options, name, chosen, batching=batching, runner=runner)
         if made.not_batchable:
             _refuse_batching(src, options, made.not_batchable, "leave that option out")
         why = made.not_batchable or ("" if batching else src.signature.batch.reason)
@@ -96,7 +106,11 @@ def build(options: BuildOptions, progress: Progress = lambda message: None) -> B
     progress("taking checksums")
     entry = _entry(src, task, options, plan, release, case_file)
     return Build(
-        plan=plan, files=tuple(sorted(files, key=lambda file: file.path)), entry=entry, notes=(*notes, *more)
+        plan=plan,
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        entry=entry,
+        notes=(*notes, *more),
+        settings=chosen,
     )
 
 
@@ -192,7 +206,13 @@ _Parts = tuple[RepositoryPlan, CaseFile | None, tuple[str, ...]]
 
 
 def _plain(
-    src: Source, task: TaskPlan, options: BuildOptions, name: str, batching: bool, runner: Any
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    name: str,
+    chosen: Settings,
+    batching: bool,
+    runner: Any,
 ) -> _Parts:
     notes: tuple[str, ...] = () if batching else (f"served without batching: {src.signature.batch.reason}",)
     case_file = None
@@ -205,7 +225,7 @@ def _plain(
             notes += (f"served without batching: {recorded.note}",)
         elif recorded.note:
             notes += (recorded.note,)
-    plan = planner.plain(name, src.signature, task, options, batching=batching)
+    plan = planner.plain(name, src.signature, task, options, chosen, batching=batching)
     return plan, case_file, notes
 
 

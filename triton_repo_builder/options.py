@@ -14,6 +14,7 @@ from typing import Any
 from triton_repo_builder.errors import Exit, TrbError
 
 BATCHING = ("on", "off", "auto")
+DEVICES = ("cpu", "gpu", "auto")
 DEFAULT_MAX_BATCH_SIZE = 32
 LONGEST_DELAY = 10_000_000
 """Ten seconds: no client waits longer for a batch to fill."""
@@ -46,9 +47,10 @@ class BuildOptions:
     preferred_batch_size: tuple[int, ...] = ()
     max_queue_delay: int = 0
     """Microseconds."""
-    instances: int = 2
-    tokenizer_instances: int = 1
-    threads: int = 1
+    device: str = "auto"
+    instances: int | None = None
+    tokenizer_instances: int | None = None
+    threads: int | None = None
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
@@ -182,6 +184,8 @@ def merge(flags: Mapping[str, Any], config: Path | None) -> BuildOptions:
 
 def check(options: BuildOptions) -> BuildOptions:
     """The same options, or ``TrbError`` USAGE for values that contradict each other."""
+    if options.device not in DEVICES:
+        raise usage("device", f"'{options.device}' is unknown", f"use one of {', '.join(DEVICES)}")
     if options.batching not in BATCHING:
         raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
     for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length"):
@@ -193,7 +197,7 @@ def check(options: BuildOptions) -> BuildOptions:
         if value is not None and value > largest:
             raise usage(name, f"must be at most {largest}, not {value}", "give a smaller number")
     fixed_padding(options.padding)
-    if options.threads < 0:
+    if options.threads is not None and options.threads < 0:
         raise usage(
             "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"
         )

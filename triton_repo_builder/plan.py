@@ -83,6 +83,8 @@ class ModelPlan:
     parameters: tuple[tuple[str, str], ...] = ()
     warmup: tuple[WarmupInput, ...] = ()
     step: tuple[Step, ...] = ()
+    reasons: tuple[tuple[str, str], ...] = ()
+    """(field, why its value was chosen): comments of the file."""
     response_cache: bool = False
 
 

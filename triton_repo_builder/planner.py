@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64, DType
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
+from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import (
     BatchInput,
     DynamicBatching,
@@ -21,9 +22,8 @@ from triton_repo_builder.signature import ModelSignature, TensorSpec
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.base import TaskPlan
 
-# KIND_AUTO is a GPU where the server has one. The count is always written: without it Triton starts two
-# instances of an ONNX model on a CPU, each with a thread per core.
-AUTO, CPU = "KIND_AUTO", "KIND_CPU"
+CPU = "KIND_CPU"
+TEXTS_JOIN = "texts of any length join: TEXT has a fixed shape, so Triton never splits these batches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ def text(
     task: TaskPlan,
     options: BuildOptions,
     settings: TextSettings,
+    chosen: Settings,
     *,
     batching: bool,
     sample: tuple[WarmupInput, ...],
@@ -54,7 +55,7 @@ def text(
     outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
     same = tuple((tensor_name, tensor_name) for tensor_name in names)
-    tokenizer = _tokenizer(f"{name}_tokenizer", signature, task, options, settings, batching=batching)
+    tokenizer = _tokenizer(f"{name}_tokenizer", signature, task, options, settings, chosen, batching=batching)
     model = onnx_model(
         f"{name}_model",
         "The ONNX model, with its front and head in the graph."
@@ -63,6 +64,7 @@ def text(
         tuple(replace(plan, allow_ragged_batch=settings.ragged) for plan in tokenizer.output),
         outputs,
         options,
+        chosen,
         max_batch_size=tokenizer.max_batch_size,
         batching=batching,
         warmup=sample,
@@ -109,6 +111,7 @@ def _tokenizer(
     task: TaskPlan,
     options: BuildOptions,
     settings: TextSettings,
+    chosen: Settings,
     *,
     batching: bool,
 ) -> ModelPlan:
@@ -118,20 +121,20 @@ def _tokenizer(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch.",
         backend="python",
-        max_batch_size=batch_size(options) if batching else 0,
+        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
         input=(TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),),
         output=tuple(
             TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
             for tensor_name, dtype in encoded(signature, task, settings)
         ),
-        # Texts of any length join: TEXT has a fixed shape, so Triton never splits these batches.
         dynamic_batching=DynamicBatching() if batching else None,
-        instance_group=InstanceGroup(count=options.tokenizer_instances, kind=CPU),
+        instance_group=InstanceGroup(count=int(chosen.tokenizer_instances.value), kind=CPU),
         parameters=(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
         ),
+        reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
         warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
     )
 
@@ -172,7 +175,13 @@ def _rows(signature: ModelSignature, task: TaskPlan) -> int:
 
 
 def plain(
-    name: str, signature: ModelSignature, task: TaskPlan, options: BuildOptions, *, batching: bool
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    chosen: Settings,
+    *,
+    batching: bool,
 ) -> RepositoryPlan:
     """Tensors in and out: the model is the endpoint."""
     model = onnx_model(
@@ -181,7 +190,8 @@ def plain(
         tensor.tensors(signature.inputs, batching=batching),
         tensor.tensors(signature.outputs, batching=batching),
         options,
-        max_batch_size=batch_size(options) if batching else 0,
+        chosen,
+        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
         batching=batching,
         warmup=tuple(_zeros(spec, batching) for spec in signature.inputs) if options.warmup else (),
         response_cache=options.response_cache,
@@ -203,6 +213,7 @@ def onnx_model(
     inputs: tuple[TensorPlan, ...],
     outputs: tuple[TensorPlan, ...],
     options: BuildOptions,
+    chosen: Settings,
     *,
     max_batch_size: int,
     batching: bool,
@@ -211,7 +222,7 @@ def onnx_model(
 ) -> ModelPlan:
     """A model of the onnxruntime backend."""
     dynamic = None
-    if batching and options.batching != "off":
+    if batching and chosen.batching.value == "on":
         dynamic = DynamicBatching(
             preferred_batch_size=options.preferred_batch_size,
             max_queue_delay_microseconds=options.max_queue_delay,
@@ -224,13 +235,14 @@ def onnx_model(
         input=inputs,
         output=outputs,
         dynamic_batching=dynamic,
-        instance_group=InstanceGroup(count=options.instances, kind=AUTO),
-        parameters=(("intra_op_thread_count", str(options.threads)),),
+        instance_group=InstanceGroup(count=int(chosen.instances.value), kind=chosen.kind),
+        parameters=(("intra_op_thread_count", str(chosen.threads.value)),),
+        reasons=(
+            ("max_batch_size", chosen.max_batch_size.reason),
+            ("instances", chosen.instances.reason),
+            ("batching", chosen.batching.reason),
+            ("intra_op_thread_count", chosen.threads.reason),
+        ),
         warmup=warmup,
         response_cache=response_cache,
     )
-
-
-def batch_size(options: BuildOptions) -> int:
-    """Rows that one request, and one batch, may have."""
-    return options.max_batch_size or DEFAULT_MAX_BATCH_SIZE

@@ -28,7 +28,19 @@ def run(
     timeout: float | None = None,
 ) -> str:
     """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0."""
-    done = subprocess.run(
+    try:
+        done = _run(argv, env, cwd, timeout)
+    except subprocess.TimeoutExpired:
+        raise ProcessFailed(argv, -1, "", f"not done after {timeout:g} s") from None
+    if done.returncode:
+        raise ProcessFailed(argv, done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def _run(
+    argv: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, timeout: float | None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         list(argv),
         env=None if env is None else dict(env),
         cwd=cwd,
@@ -37,9 +49,6 @@ def run(
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise ProcessFailed(argv, done.returncode, done.stdout, done.stderr)
-    return done.stdout
 
 
 Process = subprocess.Popen[bytes]

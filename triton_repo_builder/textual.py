@@ -10,6 +10,7 @@ import numpy as np
 
 from triton_repo_builder import golden, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
+from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
@@ -42,7 +43,14 @@ class TextParts:
 
 
 def parts(
-    src: Source, task: TaskPlan, options: BuildOptions, name: str, *, batching: bool, runner: Any
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    name: str,
+    chosen: Settings,
+    *,
+    batching: bool,
+    runner: Any,
 ) -> TextParts:
     """Decide and record everything for a text endpoint. Raises ``TrbError``."""
     assert src.tokenizer is not None
@@ -74,7 +82,9 @@ def parts(
         max_length=max_length, pad_id=spec.pad_id, pad_to=fixed, ragged=front is not None, types=types
     )
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
-    plan = planner.text(name, src.signature, task, options, settings, batching=batching, sample=sample)
+    plan = planner.text(
+        name, src.signature, task, options, settings, chosen, batching=batching, sample=sample
+    )
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),

@@ -21,11 +21,13 @@ def make(folder: Path) -> Path:
     import make_model
 
     from triton_repo_builder import build, publish
+    from triton_repo_builder.hardware import Hardware
     from triton_repo_builder.options import BuildOptions
 
     make_model.main(folder / "model")
     options = BuildOptions(model=folder / "model", name="sentiment", output=folder / "model_repository")
-    publish.publish(publish.prepare(build.build(options), options.output))
+    machine = Hardware(cores=2, gpus=())
+    publish.publish(publish.prepare(build.build(options, machine=machine), options.output))
     return options.output
 
 

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import settings
 
-from triton_repo_builder import process
+from triton_repo_builder import hardware, process
+from triton_repo_builder.hardware import Hardware
 
 # The same examples everywhere, and no limit on time: a busy machine is no bug.
 settings.register_profile("trb", deadline=None, derandomize=True, database=None)
@@ -25,6 +26,7 @@ def sealed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(process, "run", _no_process)
     monkeypatch.setattr(process, "spawn", _no_process)
+    monkeypatch.setattr(hardware, "here", lambda: Hardware(cores=2, gpus=()))
     connect = socket.socket.connect
 
     def only_here(self: socket.socket, address: Any) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import planner
+from triton_repo_builder import defaults, planner
 from triton_repo_builder.dtypes import FP32, INT32, INT64, STRING
+from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import DynamicBatching, Head, TensorPlan, WarmupInput
 from triton_repo_builder.signature import ModelSignature, TensorSpec, batchability
@@ -58,7 +59,11 @@ def text(
 ) -> Any:
     values: dict[str, Any] = {"pad_id": 1, "max_length": 24, "pad_to": 0, "ragged": False, "types": False}
     made = planner.TextSettings(**(values | settings))
-    return planner.text("bert", read, TASK, options, made, batching=batching, sample=sample)
+    return planner.text("bert", read, TASK, options, made, chosen(options), batching=batching, sample=sample)
+
+
+def chosen(options: BuildOptions) -> defaults.Settings:
+    return defaults.decide(options, Hardware(cores=2, gpus=()), model_bytes=1 << 20)
 
 
 def test_a_text_endpoint_is_an_ensemble_of_two() -> None:
@@ -165,7 +170,9 @@ def test_warm_up_can_be_left_out() -> None:
 )
 def test_dims(shape: Any, batching: bool, dims: Any, reshape: Any, warm: Any) -> None:
     read = signature((spec("X", *shape),), (spec("Y", *shape),))
-    model = planner.plain("m", read, tensor.plan(None, OPTIONS), OPTIONS, batching=batching).endpoint  # type: ignore[arg-type]
+    model = planner.plain(
+        "m", read, tensor.plan(None, OPTIONS), OPTIONS, chosen(OPTIONS), batching=batching
+    ).endpoint  # type: ignore[arg-type]
     assert (model.input[0].dims, model.input[0].reshape) == (dims, reshape)
     assert (model.output[0].dims, model.output[0].reshape) == (dims, reshape)
     assert model.warmup[0].dims == warm

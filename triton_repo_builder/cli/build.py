@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from triton_repo_builder.options import BATCHING
+from triton_repo_builder.options import BATCHING, DEVICES
 
 
 @click.command(name="build", short_help="Turn an ONNX model into a Triton model repository.")
@@ -31,10 +31,11 @@ from triton_repo_builder.options import BATCHING
     type=click.Choice(BATCHING),
     help="Join waiting requests.  [default: auto: on if the graph can]",
 )
-@click.option("--max-batch-size", type=int, help="Most rows in a request or batch.  [default: 32]")
+@click.option("--max-batch-size", type=int, help="Most rows in a batch.  [default: 32; by memory on a GPU]")
 @click.option("--preferred-batch-size", help="Batch sizes to wait for, e.g. 8,16. The largest caps batches.")
 @click.option("--max-queue-delay", help="How long to wait for them, e.g. 200us.  [default: 0]")
-@click.option("--instances", type=int, help="Instances of the model.  [default: 2]")
+@click.option("--device", type=click.Choice(DEVICES), help="Where it will run.  [default: as this machine]")
+@click.option("--instances", type=int, help="Instances of the model.  [default: one per core or GPU]")
 @click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
 @click.option(
@@ -69,9 +70,16 @@ from triton_repo_builder.options import BATCHING
 @click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them.")
 @click.option("--dry-run", is_flag=True, help="List what would change; write nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the change as a diff; write nothing.")
+@click.option("--explain", is_flag=True, help="Say why each setting has its value.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    config: Path | None, force: bool, dry_run: bool, show_diff: bool, as_json: bool, **flags: Any
+    config: Path | None,
+    force: bool,
+    dry_run: bool,
+    show_diff: bool,
+    explain: bool,
+    as_json: bool,
+    **flags: Any,
 ) -> None:
     """Turn an ONNX model into a Triton model repository.
 
@@ -80,6 +88,7 @@ def command(
       trb build --model bert.onnx --batching on
       trb build --model exported/minilm --name minilm --max-batch-size 64
       trb build --model resnet.onnx --task tensor --instances 4
+      trb build --model bert.onnx --device gpu --explain
       trb build --config trb.toml --diff
     """
     from triton_repo_builder import build, options, publish
@@ -104,6 +113,9 @@ def command(
         click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
         _report(made, publication, written=not dry_run)
+    if explain and not as_json:
+        for name, setting in made.settings.explained():
+            click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
 
 
 def _report(made: Any, publication: Any, *, written: bool) -> None:
@@ -160,6 +172,10 @@ def _json(made: Any, publication: Any, *, written: bool) -> str:
             "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
             "edited": changes.edited,
             "notes": [*made.notes, *changes.notes],
+            "settings": {
+                name: {"value": setting.value, "reason": setting.reason}
+                for name, setting in made.settings.explained()
+            },
             **made.entry,
         },
         indent=1,
