@@ -12,12 +12,17 @@ from pathlib import Path
 
 import torch
 from optimum.exporters.onnx import main_export
+from sentence_transformers import SentenceTransformer, models
+from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    RobertaTokenizerFast,
 )
 
 TEXTS = [
@@ -67,6 +72,65 @@ def minilm_pooled(source: Path, target: Path) -> None:
     write(target, "embedding", embeddings(source))
 
 
+def minilm_dense(source: Path, target: Path) -> None:
+    """all-MiniLM-L6-v2 with a random Dense layer, 384 → 64 and Tanh; saved by sentence-transformers."""
+    torch.manual_seed(0)
+    parts = [
+        models.Transformer(str(source), max_seq_length=256),
+        models.Pooling(384, "mean"),
+        models.Dense(384, 64, activation_function=torch.nn.Tanh()),
+        models.Normalize(),
+    ]
+    model = SentenceTransformer(modules=parts, device="cpu")
+    plain = target.with_name(target.name + "_torch")
+    model.save(str(plain))
+    main_export(
+        str(plain), target, task="feature-extraction", library_name="transformers", do_validation=False
+    )
+    for name in ("1_Pooling", "2_Dense"):
+        shutil.copytree(plain / name, target / name)
+    for name in ("modules.json", "sentence_bert_config.json"):
+        shutil.copyfile(plain / name, target / name)
+    write(target, "embedding", [model.encode([text])[0].tolist() for text in TEXTS])
+    shutil.rmtree(plain)
+
+
+def roberta(target: Path) -> None:
+    """RobertaForSequenceClassification with random weights: byte-level BPE, pad id 1, positions from 2."""
+    torch.manual_seed(0)
+    plain = target.with_name(target.name + "_torch")
+    plain.mkdir(parents=True, exist_ok=True)
+    bpe = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    bpe.train_from_iterator(TEXTS, vocab_size=400, min_frequency=1, special_tokens=special)
+    bpe.save_model(str(plain))
+    tokenizer = RobertaTokenizerFast(
+        str(plain / "vocab.json"), str(plain / "merges.txt"), model_max_length=128
+    )
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=130,
+        type_vocab_size=1,
+        num_labels=4,
+    )
+    model = RobertaForSequenceClassification(config).eval()
+    torch.nn.init.normal_(model.classifier.out_proj.weight, std=1.0)
+    model.save_pretrained(plain)
+    tokenizer.save_pretrained(plain)
+    main_export(str(plain), target, task="text-classification", do_validation=False)
+    answers = []
+    for text in TEXTS:
+        batch = tokenizer([text], truncation=True, max_length=128, return_tensors="pt")
+        with torch.no_grad():
+            answers.append(model(**batch).logits[0].softmax(0).tolist())
+    write(target, "scores", answers)
+    shutil.rmtree(plain)
+
+
 def classifier(source: Path, target: Path, labels: int, problem: str | None) -> None:
     """BertForSequenceClassification with random weights and all-MiniLM's tokenizer."""
     torch.manual_seed(labels)
@@ -113,6 +177,8 @@ def main(folder: Path, source: Path) -> None:
     jobs = {
         "minilm_fp32": lambda target: minilm(source, target),
         "minilm_pooled": lambda target: minilm_pooled(source, target),
+        "minilm_dense": lambda target: minilm_dense(source, target),
+        "roberta": roberta,
         "classifier": lambda target: classifier(source, target, 3, "single_label_classification"),
         "classifier_multi": lambda target: classifier(source, target, 12, "multi_label_classification"),
         "classifier_one": lambda target: classifier(source, target, 1, None),

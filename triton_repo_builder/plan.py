@@ -96,6 +96,8 @@ class Head:
     text: str
     bind: Mapping[str, str]
     strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
+    """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.server
 TEXT_MODELS = {
     "minilm_fp32": ("embedding", ()),
     "minilm_pooled": ("embedding", ("--max-length", "256")),
+    "minilm_dense": ("embedding", ()),
+    "roberta": ("scores", ()),
     "classifier": ("scores", ()),
     "classifier_multi": ("scores", ()),
     "classifier_one": ("scores", ()),
@@ -37,7 +39,7 @@ def trb(*arguments: str) -> str:
 def repository(
     tmp_path_factory: pytest.TempPathFactory, exported: Path, minilm_int8: Path, open_nsfw: Path
 ) -> Path:
-    """Seven endpoints in one repository."""
+    """Nine endpoints in one repository."""
     target = tmp_path_factory.mktemp("main") / "model_repository"
     for name, (_, more) in TEXT_MODELS.items():
         trb(

@@ -113,7 +113,7 @@ def test_a_changed_option_changes_what_it_must(models: Path, output: Path) -> No
     assert publication.changes.added == publication.changes.removed == ()
     text = publish.diff(publish.prepare(tiny.make(models / "embedder", output), output, force=True))
     assert "-instance_group [ { count: 3 kind: KIND_CPU } ]" in text
-    assert "+instance_group [ { count: 2 kind: KIND_AUTO } ]" in text
+    assert "+instance_group [ { count: 2 kind: KIND_CPU } ]" in text
 
 
 def test_a_model_that_was_changed_in_place_is_seen(models: Path, tmp_path: Path, output: Path) -> None:

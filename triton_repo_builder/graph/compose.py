@@ -64,6 +64,10 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         model.graph.initializer.append(
             helper.make_tensor(prefix + name, onnx.TensorProto.STRING, [len(values)], encoded)
         )
+    for name, shape, data in head.floats:
+        rename[name] = prefix + name
+        constant = helper.make_tensor(prefix + name, onnx.TensorProto.FLOAT, shape, data, raw=True)
+        model.graph.initializer.append(constant)
     for number, node in enumerate(graph.node):
         added = model.graph.node.add()
         added.CopyFrom(node)

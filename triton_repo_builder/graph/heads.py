@@ -7,6 +7,9 @@ github.com/onnx/onnx/blob/main/docs/Syntax.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 FLOAT, INT64 = 1, 7
 
 # Shared by all poolings: the mask as floats, its running count (1, 2, … over real tokens), its sum.
@@ -33,8 +36,8 @@ _WEIGHTS = {
     root = Sqrt (tokens_safe)
     weights = Div (mask, root)""",
     "cls": """
-    first = Constant <value = float {1}> ()
-    is_first = Equal (count, first)
+    one_token = Constant <value = float {1}> ()
+    is_first = Equal (count, one_token)
     is_first32 = Cast <to = 1> (is_first)
     weights = Mul (is_first32, mask)""",
     "lasttoken": """
@@ -53,7 +56,7 @@ _WEIGHTS = {
 _WEIGHTED_SUM = """
     weights_row = Reshape (weights, as_row)
     summed = MatMul (weights_row, hidden32)
-    pooled = Reshape (summed, flat)
+    of_tokens = Reshape (summed, flat)
 """
 
 # A masked token counts as the lowest float, so it is never the largest; a row without tokens gives zeros.
@@ -64,7 +67,7 @@ _MAX = """
     {reduce}
     any_kept = Cast <to = 9> (tokens)
     zero = Constant <value = float {0}> ()
-    pooled = Where (any_kept, largest, zero)
+    of_tokens = Where (any_kept, largest, zero)
 """
 
 POOLINGS = (*_WEIGHTS, "max")
@@ -87,27 +90,54 @@ _NORMALISE_SHAPES = """
 """
 
 
-def embedding(*, pooling: str | None, normalise: bool, width: int | None, opset: int) -> str:
+@dataclass(frozen=True, kw_only=True)
+class DenseLayer:
+    """activation(x @ weight + bias), weight [inputs, outputs]."""
+
+    inputs: int
+    outputs: int
+    activation: str
+
+
+_DENSE = """
+    product_{n} = MatMul ({source}, dense_{n}_weight)
+    biased_{n} = Add (product_{n}, dense_{n}_bias)
+    layer_{n} = {operator} (biased_{n})
+"""
+_OPERATORS = {"none": "Identity", "tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
+
+
+def embedding(
+    *,
+    pooling: str | None,
+    normalise: bool,
+    width: int | None,
+    opset: int,
+    dense: Sequence[DenseLayer] = (),
+) -> str:
     """hidden [batch, tokens, width], attention_mask [batch, tokens] → embedding [batch, width].
 
-    With ``pooling`` None, ``hidden`` is [batch, width], pooled by the model itself.
+    With ``pooling`` None, ``hidden`` is [batch, width], pooled by the model itself. The layers of ``dense``
+    come between pooling and normalising, their weights as inputs ``dense_0_weight``, ``dense_0_bias`` ….
     """
     size = width or "W"
-    body = ""
+    inputs = [f"float[B, T, {size}] hidden", "int64[B, T] attention_mask"]
     if pooling is None:
-        head = f"embed (float[B, {size}] hidden) => (float[B, {size}] embedding)"
-        body = "pooled = Cast <to = 1> (hidden)\n"
+        inputs = [f"float[B, {size}] hidden"]
+        body = "first = Cast <to = 1> (hidden)\n"
+    elif pooling == "max":
+        body = _MASK + _MAX.replace("{reduce}", _reduce_max(opset))
     else:
-        head = (
-            f"embed (float[B, T, {size}] hidden, int64[B, T] attention_mask) => (float[B, {size}] embedding)"
-        )
-        body = _MASK
-        if pooling == "max":
-            body += _MAX.replace("{reduce}", _reduce_max(opset))
-        else:
-            body += _WEIGHTS[pooling] + _WEIGHTED_SUM
+        body = _MASK + _WEIGHTS[pooling] + _WEIGHTED_SUM
+    source: str = "first" if pooling is None else "of_tokens"
+    for n, layer in enumerate(dense):
+        inputs.append(f"float[{layer.inputs}, {layer.outputs}] dense_{n}_weight")
+        inputs.append(f"float[{layer.outputs}] dense_{n}_bias")
+        body += _DENSE.format(n=n, source=source, operator=_OPERATORS[layer.activation])
+        source, size = f"layer_{n}", layer.outputs
+    body += f"pooled = Identity ({source})\n"
     body += _NORMALISE_SHAPES + _NORMALISE if normalise else "embedding = Identity (pooled)\n"
-    return head + " {" + body + "}"
+    return f"embed ({', '.join(inputs)}) => (float[B, {size}] embedding) {{{body}}}"
 
 
 def _reduce_max(opset: int) -> str:

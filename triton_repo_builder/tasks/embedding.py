@@ -13,7 +13,9 @@ from triton_repo_builder.graph import heads
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import dense
 from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+from triton_repo_builder.tasks.dense import Dense
 
 NAME = "embedding"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
@@ -67,12 +69,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name == "logits" else pooled
     in_graph = pooled is not None and options.pooling is None
-    pooling, normalise = _described(source, in_graph=in_graph)
+    pooling, normalise, layers = _described(source, in_graph=in_graph)
     pooling = options.pooling or pooling
     normalise = normalise if options.normalize is None else options.normalize
     if pooled is not None and in_graph:
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        return _task(pooled.name, pooled.shape, None, normalise, signature.opset)
+        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset)
     tokens = by_rank(signature, 3, *TOKENS)
     if tokens is None:
         raise TrbError(
@@ -89,15 +91,16 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy=f"give --pooling {'|'.join(heads.POOLINGS)} (see the model card; mean and cls are usual), "
             "or put the sentence-transformers files (modules.json, 1_Pooling/) beside the tokenizer",
         )
-    return _task(tokens.name, tokens.shape, pooling, normalise, signature.opset)
+    return _task(tokens.name, tokens.shape, pooling, layers, normalise, signature.opset)
 
 
-def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool]:
-    """(pooling, normalise) as the sentence-transformers files say; None where there are none.
+def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tuple[Dense, ...]]:
+    """(pooling, normalise, dense layers) as the sentence-transformers files say; None where there are none.
 
     Where pooling is in the graph, so are the other modules, and only normalising again is safe.
     """
     pooling, normalise = None, False
+    layers: list[Dense] = []
     for module in modules(source):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         folder = module["folder"] / str(module.get("path", ""))
@@ -105,6 +108,8 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool]:
             pooling = _pooling(tokenizer.settings(folder, "config.json"), str(folder / "config.json"))
         elif kind == "Normalize":
             normalise = True
+        elif kind == "Dense" and not in_graph:
+            layers.append(dense.read(folder))
         elif kind != "Transformer" and not in_graph:
             raise TrbError(
                 Exit.UNSUPPORTED_MODEL,
@@ -112,7 +117,7 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool]:
                 where=str(module["folder"] / "modules.json"),
                 remedy="export with that module inside the graph (optimum's sentence-transformers export)",
             )
-    return pooling, normalise
+    return pooling, normalise, tuple(layers)
 
 
 def _pooling(config: Any, where: str) -> str:
@@ -129,10 +134,24 @@ def _pooling(config: Any, where: str) -> str:
     return str(modes[0])
 
 
-def _task(output: str, shape: Any, pooling: str | None, normalise: bool, opset: int) -> TaskPlan:
+def _task(
+    output: str, shape: Any, pooling: str | None, layers: tuple[Dense, ...], normalise: bool, opset: int
+) -> TaskPlan:
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
-    text = heads.embedding(pooling=pooling, normalise=normalise, width=width, opset=opset)
+    text = heads.embedding(
+        pooling=pooling,
+        normalise=normalise,
+        width=width,
+        opset=opset,
+        dense=[layer.layer for layer in layers],
+    )
+    constants = [
+        (f"dense_{number}_{name}", tuple(array.shape), array.astype("<f4").tobytes())
+        for number, layer in enumerate(layers)
+        for name, array in (("weight", layer.weight), ("bias", layer.bias))
+    ]
+    width = layers[-1].weight.shape[1] if layers else width
 
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         hidden = outputs[output].astype(np.float64)
@@ -141,16 +160,22 @@ def _task(output: str, shape: Any, pooling: str | None, normalise: bool, opset: 
             if pooling is None
             else np.stack([_pool(h, m, pooling) for h, m in zip(hidden, mask, strict=True)])
         )
+        for layer in layers:
+            rows = layer.apply(rows)
         if normalise:
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return {"embedding": rows.astype(np.float32)}
 
     return TaskPlan(
         name=NAME,
-        head=Head(text=text, bind=bind),
+        head=Head(text=text, bind=bind, floats=tuple(constants)),
         outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width or -1,)),),
         reference=reference,
-        facts=(("pooling", pooling or "in the model"), ("normalize", normalise)),
+        facts=(
+            ("pooling", pooling or "in the model"),
+            *((("dense", [layer.weight.shape[1] for layer in layers]),) if layers else ()),
+            ("normalize", normalise),
+        ),
     )
 
 

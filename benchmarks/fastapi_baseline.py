@@ -1,0 +1,201 @@
+"""The seeds' baseline, FastAPI + ONNX Runtime + transformers tokenizer, against ours, over HTTP with JSON.
+
+    .venv/bin/python benchmarks/fastapi_baseline.py [--model fp32] [--clients 1,4,16,64] [--rounds 3]
+
+One uvicorn worker per core, with ONNX Runtime's default threads and with one thread. All servers run all the
+time and are loaded in turns, by the same client processes with the same texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+from common import Measure, Result, Sample, median, of, ratio, spread
+
+from triton_repo_builder.bench import cpu
+from triton_repo_builder.bench.fleet import Fleet
+from triton_repo_builder.bench.wire import OK, Chunk, Load
+from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.serving import ServeOptions, ports
+
+OURS = {
+    "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),
+    "default": ("ours, trb build's defaults", {}),
+}
+FASTAPI = {"FastAPI, default threads": 0, "FastAPI, 1 thread": 1}
+READY = 90.0
+CHECKED = 12
+TOLERANCE = {"fp32": 1e-5, "int8": 2e-2}
+
+
+@contextmanager
+def fastapi(source: Path, threads: int) -> Iterator[tuple[str, int]]:
+    """A running baseline: its url and process id."""
+    port = ports.choose(ServeOptions(http_port=0, grpc_port=0, metrics_port=0)).http
+    cores = os.cpu_count() or 1
+    argv = [sys.executable, "-m", "uvicorn", "fastapi_app:app", "--host", "127.0.0.1", "--port", str(port)]
+    argv += ["--workers", str(cores), "--no-access-log", "--log-level", "warning"]
+    environment = {**os.environ, "TRB_MODEL": str(source), "TRB_THREADS": str(threads)}
+    with tempfile.TemporaryFile() as log:
+        here = Path(__file__).parent
+        server = subprocess.Popen(argv, cwd=here, env=environment, stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(url, server)
+            yield url, server.pid
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + READY
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/ready", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit("the FastAPI server did not start")
+
+
+def ask(url: str, text: str) -> list[float]:
+    """One request to the baseline."""
+    body = json.dumps({"text": text}).encode()
+    request = urllib.request.Request(f"{url}/predict", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return list(json.loads(answer.read())["embedding"])
+
+
+def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Measure:
+    """Loads the baseline as ``trb bench`` loads Triton: the same client processes, the same windows."""
+    bodies = tuple(json.dumps({"text": text}).encode() for text in common.corpus())
+    headers = tuple({"Content-Type": "application/json"} for _ in bodies)
+
+    def one(clients: int) -> Sample:
+        count = min(4, cpu.count(), clients)
+        loads = [
+            Load(
+                protocol="http",
+                address=f"{url}/predict",
+                bodies=bodies,
+                headers=headers,
+                first=each * len(bodies) // count,
+                clients=clients // count + (each < clients % count),
+                rate=None,
+                in_flight=1024,
+                timeout=30.0,
+                seed=each,
+            )
+            for each in range(count)
+        ]
+        fleet.prepare(loads)
+        begin = time.monotonic() + 0.05
+        fleet.begin(begin)
+        time.sleep(max(0.0, begin + arguments.warmup - time.monotonic()))
+        start = _reading(fleet, pid)
+        time.sleep(arguments.window)
+        end = _reading(fleet, pid)
+        fleet.stop(30.0)
+        return _sample(name, clients, start, end)
+
+    return one
+
+
+Reading = tuple[float, float, cpu.Busy | None, list[Chunk]]
+
+
+def _reading(fleet: Fleet, pid: int) -> Reading:
+    used = cpu.tree_seconds(pid) or 0.0
+    return time.monotonic(), used, cpu.machine(), fleet.take()
+
+
+def _sample(name: str, clients: int, start: Reading, end: Reading) -> Sample:
+    seconds = end[0] - start[0]
+    answered = [e - d for c in end[3] for d, e, k in zip(c.due, c.ended, c.kind, strict=True) if k == OK]
+    failed = sum(kind != OK for chunk in end[3] for kind in chunk.kind)
+    used = end[1] - start[1]
+    own = sum(b.cpu - a.cpu for a, b in zip(start[3], end[3], strict=True))
+    busy = (cpu.share(start[2], end[2]) or 0.0) * cpu.count()
+    half, most = np.percentile(answered, (50, 99)) * 1000 if answered else (None, None)
+    return Sample(
+        variant=name,
+        clients=clients,
+        throughput=len(answered) / seconds,
+        p50=half,
+        p99=most,
+        cpu_ms=used * 1000 / len(answered) if answered else None,
+        rows=1.0,
+        failed=failed,
+        others=max(0.0, busy - (used + own) / seconds),
+        bottleneck="",
+        split={},
+    )
+
+
+def check(triton: str, urls: list[str], tolerance: float) -> float:
+    """Largest difference between the answers."""
+    client, apart = HttpClient(triton, 60.0), 0.0
+    for text in common.corpus()[:: len(common.corpus()) // CHECKED]:
+        given = np.array([[text.encode()]], dtype=object)
+        mine = np.asarray(client.infer("default", encode_json({"TEXT": given}))["embedding"]).reshape(-1)
+        apart = max(apart, *(float(np.abs(mine - np.array(ask(url, text))).max()) for url in urls))
+    if apart > tolerance:
+        raise SystemExit(f"ours and the baseline do not give the same answers: {apart} apart")
+    return apart
+
+
+def main() -> None:
+    parser = common.parser(__doc__, rounds=3)
+    parser.add_argument("--model", default="fp32", choices=("fp32", "int8"))
+    parser.add_argument("--clients", type=common.loads, default=(1, 4, 16, 64))
+    parser.set_defaults(protocol="http")
+    arguments = parser.parse_args()
+    source = common.model(arguments.model)
+    plain, single = FASTAPI
+    with common.scratch() as folder, Fleet() as fleet:
+        for name, (_, options) in OURS.items():
+            common.ours(source, folder, name, **options)
+        with (
+            fastapi(source, FASTAPI[plain]) as first,
+            fastapi(source, FASTAPI[single]) as second,
+            common.served(folder) as server,
+        ):
+            apart = check(server.urls.http, [first[0], second[0]], TOLERANCE[arguments.model])
+            variants = {
+                plain: measure(plain, *first, fleet, arguments),
+                single: measure(single, *second, fleet, arguments),
+            }
+            for name, (label, _) in OURS.items():
+                variants[label] = common.triton(label, server, folder, name, f"{name}_model", arguments)
+            samples = common.interleave(variants, arguments.clients, arguments.rounds)
+    result = Result("fastapi_baseline", "Ours against FastAPI + ONNX Runtime", arguments.output)
+    result.add(
+        f"all-MiniLM-L6-v2 {arguments.model}, mixed-length texts, {os.cpu_count()} uvicorn workers; ours "
+        f"over {arguments.protocol}. Median of {arguments.rounds} turns of {arguments.window:g} s. Largest "
+        f"difference between the answers: {apart:.1e}.",
+        common.load_table(samples, plain),
+    )
+    common.plot(samples, result.image(), f"FastAPI + ONNX Runtime, all-MiniLM-L6-v2 {arguments.model}")
+    load = arguments.clients[-1]
+    best = max((plain, single), key=lambda label: median(of(samples, label, load), "throughput") or 0.0)
+    for label, _ in OURS.values():
+        over = spread(ratio(samples, label, best, load, "throughput"))
+        result.add(f"{label}, {load} clients: {over} × the throughput of the better baseline ({best}).")
+    result.write(samples)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""ONNX Runtime alone against the server: what serving costs beyond the model itself.
+
+    .venv/bin/python benchmarks/limit.py [--models fp32,int8] [--clients 16] [--rounds 4]
+
+The limit is the original graph in ONNX Runtime with one thread, in a process without server or network, on
+texts tokenized beforehand: one by one; in groups of eight sorted by length; and in the groups that the
+embedded engine makes of 32 texts that happen to wait together. "One on each core" has two such processes at
+once, as the server has two instances: cores share a cache and a clock. Server CPU counts everything, the
+tokenizer, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import common
+from common import Result, Sample, median, number, of
+
+GROUP = 8
+WAITING = 32
+SECONDS = 3.0
+"""A pass over the corpus is repeated until it took so long."""
+WAYS = {
+    "single": "one by one",
+    "sorted": f"sorted by length, groups of {GROUP}",
+    "grouped": f"each {WAITING} in groups of at most 30 % padding",
+}
+OURS = {
+    "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),
+    "off": ("ours, batching off", {"batching": "off", "instances": 2, "threads": 1}),
+    "default": ("ours, trb build's defaults", {}),
+}
+TARGET = 1.15
+
+
+def batches(lengths: Sequence[int], way: str) -> list[list[int]]:
+    """Which texts run together."""
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_rows
+
+    everyone = range(len(lengths))
+    if way == "single":
+        return [[one] for one in everyone]
+    if way == "sorted":
+        order = sorted(everyone, key=lengths.__getitem__)
+        return [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
+    found = []
+    for start in range(0, len(lengths), WAITING):
+        part = range(start, min(start + WAITING, len(lengths)))
+        found += [[part[i] for i in group] for group in ort_rows.groups([lengths[i] for i in part])]
+    return found
+
+
+def alone(folder: Path, way: str, seconds: float) -> dict[str, float]:
+    """CPU and wall time per text of this process, in ms. Run in a process of its own."""
+    import numpy as np
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    path, providers = str(folder / "model.onnx"), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(path, options, providers=providers)
+    names = [each.name for each in session.get_inputs()]
+    outputs = [each.name for each in session.get_outputs()]
+    wanted = ["sentence_embedding"] if "sentence_embedding" in outputs else outputs[:1]
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    ids = [row.ids for row in tokenizer.encode_batch_fast(list(common.corpus()))]
+    feeds: list[dict[str, Any]] = []
+    for group in batches([len(row) for row in ids], way):
+        width = max(len(ids[i]) for i in group)
+        tokens, mask = (np.zeros((len(group), width), dtype=np.int64) for _ in range(2))
+        for place, i in enumerate(group):
+            tokens[place, : len(ids[i])] = ids[i]
+            mask[place, : len(ids[i])] = 1
+        known = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
+        feeds.append({name: known[name] for name in names})
+    for feed in feeds[:20]:
+        session.run(wanted, feed)
+    done, wall, used = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < seconds:
+        for feed in feeds:
+            session.run(wanted, feed)
+        done += len(ids)
+    return {
+        "cpu_ms": (time.process_time() - used) * 1000 / done,
+        "wall_ms": (time.perf_counter() - wall) * 1000 / done,
+    }
+
+
+def processes(folder: Path, way: str, count: int, seconds: float) -> list[dict[str, float]]:
+    """So many processes at the same time."""
+    argv = [sys.executable, __file__, "--alone", str(folder), way, str(seconds)]
+    started = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    answers = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        raise SystemExit("ONNX Runtime alone failed, see above")
+    return [json.loads(answer) for answer in answers]
+
+
+def measure(source: Path, arguments: Any) -> tuple[dict[tuple[str, int], list[float]], list[Sample]]:
+    """CPU ms of each way alone and of each of ours, in turns."""
+    limits: dict[tuple[str, int], list[float]] = {}
+    samples: list[Sample] = []
+    with common.scratch() as folder:
+        for name, (_, options) in OURS.items():
+            common.ours(source, folder, name, **options)
+        with common.served(folder) as server:
+            variants = {
+                label: common.triton(label, server, folder, name, f"{name}_model", arguments)
+                for name, (label, _) in OURS.items()
+            }
+            for turn in range(arguments.rounds):
+                for count in (1, os.cpu_count() or 1):
+                    for way in WAYS:
+                        found = processes(source, way, count, arguments.window)
+                        limits.setdefault((way, count), []).append(
+                            statistics.mean(each["cpu_ms"] for each in found)
+                        )
+                        common.say(f"round {turn + 1}, {way} × {count}: {limits[way, count][-1]:.2f} ms CPU")
+                samples += common.interleave(variants, (arguments.clients,), 1)
+    return limits, samples
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    parser.add_argument("--models", default="fp32,int8")
+    parser.add_argument("--clients", type=int, default=16)
+    arguments = parser.parse_args()
+    result = Result("limit", "What serving costs beyond the model: ONNX Runtime alone", arguments.output)
+    result.add(
+        f"CPU ms per request, median of {arguments.rounds} turns (smallest to largest), the server under "
+        f"{arguments.clients} clients. Ratios: server CPU over ONNX Runtime alone."
+    )
+    everything: list[Sample] = []
+    for name in arguments.models.split(","):
+        limits, samples = measure(common.model(name), arguments)
+        report(result, name, limits, samples, arguments.clients)
+        everything += common.labelled(samples, name)
+    result.write(everything)
+
+
+def report(
+    result: Result,
+    name: str,
+    limits: dict[tuple[str, int], list[float]],
+    samples: list[Sample],
+    clients: int,
+) -> None:
+    """One model's part of the page."""
+    cores = os.cpu_count() or 1
+    rows, values = [], {}
+    base = {count: statistics.median(limits["single", count]) for count in (1, cores)}
+    for (way, count), found in limits.items():
+        label = f"ONNX Runtime alone, {WAYS[way]}" + (f", one on each of {cores} cores" if count > 1 else "")
+        values[label] = statistics.median(found)
+        rows.append([label, _range(found), *(number(values[label] / base[each], 2) for each in (1, cores))])
+    for label, _ in OURS.values():
+        mine = of(samples, label, clients)
+        values[label] = median(mine, "cpu_ms") or 0.0
+        found = [one.cpu_ms for one in mine if one.cpu_ms is not None]
+        rows.append([label, _range(found), *(number(values[label] / base[each], 2) for each in (1, cores))])
+    head = ("", "CPU ms/request", "over one by one", f"over one by one on each of {cores} cores")
+    result.add(f"## all-MiniLM-L6-v2, {name}", common.table(head, rows))
+    common.bars(values, result.image(f"_{name}"), f"all-MiniLM-L6-v2 {name}", "CPU ms per request")
+    if name == "fp32":
+        over = values[OURS["default"][0]] / base[1]
+        result.add(
+            f"Target: server CPU at most {TARGET} × ONNX Runtime alone, one by one. Measured: {over:.2f}."
+        )
+    result.data[name] = {"alone": {f"{way} x{count}": found for (way, count), found in limits.items()}}
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--alone"]:
+        print(json.dumps(alone(Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))))
+    else:
+        main()

@@ -1,0 +1,118 @@
+"""The usual template: what tutorials and transformer-deploy write for a text model on Triton.
+
+    python benchmarks/template_repository.py MODEL_FOLDER REPOSITORY [NAME]
+
+A Python model with the transformers tokenizer that pads each request by itself, the graph as it was exported,
+an ensemble of both; where the graph does not pool, a second Python model does, as a post-processing step.
+Written as the tutorials have it: dynamic batching, no instance_group and no thread count unless asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BATCH = 32
+WIDTH = 384
+CODE = Path(__file__).resolve().parent / "template_models"
+BATCHING = "dynamic_batching { }\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """How one differs from the usual one; None leaves Triton's and ONNX Runtime's defaults."""
+
+    instances: int | None = None
+    threads: int | None = None
+    tokenizers: int | None = None
+    batching: bool = True
+
+
+def write(source: Path, target: Path, name: str, template: Template | None = None) -> None:
+    """Write the models NAME, NAME_tokenizer, NAME_model and, where needed, NAME_pool into a repository."""
+    chosen = template or Template()
+    inputs, outputs = _ports(source / "model.onnx")
+    pooled = "sentence_embedding" in outputs
+    hidden = "sentence_embedding" if pooled else outputs[0]
+    encoded = [(each, "TYPE_INT64", "-1") for each in inputs]
+    answer = [("embedding", "TYPE_FP32", str(WIDTH))]
+    made = [(hidden, "TYPE_FP32", str(WIDTH) if pooled else f"-1, {WIDTH}")]
+    text = [("TEXT", "TYPE_STRING", "1")]
+    batching = BATCHING if chosen.batching else ""
+    tail = batching + _group(chosen.tokenizers)
+    _model(target, f"{name}_tokenizer", 'backend: "python"', text, encoded, tail)
+    shutil.copyfile(CODE / "tokenizer.py", target / f"{name}_tokenizer" / "1" / "model.py")
+    files = target / f"{name}_tokenizer" / "1" / "tokenizer"
+    files.mkdir(exist_ok=True)
+    for each in (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+        "config.json",
+    ):
+        if (source / each).exists():
+            shutil.copyfile(source / each, files / each)
+    tail = batching + _group(chosen.instances)
+    if chosen.threads:
+        value = f'{{ string_value: "{chosen.threads}" }}'
+        tail += f'parameters {{ key: "intra_op_thread_count" value {value} }}\n'
+    _model(target, f"{name}_model", 'backend: "onnxruntime"', encoded, made, tail)
+    link = target / f"{name}_model" / "1" / "model.onnx"
+    link.unlink(missing_ok=True)
+    os.link(source / "model.onnx", link)
+    if not pooled:
+        both = [(hidden, "TYPE_FP32", f"-1, {WIDTH}"), ("attention_mask", "TYPE_INT64", "-1")]
+        _model(target, f"{name}_pool", 'backend: "python"', both, answer, batching)
+        shutil.copyfile(CODE / "pool.py", target / f"{name}_pool" / "1" / "model.py")
+    steps = [_step(f"{name}_tokenizer", {"TEXT": "TEXT"}, {each: each for each in inputs})]
+    if pooled:
+        steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: "embedding"}))
+    else:
+        steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: hidden}))
+        mask = {hidden: hidden, "attention_mask": "attention_mask"}
+        steps.append(_step(f"{name}_pool", mask, {"embedding": "embedding"}))
+    tail = "ensemble_scheduling {\n  step [\n" + ",\n".join(steps) + "\n  ]\n}\n"
+    _model(target, name, 'platform: "ensemble"', text, answer, tail)
+    (target / name / "1" / ".gitkeep").write_text("")
+
+
+def _ports(path: Path) -> tuple[list[str], list[str]]:
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return [each.name for each in graph.input], [each.name for each in graph.output]
+
+
+Tensors = Sequence[tuple[str, str, str]]
+
+
+def _model(target: Path, name: str, kind: str, inputs: Tensors, outputs: Tensors, tail: str) -> None:
+    folder = target / name
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    parts = [f'name: "{name}"\n{kind}\nmax_batch_size: {BATCH}\n']
+    for field, tensors in (("input", inputs), ("output", outputs)):
+        entries = [
+            f'  {{ name: "{each}" data_type: {kind_} dims: [ {dims} ] }}' for each, kind_, dims in tensors
+        ]
+        parts.append(f"{field} [\n" + ",\n".join(entries) + "\n]\n")
+    (folder / "config.pbtxt").write_text("".join(parts) + tail)
+
+
+def _group(count: int | None) -> str:
+    return f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]\n" if count else ""
+
+
+def _step(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
+    lines = [f'model_name: "{name}" model_version: -1']
+    for field, pairs in (("input_map", inputs), ("output_map", outputs)):
+        lines += [f'{field} {{ key: "{key}" value: "{value}" }}' for key, value in pairs.items()]
+    return "    {\n" + "".join(f"      {line}\n" for line in lines) + "    }"
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "usual")

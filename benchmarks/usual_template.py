@@ -1,0 +1,164 @@
+"""Ours against the usual template, on the same server in the same run.
+
+    .venv/bin/python benchmarks/usual_template.py [--models fp32,int8] [--clients 1,4,16,32,64] [--rounds 4]
+
+The template (template_repository.py) has Triton's and ONNX Runtime's defaults; two more lines give it other
+settings, so that what is due to settings alone can be seen. All give the same embeddings, which is checked.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+import template_repository
+from common import Result, Sample, median, of, ratio, spread
+from template_repository import Template
+
+from triton_repo_builder import serving
+from triton_repo_builder.client import HttpClient, encode_binary
+
+USUAL = "usual template"
+DEFAULT = "ours, trb build's defaults"
+TEMPLATES = {
+    "usual": (USUAL, Template()),
+    "usual_one": ("usual, 1 instance", Template(instances=1)),
+    "usual_threads": ("usual, 2 one-thread instances", Template(instances=2, threads=1)),
+}
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ours_on": ("ours, ragged, batching on", {"batching": "on"}),
+    "ours_off": ("ours, ragged, batching off", {"batching": "off"}),
+    "ours_rows": ("ours, rows, batching on", {"padding": "rows", "batching": "on"}),
+    "ours_default": (DEFAULT, {}),
+}
+CHECKED = 48
+"""Texts whose answers are compared, 16 at once so that they meet in batches."""
+TOLERANCE = {"fp32": 1e-5, "int8": 2e-2}
+"""Dynamic int8 takes its scale from all rows of a run, so a text's neighbours show in its answer."""
+DISTINCT = 0.05
+
+
+def make(source: Path, target: Path) -> None:
+    """All variants as one repository."""
+    for name, (_, options) in OURS.items():
+        fixed = {} if name == "ours_default" else {"instances": 2, "threads": 1}
+        common.ours(source, target, name, **options, **fixed)
+    for name, (_, template) in TEMPLATES.items():
+        template_repository.write(source, target, name, template)
+
+
+def differences(server: serving.RunningServer, tolerance: float) -> dict[str, float]:
+    """Largest difference of a number of an embedding to the template's; ours while texts arrive at once."""
+    texts = common.corpus()[:: len(common.corpus()) // CHECKED]
+
+    def answer(name: str, text: str) -> np.ndarray[Any, Any]:
+        given = np.array([[text.encode()]], dtype=object)
+        found = HttpClient(server.urls.http, 60.0).infer(name, encode_binary({"TEXT": given}))
+        return np.asarray(found["embedding"]).reshape(-1)
+
+    def answers(name: str, at_once: int) -> np.ndarray[Any, Any]:
+        with ThreadPoolExecutor(at_once) as pool:
+            return np.stack(list(pool.map(lambda text: answer(name, text), texts)))
+
+    usual = answers("usual", 1)
+    closest = min(np.abs(a - b).max() for a, b in combinations(usual, 2))
+    if closest < DISTINCT:
+        raise SystemExit(
+            f"two different texts have embeddings only {closest} apart: nothing would be checked"
+        )
+    apart = {name: float(np.abs(answers(name, 16) - usual).max()) for name in (*OURS, *TEMPLATES)}
+    worst = max(apart.values())
+    if worst > tolerance:
+        raise SystemExit(f"the variants do not give the same answers: {apart}")
+    return apart
+
+
+def settings(server: serving.RunningServer, names: list[str]) -> dict[str, int]:
+    """Instances of each model as the server made them."""
+    client = HttpClient(server.urls.http, 60.0)
+    configs = {name: client.config(f"{name}_model") for name in names}
+    return {name: sum(int(g.get("count", 1)) for g in c["instance_group"]) for name, c in configs.items()}
+
+
+def targets(samples: list[Sample], ours: str) -> list[tuple[str, str, str]]:
+    """What the project promises of fp32, and what was measured."""
+    found = []
+    loads = {one.clients for one in samples}
+    if 16 in loads:
+        measured = spread(ratio(samples, ours, USUAL, 16, "throughput"))
+        found.append(("throughput over the usual template's, 16 clients", "≥ 1.35", measured))
+    if 1 in loads:
+        measured = spread(ratio(samples, ours, USUAL, 1, "p99"))
+        found.append(("p99 over the usual template's, 1 client", "≤ 1", measured))
+    batched = [OURS["ours_on"][0]] if 32 in loads else []
+    for name in batched:
+        rows = common.number(median(of(samples, name, 32), "rows"), 2)
+        found.append((f"rows per execution, 32 clients ({name})", "≥ 8", rows))
+    return found
+
+
+def main() -> None:
+    parser = common.parser(__doc__)
+    parser.add_argument("--models", default="fp32,int8")
+    parser.add_argument("--clients", type=common.loads, default=(1, 4, 16, 32, 64))
+    parser.add_argument("--variants", default=",".join((*TEMPLATES, *OURS)))
+    parser.add_argument("--headline", default="ours_default", choices=tuple(OURS), help="held to the targets")
+    arguments = parser.parse_args()
+    chosen = arguments.variants.split(",")
+    result = Result("usual_template", "Ours against the usual template", arguments.output)
+    result.add(
+        "One server holds all variants; they are loaded in turns. Every number is the median over "
+        f"{arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the rounds' "
+        "ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`."
+    )
+    everything: list[Sample] = []
+    for name in arguments.models.split(","):
+        with common.scratch() as folder:
+            make(common.model(name), folder)
+            with common.served(folder) as server:
+                apart, counts = differences(server, TOLERANCE[name]), settings(server, [*OURS, *TEMPLATES])
+                labels = {key: label for key, (label, _) in {**TEMPLATES, **OURS}.items()}
+                variants = {
+                    labels[key]: common.triton(labels[key], server, folder, key, f"{key}_model", arguments)
+                    for key in labels
+                    if key in chosen
+                }
+                samples = common.interleave(variants, arguments.clients, arguments.rounds)
+        counts = {labels[key]: count for key, count in counts.items()}
+        report(result, name, samples, apart, counts, OURS[arguments.headline][0])
+        everything += common.labelled(samples, name)
+    result.write(everything)
+
+
+def report(
+    result: Result,
+    name: str,
+    samples: list[Sample],
+    apart: dict[str, float],
+    counts: dict[str, int],
+    ours: str,
+) -> None:
+    """One model's part of the page."""
+    result.add(f"## all-MiniLM-L6-v2, {name}", common.load_table(samples, USUAL))
+    common.plot(samples, result.image(f"_{name}"), f"all-MiniLM-L6-v2 {name}, mixed-length texts")
+    if name == "fp32":
+        result.add(common.table((f"fp32, {ours}", "target", "measured"), targets(samples, ours)))
+    largest = max(apart.values())
+    result.add(
+        f"Largest difference of an embedding's number to the template's: {largest:.1e} ({CHECKED} texts, "
+        "16 at once). Model instances as the server made them: "
+        + ", ".join(f"{label} {count}" for label, count in counts.items())
+        + "."
+    )
+    failed = sum(one.failed for one in samples)
+    if failed:
+        result.add(f"**{failed} requests failed.**")
+    result.data[name] = {"differences": apart, "instances": counts}
+
+
+if __name__ == "__main__":
+    main()
