@@ -32,7 +32,7 @@ from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPla
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, tensor
+from triton_repo_builder.tasks import embedding, raw, tensor
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
@@ -78,8 +78,9 @@ def build(
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
-    _check_meaning(options, module.NAME)
-    task: TaskPlan = module.plan(src, options)
+    _check_meaning(options, raw.NAME if options.raw_output and module is not tensor else module.NAME)
+    as_is = options.raw_output and module is not tensor
+    task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
     chosen = defaults.decide(options, machine or hardware.here(), model_bytes=src.signature.bytes)

@@ -142,7 +142,9 @@ def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, flo
     Absolute, and relative to the largest number of the output.
     """
     numbers = [tensor for tensor in case.outputs if tensor.datatype != "BYTES"]
-    moved = [(cases.difference(t, both[t.name][:1]), _scale(t)) for t in numbers]
+    # An output per token is as long as the longest row of the batch; the case's own part comes first.
+    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers}
+    moved = [(cases.difference(t, own[t.name]), _scale(t)) for t in numbers]
     return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
 
 

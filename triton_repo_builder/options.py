@@ -54,6 +54,7 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    raw_output: bool = False
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None

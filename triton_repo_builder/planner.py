@@ -53,6 +53,8 @@ def text(
 ) -> RepositoryPlan:
     """TEXT → answer: an ensemble of a tokenizer and the model with its front and head."""
     outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
+    if task.head is None:
+        outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
     same = tuple((tensor_name, tensor_name) for tensor_name in names)
     tokenizer = _tokenizer(f"{name}_tokenizer", signature, task, options, settings, chosen, batching=batching)

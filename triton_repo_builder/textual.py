@@ -18,8 +18,8 @@ from triton_repo_builder.graph import ragged
 from triton_repo_builder.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.planner import TextSettings
-from triton_repo_builder.signature import ModelSignature
 from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import raw
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
 
@@ -68,9 +68,7 @@ def parts(
             recorded = golden.text(runner, src, task, recording, name, batching=False)
     encodings = _encode(spec, max_length)
     inputs = planner.model_inputs(src.signature, task)
-    obstacle = (
-        _obstacle(src.signature, task, batching, fixed) if options.padding == "ragged" else "not asked for"
-    )
+    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else "not asked for"
     types = any(any(row.type_ids) for row in encodings) and any(i.name == "token_type_ids" for i in inputs)
     front = None
     if not obstacle:
@@ -104,12 +102,15 @@ def parts(
     )
 
 
-def _obstacle(signature: ModelSignature, task: TaskPlan, batching: bool, fixed: int) -> str:
+def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
     """Why the ragged front cannot be put before this graph; empty where it can."""
+    signature = src.signature
     if not batching:
         return "the model cannot batch"
     if fixed:
         return f"every text has {fixed} tokens"
+    if task.head is None and (name := raw.per_token(src)):
+        return f"output '{name}' is as long as its row"
     for spec in planner.model_inputs(signature, task):
         if spec.dtype not in (INT32, INT64):
             return f"input '{spec.name}' is {spec.dtype.name}, not int32 or int64"

@@ -38,6 +38,10 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--instances", type=int, help="Instances of the model.  [default: one per core or GPU]")
 @click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
+@click.option("--padding", help="ragged, rows or fixed:N.  [default: ragged: any mix of lengths is a batch]")
+@click.option(
+    "--raw-output", is_flag=True, default=None, help="The model's own outputs: no pooling, softmax or labels."
+)
 @click.option(
     "--max-length", type=int, help="Truncate after so many tokens.  [default: the model's own maximum]"
 )

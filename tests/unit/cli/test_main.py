@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import errno
 import importlib
 import json
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 
 from triton_repo_builder import cli
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.options import BuildOptions
 
 EXISTING = [name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()]
 HEAVY = (
@@ -276,3 +278,10 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFi
     target = tmp_path / "my repository"
     assert run("build", "--model", str(model), "--no-golden", "--output", str(target)) == 0
     assert f"trb smoke '{target}' proves it" in capsys.readouterr().out
+
+
+def test_every_build_option_has_a_flag() -> None:
+    command = cli.group.get_command(click.Context(cli.group), "build")
+    assert command is not None
+    flags = {parameter.name for parameter in command.params}
+    assert {field.name for field in dataclasses.fields(BuildOptions)} <= flags

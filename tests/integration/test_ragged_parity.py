@@ -1,0 +1,115 @@
+"""Every length up to the maximum, every pooling, mixed in batches: the answers of the plain graph.
+
+The reference runs the exported file itself in ONNX Runtime, one text at a time and unpadded, and pools in
+numpy; the server runs tokenizer, ragged front, batcher, rows grouped by length, and the head in the graph.
+"""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from tokenizers import Tokenizer
+
+from triton_repo_builder import build, publish, serving
+from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.graph.heads import POOLINGS
+from triton_repo_builder.options import BuildOptions
+
+pytestmark = pytest.mark.server
+
+LONGEST = 256
+LENGTHS = range(2, LONGEST + 1)  # 2: the special tokens alone
+MIX = random.Random(0).sample(LENGTHS, len(LENGTHS))
+
+
+def text(length: int) -> str:
+    """A text of so many tokens, [CLS] and [SEP] included: each of these words is one token."""
+    words = ("the", "cat", "sat", "on", "a", "mat", "and", "we", "all", "saw", "it")
+    return " ".join(words[(length + position) % len(words)] for position in range(length - 2))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[serving.RunningServer]:
+    repository = tmp_path_factory.mktemp("ragged") / "model_repository"
+    for pooling in POOLINGS:
+        options = BuildOptions(
+            model=exported / "minilm_fp32",
+            name=pooling,
+            pooling=pooling,
+            output=repository,
+            instances=1,
+            golden=False,
+        )
+        made = build.build(options)
+        assert made.entry["facts"]["padding"] == "ragged"
+        publish.publish(publish.prepare(made, repository))
+    options_of_server = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serving.start(repository, options_of_server) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hidden(exported: Path) -> dict[int, Any]:
+    """Token vectors of each length, from the original file."""
+    tokenizer = Tokenizer.from_file(str(exported / "minilm_fp32" / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    session = onnxruntime.InferenceSession(str(exported / "minilm_fp32" / "model.onnx"))
+    vectors = {}
+    for length in LENGTHS:
+        ids = tokenizer.encode(text(length)).ids
+        assert len(ids) == length
+        feeds = {
+            "input_ids": np.array([ids]),
+            "attention_mask": np.ones((1, length), np.int64),
+            "token_type_ids": np.zeros((1, length), np.int64),
+        }
+        vectors[length] = session.run(None, feeds)[0][0].astype(np.float64)
+    return vectors
+
+
+def pooled(tokens: Any, pooling: str) -> Any:
+    count = len(tokens)
+    rows = {
+        "mean": lambda: tokens.mean(axis=0),
+        "mean_sqrt_len": lambda: tokens.sum(axis=0) / np.sqrt(count),
+        "cls": lambda: tokens[0],
+        "lasttoken": lambda: tokens[-1],
+        "weightedmean": lambda: (
+            (tokens * np.arange(1, count + 1)[:, None]).sum(axis=0) / np.arange(1, count + 1).sum()
+        ),
+        "max": lambda: tokens.max(axis=0),
+    }
+    row = rows[pooling]()
+    return row / np.linalg.norm(row)
+
+
+def ask(server: serving.RunningServer, pooling: str, lengths: list[int]) -> Any:
+    texts = np.array([[text(length)] for length in lengths], dtype=object)
+    return HttpClient(server.urls.http).infer(pooling, encode_json({"TEXT": texts}))["embedding"]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_mixed_lengths_in_one_request(server: serving.RunningServer, hidden: Any, pooling: str) -> None:
+    for start in range(0, len(MIX), 32):
+        lengths = MIX[start : start + 32]
+        expected = np.array([pooled(hidden[length], pooling) for length in lengths])
+        np.testing.assert_allclose(ask(server, pooling, lengths), expected, atol=1e-5)
+
+
+def test_requests_of_all_lengths_at_once(server: serving.RunningServer, hidden: Any) -> None:
+    client = HttpClient(server.urls.http)
+    before = client.counts("mean_model")
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(lambda length: ask(server, "mean", [length]), MIX))
+    for length, answer in zip(MIX, answers, strict=True):
+        np.testing.assert_allclose(answer[0], pooled(hidden[length], "mean"), atol=1e-5)
+    after = client.counts("mean_model")
+    assert after.rows - before.rows == len(MIX)
+    # Joined, although no two of these requests have the same shape.
+    assert after.executions - before.executions < len(MIX) / 2
