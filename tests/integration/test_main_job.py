@@ -39,7 +39,7 @@ def trb(*arguments: str) -> str:
 def repository(
     tmp_path_factory: pytest.TempPathFactory, exported: Path, minilm_int8: Path, open_nsfw: Path
 ) -> Path:
-    """Nine endpoints in one repository."""
+    """Twelve endpoints in one repository."""
     target = tmp_path_factory.mktemp("main") / "model_repository"
     for name, (_, more) in TEXT_MODELS.items():
         trb(
@@ -55,6 +55,32 @@ def repository(
             *more,
         )
     trb("build", "--model", str(minilm_int8), "--name", "int8", "--output", str(target), "--batching", "on")
+    for name in ("minilm_fp32", "classifier"):
+        trb(
+            "build",
+            "--model",
+            str(exported / name),
+            "--name",
+            f"raw_{name}",
+            "--raw-output",
+            "--output",
+            str(target),
+            "--instances",
+            "1",
+        )
+    trb(
+        "build",
+        "--model",
+        str(exported / "classifier"),
+        "--name",
+        "fixed",
+        "--padding",
+        "fixed:512",
+        "--output",
+        str(target),
+        "--instances",
+        "1",
+    )
     trb("build", "--model", str(open_nsfw), "--output", str(target), "--max-batch-size", "4")
     return target
 
@@ -92,6 +118,20 @@ def test_answers_are_those_of_pytorch(server: serving.RunningServer, exported: P
     np.testing.assert_allclose(alone, expected, atol=1e-4)
 
 
+def test_fixed_padding_gives_the_same_answers(server: serving.RunningServer, exported: Path) -> None:
+    reference = json.loads((exported / "classifier" / "reference.json").read_text())
+    got = infer(server, "fixed", reference["texts"], "scores")
+    np.testing.assert_allclose(got, np.array(reference["answers"]), atol=1e-4)
+
+
+def test_raw_outputs_are_those_of_the_file(server: serving.RunningServer, exported: Path) -> None:
+    reference = json.loads((exported / "classifier" / "reference.json").read_text())
+    logits = infer(server, "raw_classifier", reference["texts"], "logits")
+    scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(scores, np.array(reference["answers"]), atol=1e-4)
+    assert infer(server, "raw_minilm_fp32", ["Hello"], "last_hidden_state").shape == (1, 3, 384)
+
+
 @pytest.mark.parametrize("name", ["classifier", "classifier_multi"])
 def test_label_and_score_are_those_of_the_largest(
     server: serving.RunningServer, exported: Path, name: str
@@ -125,7 +165,8 @@ def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
-    assert {*TEXT_MODELS, "int8", "open-nsfw"} <= set(report["endpoints"])
+    others = {"int8", "open-nsfw", "raw_minilm_fp32", "raw_classifier", "fixed"}
+    assert {*TEXT_MODELS, *others} == set(report["endpoints"])
 
 
 def test_check_finds_nothing_wrong(repository: Path) -> None:

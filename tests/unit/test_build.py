@@ -419,3 +419,22 @@ def test_what_the_ragged_front_cannot_take_is_said(tmp_path: Path, output: Path)
     made = tiny.make(tiny.embedder(tmp_path / "bert", batch=1), output)
     assert made.entry["facts"]["padding"] == "rows"
     assert made.notes == ("served without batching: the first axis of input 'input_ids' is fixed at 1",)
+
+
+def test_raw_output_keeps_the_models_own_outputs(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output, raw_output=True, golden=True)
+    assert made.entry["task"] == "raw-output"
+    # An answer per token is as long as its text: only texts of one length may share a batch.
+    assert made.entry["facts"] == {"padding": "rows"}
+    assert made.entry["outputs"] == [{"name": "last_hidden_state", "datatype": "FP32", "shape": [-1, -1, 8]}]
+    assert made.notes[-1].endswith("output 'last_hidden_state' is as long as its row")
+    scores = tiny.make(tiny.classifier(tmp_path / "classifier"), output, raw_output=True)
+    assert scores.entry["facts"] == {"padding": "ragged"}
+    assert scores.entry["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 3]}]
+    assert all("labels.txt" not in file.path for file in scores.files)
+
+
+def test_raw_output_and_pooling_contradict(tmp_path: Path, output: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(tiny.embedder(tmp_path / "bert"), output, raw_output=True, pooling="mean")
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--pooling")
