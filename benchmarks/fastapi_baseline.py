@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/fastapi_baseline.py [--model fp32] [--clients 1,4,16,64] [--rounds 3]
 
 One uvicorn worker per core, with ONNX Runtime's default threads and with one thread. All servers run all the
-time and are loaded in turns, by the same client processes with the same texts.
+time and are loaded in turns, by the same client processes with the same texts. The baseline's sockets get
+TCP_NODELAY, without which uvicorn's workers answer 40 ms late (fastapi_app.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OURS = {
 FASTAPI = {"FastAPI, default threads": 0, "FastAPI, 1 thread": 1}
 READY = 90.0
 CHECKED = 12
-TOLERANCE = {"fp32": 1e-5, "int8": 2e-2}
+TOLERANCE = {"fp32": 1e-5, "int8": 5e-2}
 
 
 @contextmanager
@@ -45,8 +46,7 @@ def fastapi(source: Path, threads: int) -> Iterator[tuple[str, int]]:
     """A running baseline: its url and process id."""
     port = ports.choose(ServeOptions(http_port=0, grpc_port=0, metrics_port=0)).http
     cores = os.cpu_count() or 1
-    argv = [sys.executable, "-m", "uvicorn", "fastapi_app:app", "--host", "127.0.0.1", "--port", str(port)]
-    argv += ["--workers", str(cores), "--no-access-log", "--log-level", "warning"]
+    argv = [sys.executable, "fastapi_app.py", str(port), str(cores)]
     environment = {**os.environ, "TRB_MODEL": str(source), "TRB_THREADS": str(threads)}
     with tempfile.TemporaryFile() as log:
         here = Path(__file__).parent
@@ -114,21 +114,19 @@ def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Meas
     return one
 
 
-Reading = tuple[float, float, cpu.Busy | None, list[Chunk]]
+Reading = tuple[float, float, list[Chunk]]
 
 
 def _reading(fleet: Fleet, pid: int) -> Reading:
     used = cpu.tree_seconds(pid) or 0.0
-    return time.monotonic(), used, cpu.machine(), fleet.take()
+    return time.monotonic(), used, fleet.take()
 
 
 def _sample(name: str, clients: int, start: Reading, end: Reading) -> Sample:
     seconds = end[0] - start[0]
-    answered = [e - d for c in end[3] for d, e, k in zip(c.due, c.ended, c.kind, strict=True) if k == OK]
-    failed = sum(kind != OK for chunk in end[3] for kind in chunk.kind)
+    answered = [e - d for c in end[2] for d, e, k in zip(c.due, c.ended, c.kind, strict=True) if k == OK]
+    failed = sum(kind != OK for chunk in end[2] for kind in chunk.kind)
     used = end[1] - start[1]
-    own = sum(b.cpu - a.cpu for a, b in zip(start[3], end[3], strict=True))
-    busy = (cpu.share(start[2], end[2]) or 0.0) * cpu.count()
     half, most = np.percentile(answered, (50, 99)) * 1000 if answered else (None, None)
     return Sample(
         variant=name,
@@ -139,7 +137,7 @@ def _sample(name: str, clients: int, start: Reading, end: Reading) -> Sample:
         cpu_ms=used * 1000 / len(answered) if answered else None,
         rows=1.0,
         failed=failed,
-        others=max(0.0, busy - (used + own) / seconds),
+        others=0.0,
         bottleneck="",
         split={},
     )
@@ -164,6 +162,7 @@ def main() -> None:
     parser.set_defaults(protocol="http")
     arguments = parser.parse_args()
     source = common.model(arguments.model)
+    result = Result("fastapi_baseline", "Ours against FastAPI + ONNX Runtime", arguments.output)
     plain, single = FASTAPI
     with common.scratch() as folder, Fleet() as fleet:
         for name, (_, options) in OURS.items():
@@ -181,11 +180,11 @@ def main() -> None:
             for name, (label, _) in OURS.items():
                 variants[label] = common.triton(label, server, folder, name, f"{name}_model", arguments)
             samples = common.interleave(variants, arguments.clients, arguments.rounds)
-    result = Result("fastapi_baseline", "Ours against FastAPI + ONNX Runtime", arguments.output)
     result.add(
         f"all-MiniLM-L6-v2 {arguments.model}, mixed-length texts, {os.cpu_count()} uvicorn workers; ours "
         f"over {arguments.protocol}. Median of {arguments.rounds} turns of {arguments.window:g} s. Largest "
-        f"difference between the answers: {apart:.1e}.",
+        f"difference between the answers: {apart:.1e}. The baseline's sockets are given TCP_NODELAY, which "
+        "`uvicorn --workers` leaves out: with it a lone client waits 4 ms, without it 48 ms.",
         common.load_table(samples, plain),
     )
     common.plot(samples, result.image(), f"FastAPI + ONNX Runtime, all-MiniLM-L6-v2 {arguments.model}")

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/inspect_cost.py [MEGABYTES ...]
 
 Writes a single-file model of each size (one MatMul per 64 MB of random weights), then runs the commands as
-a user would, in a process of their own, and prints wall time and peak resident memory.
+a user would, in a process of their own, and prints wall time and peak resident memory. Also writes them to
+docs/benchmarks/ as the other scripts do.
 """
 
 import json
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import common
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -79,7 +82,10 @@ def measure(argv: list[str]) -> tuple[float, float]:
 
 def main(sizes: list[int]) -> None:
     trb = str(Path(sys.executable).with_name("trb"))
+    result = common.Result("inspect_cost", "Cost of inspect and build by model size", common.RESULTS)
     print(f"{'weights':>9} {'inspect':>17} {'build --no-golden':>19}")
+    rows: list[list[str]] = []
+    found: list[dict[str, Any]] = []
     for megabytes in sizes:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TRB_BENCH_DIR")) as folder:
             path = Path(folder) / "big.onnx"
@@ -89,6 +95,17 @@ def main(sizes: list[int]) -> None:
         print(
             f"{megabytes:>6} MB {seen[0]:>6.2f} s {seen[1]:>5.0f} MB {built[0]:>8.2f} s {built[1]:>5.0f} MB"
         )
+        found.append({"megabytes": megabytes, "inspect": seen, "build": built})
+        rows.append([f"{megabytes} MB", *(f"{s:.2f} s, {peak:.0f} MB" for s, peak in (seen, built))])
+    result.add(
+        "Wall time and peak resident memory of the commands, one run each; the weights are linked, and a "
+        "build reads them once for their checksum.",
+        common.table(("weights", "`trb inspect`", "`trb build --no-golden`"), rows),
+    )
+    seconds = {f"{each['megabytes']} MB": each["build"][0] for each in found}
+    common.bars(seconds, result.image(), "trb build --no-golden", "seconds")
+    result.data["sizes"] = found
+    result.write()
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BATCH = 32
 WIDTH = 384
 CODE = Path(__file__).resolve().parent / "template_models"
 BATCHING = "dynamic_batching { }\n"
+TEXT = [("TEXT", "TYPE_STRING", "1")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class Template:
     threads: int | None = None
     tokenizers: int | None = None
     batching: bool = True
+    inputs: tuple[str, ...] = ()
+    """What the tokenizer makes; empty for what the graph takes."""
 
 
 def write(source: Path, target: Path, name: str, template: Template | None = None) -> None:
@@ -38,25 +41,11 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     inputs, outputs = _ports(source / "model.onnx")
     pooled = "sentence_embedding" in outputs
     hidden = "sentence_embedding" if pooled else outputs[0]
-    encoded = [(each, "TYPE_INT64", "-1") for each in inputs]
+    encoded = _encoded(inputs)
     answer = [("embedding", "TYPE_FP32", str(WIDTH))]
     made = [(hidden, "TYPE_FP32", str(WIDTH) if pooled else f"-1, {WIDTH}")]
-    text = [("TEXT", "TYPE_STRING", "1")]
     batching = BATCHING if chosen.batching else ""
-    tail = batching + _group(chosen.tokenizers)
-    _model(target, f"{name}_tokenizer", 'backend: "python"', text, encoded, tail)
-    shutil.copyfile(CODE / "tokenizer.py", target / f"{name}_tokenizer" / "1" / "model.py")
-    files = target / f"{name}_tokenizer" / "1" / "tokenizer"
-    files.mkdir(exist_ok=True)
-    for each in (
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "vocab.txt",
-        "config.json",
-    ):
-        if (source / each).exists():
-            shutil.copyfile(source / each, files / each)
+    tokenizer(source, target, name, replace(chosen, inputs=tuple(inputs)))
     tail = batching + _group(chosen.instances)
     if chosen.threads:
         value = f'{{ string_value: "{chosen.threads}" }}'
@@ -77,8 +66,30 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
         mask = {hidden: hidden, "attention_mask": "attention_mask"}
         steps.append(_step(f"{name}_pool", mask, {"embedding": "embedding"}))
     tail = "ensemble_scheduling {\n  step [\n" + ",\n".join(steps) + "\n  ]\n}\n"
-    _model(target, name, 'platform: "ensemble"', text, answer, tail)
+    _model(target, name, 'platform: "ensemble"', TEXT, answer, tail)
     (target / name / "1" / ".gitkeep").write_text("")
+
+
+def tokenizer(source: Path, target: Path, name: str, template: Template) -> None:
+    """Write the model NAME_tokenizer alone."""
+    tail = (BATCHING if template.batching else "") + _group(template.tokenizers)
+    _model(target, f"{name}_tokenizer", 'backend: "python"', TEXT, _encoded(template.inputs), tail)
+    shutil.copyfile(CODE / "tokenizer.py", target / f"{name}_tokenizer" / "1" / "model.py")
+    files = target / f"{name}_tokenizer" / "1" / "tokenizer"
+    files.mkdir(exist_ok=True)
+    for each in (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "vocab.txt",
+        "config.json",
+    ):
+        if (source / each).exists():
+            shutil.copyfile(source / each, files / each)
+
+
+def _encoded(names: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [(each, "TYPE_INT64", "-1") for each in names]
 
 
 def _ports(path: Path) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from typing import Any
 import common
 import numpy as np
 import template_repository
-from common import Result, Sample, median, of, ratio, spread
+from common import Result, Sample, of, ratio, spread
 from template_repository import Template
 
 from triton_repo_builder import serving
@@ -37,9 +37,8 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CHECKED = 48
 """Texts whose answers are compared, 16 at once so that they meet in batches."""
-TOLERANCE = {"fp32": 1e-5, "int8": 2e-2}
-"""Dynamic int8 takes its scale from all rows of a run, so a text's neighbours show in its answer."""
-DISTINCT = 0.05
+TOLERANCE = {"fp32": 1e-5, "int8": 5e-2}
+"""Dynamic quantisation takes its scale from all rows of a run: a text's neighbours show in its answer."""
 
 
 def make(source: Path, target: Path) -> None:
@@ -66,7 +65,7 @@ def differences(server: serving.RunningServer, tolerance: float) -> dict[str, fl
 
     usual = answers("usual", 1)
     closest = min(np.abs(a - b).max() for a, b in combinations(usual, 2))
-    if closest < DISTINCT:
+    if closest <= tolerance:
         raise SystemExit(
             f"two different texts have embeddings only {closest} apart: nothing would be checked"
         )
@@ -85,19 +84,23 @@ def settings(server: serving.RunningServer, names: list[str]) -> dict[str, int]:
 
 
 def targets(samples: list[Sample], ours: str) -> list[tuple[str, str, str]]:
-    """What the project promises of fp32, and what was measured."""
+    """What the project promises of fp32, and what was measured; then the same against better settings."""
     found = []
     loads = {one.clients for one in samples}
+    present = {one.variant for one in samples}
+    others = [label for label, _ in TEMPLATES.values() if label in present and label != USUAL]
     if 16 in loads:
-        measured = spread(ratio(samples, ours, USUAL, 16, "throughput"))
-        found.append(("throughput over the usual template's, 16 clients", "≥ 1.35", measured))
+        for base in (USUAL, *others):
+            target = "≥ 1.35" if base == USUAL else ""
+            measured = spread(ratio(samples, ours, base, 16, "throughput"))
+            found.append((f"throughput over: {base}, 16 clients", target, measured))
     if 1 in loads:
-        measured = spread(ratio(samples, ours, USUAL, 1, "p99"))
-        found.append(("p99 over the usual template's, 1 client", "≤ 1", measured))
-    batched = [OURS["ours_on"][0]] if 32 in loads else []
-    for name in batched:
-        rows = common.number(median(of(samples, name, 32), "rows"), 2)
-        found.append((f"rows per execution, 32 clients ({name})", "≥ 8", rows))
+        for base in (USUAL, *others):
+            measured = spread(ratio(samples, ours, base, 1, "p99"))
+            found.append((f"p99 over: {base}, 1 client", "≤ 1" if base == USUAL else "", measured))
+    if 32 in loads:
+        rows = [one.rows for one in of(samples, ours, 32) if one.rows is not None]
+        found.append(("rows per execution, 32 clients", "≥ 8", spread(rows)))
     return found
 
 
