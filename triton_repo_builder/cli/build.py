@@ -21,7 +21,11 @@ from triton_repo_builder.options import BATCHING, DEVICES
     type=click.Path(path_type=Path),
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
-@click.option("--task", help="embedding, text-classification or tensor.  [default: from the model's files]")
+@click.option(
+    "--task",
+    help="embedding, text-classification, rerank, token-classification, question-answering, fill-mask, "
+    "zero-shot-classification or tensor.  [default: from the model's files]",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
@@ -50,6 +54,19 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
+)
+@click.option(
+    "--aggregation", help="none, simple, first, average or max: tokens to entities.  [default: simple]"
+)
+@click.option(
+    "--handle-impossible-answer/--no-handle-impossible-answer",
+    default=None,
+    help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
+)
+@click.option("--top-k", type=int, help="Tokens that fill-mask gives for each mask.  [default: 5]")
+@click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
+@click.option(
+    "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
 )
 @click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
 @click.option(
