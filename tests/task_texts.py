@@ -28,7 +28,7 @@ TEXTS = [
     "C:\\Users\\name\\file.txt and /usr/local/bin",
     "<html><body>not a page</body></html>",
     "'; DROP TABLE students; --",
-    "{\"json\": [1, 2, {\"a\": null}]}",
+    '{"json": [1, 2, {"a": null}]}',
     "quotes “curly” ‘single’ «guillemets» „deutsch“",
     "dashes - – — ― and ellipsis … and bullets •",
     "[CLS] literal specials [SEP] in the text [PAD]",

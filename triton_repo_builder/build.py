@@ -312,7 +312,9 @@ def _entry(
 def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
     """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
     batch = [-1] if model.max_batch_size else []
-    return {"name": item.name, "datatype": BY_CONFIG[item.data_type].wire, "shape": [*batch, *item.dims]}
+    wire = BY_CONFIG[item.data_type].wire
+    stated = {"name": item.name, "datatype": wire, "shape": [*batch, *item.dims]}
+    return {**stated, "optional": True} if item.optional else stated
 
 
 def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:

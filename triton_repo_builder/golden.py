@@ -197,6 +197,7 @@ def _beside(
         # Places of padding belong to no answer.
         kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
         off = float(np.abs(part - array)[kept].max(initial=0.0))
+        off = off if np.isfinite(off) else float("inf")
         moved, relative = max(moved, off), max(relative, off / max(1e-6, float(np.abs(array[kept]).max())))
     return moved, relative
 

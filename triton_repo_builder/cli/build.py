@@ -159,7 +159,8 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
     if made.entry["facts"]:
