@@ -96,10 +96,14 @@ def text(
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
     library = _tokenizer(source)
     examples = task.examples or SINGLE
-    asked = {name: _ask(runner, source, task, library, example, settings) for name, example in examples}
+    asked = {
+        name: one
+        for name, example in examples
+        if (one := _ask(runner, source, task, library, example, settings)) is not None
+    }
     answers = {name: _answer(task, one) for name, one in asked.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
-    kept = [(name, example) for name, example in examples if _stable(task, asked[name], answers[name])]
+    kept = [(name, one.example) for name, one in asked.items() if _stable(task, one, answers[name])]
     recorded = tuple(
         Case(
             name=name,
@@ -117,10 +121,10 @@ def text(
         for name, example in kept
     )
     drift, problem = 0.0, ""
-    neighbour = max(asked.values(), key=lambda one: max(len(row["input_ids"]) for row in one.rows))
-    for case in recorded if batching else ():
-        own = asked[case.name]
-        moved, relative = _beside(runner, source, task, settings, own, neighbour, case)
+    long = max(asked.values(), key=lambda one: max(len(row["input_ids"]) for row in one.rows), default=None)
+    for case in recorded if batching and long else ():
+        assert long is not None
+        moved, relative = _beside(runner, source, task, settings, asked[case.name], long, case)
         # Quantising activations by the largest in the batch moves answers; more than that is another text.
         if relative > (0.5 if source.signature.quantised else DEPENDENT):
             problem = "its answer to a text changes with the length of the other texts in the batch"
@@ -137,9 +141,15 @@ def text(
 
 def _ask(
     runner: Any, source: Source, task: TaskPlan, library: Any, example: Example, settings: TextSettings
-) -> Asked:
-    """The original model's outputs for one row of the endpoint."""
-    rows = (task.encode or _rows_of_texts)(library, example, settings.max_length)
+) -> Asked | None:
+    """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
+    try:
+        rows = (task.encode or _rows_of_texts)(library, example, settings.max_length)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # a panic of the Rust library is no Exception
+        # A model of few tokens has no room for a long question or label: no case, and no fault.
+        return None
     outputs, mask = _run_rows(runner, source, rows, settings)
     return Asked(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
 

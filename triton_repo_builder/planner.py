@@ -182,7 +182,8 @@ def _tokenizer(
     tokens = (settings.pad_to or -1,)
     dims = tokens if batching else (1, *tokens)
     encoding = task.encoding
-    spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, 3))
+    columns = 5 if encoding.spans == "words" else 3
+    spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch.",

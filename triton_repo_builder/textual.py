@@ -24,6 +24,10 @@ from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+NO_CASES = (
+    "no golden cases: the examples are too long for the model, or float noise changes their answers; "
+    "trb smoke cannot prove them"
+)
 PROBES = ("Hello", "The first request must not be slower than the others.")
 
 
@@ -68,9 +72,12 @@ def parts(
             not_batchable, batching = recorded.note, False
             if task.post is None:
                 recorded = golden.text(runner, src, task, recording, name, batching=False)
+        if recorded.file is None:
+            notes = (*notes, NO_CASES)
     encodings = _encode(spec, task, max_length)
     inputs = planner.model_inputs(src.signature, task)
-    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else "not asked for"
+    asked = f"--padding {options.padding} was asked for"
+    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else asked
     types = any(any(row.type_ids) for row in encodings) and any(i.name == "token_type_ids" for i in inputs)
     front = None
     if not_batchable:

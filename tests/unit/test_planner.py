@@ -181,7 +181,7 @@ def test_post_processing_is_a_third_step_before_the_network_in_the_plan() -> Non
     ]
     assert [entry.name for entry in ensemble.output] == ["answer"]
     assert [entry.name for entry in tokenizer.output] == ["trb_tokens", "trb_spans"]
-    assert tokenizer.output[1].dims == (-1, 3)
+    assert tokenizer.output[1].dims == (-1, 5)
     assert [entry.name for entry in model.input] == ["trb_tokens"]
     # Whatever has an open axis is ragged, so that requests of any size join.
     assert [(entry.name, entry.allow_ragged_batch) for entry in tokenizer.input] == [

@@ -15,7 +15,7 @@ TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 PLACES = "trb_places"
 """What the front tells the head of segments."""
 SPANS = "trb_spans"
-"""What the tokenizer tells post-processing: INT32 [rows, longest, 3], beside the model."""
+"""What the tokenizer tells post-processing: INT32 [rows, longest, 3 or 5], beside the model."""
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
 FILLER = -1

@@ -30,8 +30,9 @@ TOKENS, TYPES, SPANS = "trb_tokens", "trb_types", "trb_spans"
 FILLER, BREAK = -1, -2
 """No token has these ids. The first ends the shorter rows of ``trb_tokens`` where a request has several; the
 second parts the rows of the model that one row of the request stands for."""
-PLAIN, SUBWORD, NO_TEXT = 0, 1, -1
-"""Third column of ``trb_spans``: a token of the text, one that goes on with a word, a special one."""
+PLAIN, SUBWORD, WORDLESS, NO_TEXT = 0, 1, 1, -1
+"""Third column of ``trb_spans``: a token of the text; of ``tokens`` one that goes on with a word; of
+``words`` one that is in none; and what is no text."""
 
 
 class TritonPythonModel:
@@ -202,13 +203,17 @@ class TritonPythonModel:
         return values
 
     def located(self, rows: list[Any], texts: list[Any], width: int, dtype: Any) -> Any:
-        """``trb_spans``, [rows, width, 3]: first character, the one after the last, and the kind."""
-        values = np.zeros((len(rows), width, 3), dtype=dtype)
+        """``trb_spans``, [rows, width, 3]: first character, the one after the last, and the kind.
+
+        With ``words`` the characters are those of the word, and two more columns have the token's own.
+        """
+        columns = 5 if self.spans == "words" else 3
+        values = np.zeros((len(rows), width, columns), dtype=dtype)
         values[:, :, 2] = FILLER
         for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
             spans: list[list[int]] = []
             for segment in row:
-                spans += [[0, 0, BREAK]] if spans else []
+                spans += [[0, 0, BREAK, 0, 0][:columns]] if spans else []
                 spans += self.words(segment) if self.spans == "words" else self.tokens(segment, text)
             if spans:
                 values[number, : len(spans)] = spans
@@ -229,19 +234,21 @@ class TritonPythonModel:
         return spans
 
     def words(self, segment: Any) -> list[list[int]]:
-        """Of each token of the second text the characters of its word; all else is no answer.
+        """Of each token that may be in an answer the characters of its word, and its own; all else is none.
 
         The first token stays a candidate as transformers keeps it: models point there for "no answer".
         """
         spans = []
-        known: dict[Any, Any] = {}
+        known: dict[Any, Any] = {None: None}
         for word, sequence, number, own in zip(
             segment.word_ids, segment.sequence_ids, segment.ids, segment.offsets, strict=True
         ):
-            if sequence == 1 and word not in known:
-                known[word] = segment.word_to_chars(word, 1) if word is not None else None
-            start, end = (known.get(word) or own) if sequence == 1 else own
-            spans.append([start, end, PLAIN if sequence == 1 or number == self.cls_id else NO_TEXT])
+            if sequence != 1 and number != self.cls_id:
+                spans.append([*own, NO_TEXT, *own])
+                continue
+            if word not in known:
+                known[word] = segment.word_to_chars(word, 1)
+            spans.append([*known[word], PLAIN, *own] if known[word] else [*own, WORDLESS, *own])
         return spans
 
 

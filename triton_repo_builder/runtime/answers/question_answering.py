@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-PLAIN, BREAK = 0, -2
+PLAIN, WORDLESS, NO_TEXT, BREAK = 0, 1, -1, -2
 MASKED = np.float32(-10000.0)
 CANDIDATES = 12
 """Spans of each piece that are looked at: 2 * 1 + 10, since several spans may be one group of words."""
 
 
 class Answer:
-    """trb_spans [tokens, 3], trb_starts and trb_ends [tokens or more], CONTEXT → answer."""
+    """trb_spans [tokens, 5], trb_starts and trb_ends [tokens or more], CONTEXT → answer."""
 
     def __init__(self, parameters: dict[str, str], folder: Path) -> None:
         """Whether an answer may be none, and how long it may be."""
@@ -44,7 +44,7 @@ class Answer:
         self, context: str, spans: Any, row: dict[str, Any], place: slice, found: dict[str, list[Any]]
     ) -> float:
         """Adds the candidates of one piece to ``found``, by their text; returns the score of no answer."""
-        allowed = spans[:, 2] == PLAIN
+        allowed = spans[:, 2] > NO_TEXT
         starts = shares(row["trb_starts"][place], allowed)
         ends = shares(row["trb_ends"][place], allowed)
         null = float(starts[0] * ends[0])
@@ -52,7 +52,9 @@ class Answer:
         for first, last, score in best_spans(starts, ends, self.longest):
             if not (allowed[first] and allowed[last]):
                 continue
-            begin, stop = int(spans[first, 0]), int(spans[last, 1])
+            # Where one end is in no word, neither end is widened to its word.
+            widened = spans[first, 2] == spans[last, 2] == PLAIN
+            begin, stop = int(spans[first, 0 if widened else 3]), int(spans[last, 1 if widened else 4])
             same = found.setdefault(context[begin:stop].lower(), [0.0, begin, stop])
             same[0] += float(score)
         return null
