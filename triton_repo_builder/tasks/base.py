@@ -156,6 +156,14 @@ def architecture(source: Source, kind: str) -> bool:
     return any(str(name).endswith(kind) for name in source.config.get("architectures") or ())
 
 
+def unnamed_logits(source: Source) -> int:
+    """The width of ``logits`` [batch, tokens, width] where config.json names no architecture; else 0."""
+    logits = source.signature.output("logits")
+    if source.config.get("architectures") or logits is None or len(logits.dims) != 3:
+        return 0
+    return max(logits.dims[-1], 0)
+
+
 def by_answer(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     """The ``reference`` of a task that has ``answer``: the model's own outputs, to see how far they move."""
     return dict(outputs)

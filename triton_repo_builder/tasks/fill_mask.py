@@ -23,8 +23,9 @@ TOP_K = 5
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture."""
-    return base.architecture(source, "ForMaskedLM")
+    """config.json names the architecture, or there is a logit for each token of the vocabulary."""
+    width = base.unnamed_logits(source)
+    return base.architecture(source, "ForMaskedLM") or (width > 0 and width == source.signature.vocabulary)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

@@ -53,8 +53,10 @@ EXAMPLES: tuple[tuple[str, Example], ...] = tuple(
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture."""
-    return base.architecture(source, "ForQuestionAnswering")
+    """config.json names the architecture, or the outputs are called so."""
+    named = {spec.name for spec in source.signature.outputs}
+    unnamed = not source.config.get("architectures") and {"start_logits", "end_logits"} <= named
+    return unnamed or base.architecture(source, "ForQuestionAnswering")
 
 
 def stride(limit: int) -> int:

@@ -38,8 +38,12 @@ MORE: tuple[tuple[str, Example], ...] = (
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture."""
-    return base.architecture(source, "ForTokenClassification")
+    """config.json names the architecture, or there are some logits for each token."""
+    width = base.unnamed_logits(source)
+    return base.architecture(source, "ForTokenClassification") or width not in (
+        0,
+        source.signature.vocabulary,
+    )
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

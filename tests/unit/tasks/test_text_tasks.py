@@ -61,6 +61,26 @@ def test_the_task_is_that_of_the_architecture(
     assert bool(seen.task_reason) is (task == "tensor")
 
 
+@pytest.mark.parametrize(
+    ("outputs", "task"),
+    [(QA, "question-answering"), (NER, "token-classification"), (classes(3), "text-classification")],
+)
+def test_without_an_architecture_the_graph_gives_a_guess(
+    outputs: list[Any], task: str, tmp_path: Path
+) -> None:
+    module, reason = tasks.choose(source.read(folder(tmp_path / "m", outputs)), None)
+    assert task == module.NAME
+    assert reason == f"task '{task}' is a guess from the model's files; --task overrides it"
+
+
+def test_a_logit_for_each_row_of_the_vocabulary_is_a_masked_language_model(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", MLM)
+    table = tiny.numpy_helper.from_array(tiny.weights(64, 64), "table")
+    node = t.node("Gather", ["table", "input_ids"], ["logits"])
+    (path / "model.onnx").write_bytes(t.model([node], IDS, MLM, initializers=[table]))
+    assert tasks.choose(source.read(path), None)[0].NAME == "fill-mask"
+
+
 NLI = {"0": "contradiction", "1": "neutral", "2": "ENTAILMENT"}
 
 
