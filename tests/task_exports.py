@@ -16,7 +16,7 @@ import torch
 from optimum.exporters.onnx import main_export
 from sentence_transformers import CrossEncoder
 from task_texts import LABELS, PAIRS, TEXTS
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer, processors
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -24,11 +24,16 @@ from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForTokenClassification,
     RobertaTokenizerFast,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+    XLMRobertaForQuestionAnswering,
+    XLMRobertaForTokenClassification,
     pipeline,
 )
 
@@ -69,6 +74,47 @@ def roberta(folder: Path, kind: Any, seed: int, **more: Any) -> tuple[Any, Any]:
         str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=256
     )
     config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=258,
+        type_vocab_size=1,
+        initializer_range=0.125,
+        **more,
+    )
+    return spread(kind(config)), tokenizer
+
+
+def unigram(kind: Any, seed: int, **more: Any) -> tuple[Any, Any]:
+    """As XLM-R: SentencePiece pieces with a mark for their space, two separators in a pair, pad id 1."""
+    torch.manual_seed(seed)
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    made = SentencePieceUnigramTokenizer()
+    made.train_from_iterator(
+        [*TEXTS, *(" ".join(pair) for pair in PAIRS)],
+        vocab_size=900,
+        special_tokens=[*special, "<mask>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made._tokenizer,
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token="<mask>",
+        model_max_length=256,
+        model_input_names=["input_ids", "attention_mask"],
+        **names,
+    )
+    config = XLMRobertaConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
         num_hidden_layers=2,
@@ -218,6 +264,9 @@ def main(folder: Path, source: Path) -> None:
         "qa_roberta": lambda t: qa(t, *roberta(bpe("qa"), RobertaForQuestionAnswering, 2)),
         "mlm": lambda t: mlm(t, *bert(source, BertForMaskedLM, 3)),
         "mlm_roberta": lambda t: mlm(t, *roberta(bpe("mlm"), RobertaForMaskedLM, 3)),
+        "ner_unigram": lambda t: ner(t, *unigram(XLMRobertaForTokenClassification, 1, **labels(TAGS))),
+        "qa_unigram": lambda t: qa(t, *unigram(XLMRobertaForQuestionAnswering, 2)),
+        "mlm_unigram": lambda t: mlm(t, *unigram(XLMRobertaForMaskedLM, 3)),
         "nli": lambda t: nli(t, source),
         "regression": lambda t: regression(t, source),
         "rerank": lambda t: cross_encoder(t, source, None),
