@@ -36,7 +36,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="session", params=["3.10", "3.12"])
 def python(request: pytest.FixtureRequest) -> str:
-    """A Python of that version with numpy and nothing else, as in Triton's images (3.10 in 24.10, 3.12 now)."""
+    """A Python with numpy and nothing else, as in Triton's images: 3.10 in 24.10, 3.12 now."""
     version = str(request.param)
     folder = ROOT / ".cache" / "pythons" / version
     if not (folder / "ready").exists():
