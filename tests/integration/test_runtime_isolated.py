@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import sys
 from pathlib import Path
 
+import needs
+import pytest
 import tiny
 
-from triton_repo_builder import pbtxt, process
+from triton_repo_builder import pbtxt, process, resources
 
+ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
 DRIVER = """
 import json, runpy, sys
@@ -30,13 +34,37 @@ print(json.dumps({
 """
 
 
-def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> None:
+@pytest.fixture(scope="session", params=["3.10", "3.12"])
+def python(request: pytest.FixtureRequest) -> str:
+    """A Python with numpy and nothing else, as in Triton's images: 3.10 in 24.10, 3.12 now."""
+    version = str(request.param)
+    folder = ROOT / ".cache" / "pythons" / version
+    if not (folder / "ready").exists():
+        process.run([needs.interpreter(version), "-m", "venv", "--clear", str(folder)], timeout=120)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "numpy==1.26.4"]
+        process.run(pip, timeout=300)
+        (folder / "ready").touch()
+    return str(folder / "bin" / "python")
+
+
+def test_the_tokenizer_model_imports_nothing_that_an_image_lacks() -> None:
+    tree = ast.parse(resources.runtime("tokenizer.py").read_text(), feature_version=(3, 10))
+    found = set()
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [str(node.module)]
+        found |= {name.split(".")[0] for name in names}
+    assert found - sys.stdlib_module_names == {"numpy", "tokenizers", "triton_python_backend_utils"}
+
+
+def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), tmp_path / "repo")
     model = tmp_path / "repo" / "bert_tokenizer"
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    argv = [sys.executable, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    argv = [python, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run(argv, cwd=tmp_path, timeout=60))
     hello, the, fox = (tiny.WORDS.index(word) for word in ("hello", "the", "fox"))
     assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
