@@ -148,6 +148,8 @@ def _ask(
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException:  # a panic of the Rust library is no Exception
+        if task.encode is None:
+            raise
         # A model of few tokens has no room for a long question or label: no case, and no fault.
         return None
     outputs, mask = _run_rows(runner, source, rows, settings)
@@ -164,13 +166,7 @@ def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]]
         return True
     for seed in range(NOISES):
         noise = np.random.default_rng(seed)
-        shaken = {
-            name: array
-            + noise.uniform(-1, 1, array.shape).astype(array.dtype) * ABSOLUTE * np.abs(array).max()
-            if array.dtype.kind == "f"
-            else array
-            for name, array in asked.outputs.items()
-        }
+        shaken = {name: _shaken(array, noise) for name, array in asked.outputs.items()}
         other = task.answer(replace(asked, outputs=shaken))
         for plan in task.answers:
             mine, theirs = answer[plan.name], other[plan.name]
@@ -180,6 +176,15 @@ def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]]
             if expected.datatype not in FLOATS and not cases.difference(expected, theirs) < 10 * ABSOLUTE:
                 return False
     return True
+
+
+def _shaken(array: npt.NDArray[Any], noise: np.random.Generator) -> npt.NDArray[Any]:
+    """The same numbers but for noise; what stands for minus infinity stays."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):
+        moved = array + noise.uniform(-1, 1, array.shape) * ABSOLUTE * np.maximum(1, np.abs(array))
+    return np.where(np.isfinite(array), moved, array).astype(array.dtype)
 
 
 def _beside(

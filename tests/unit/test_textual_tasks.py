@@ -178,3 +178,14 @@ def test_a_model_without_room_for_the_examples_has_no_cases(tmp_path: Path) -> N
     build = made(folder, tmp_path / "out", task="zero-shot-classification", max_length=6)
     assert not any(file.path.endswith("smoke.json") for file in build.files)
     assert any(note.startswith("no golden cases: the examples are too long") for note in build.notes)
+
+
+def test_noise_leaves_what_stands_for_minus_infinity() -> None:
+    lowest = np.finfo(np.float32).min
+    array = np.array([[1.0, 2000.0, -np.inf, np.nan]], np.float32)
+    shaken = golden._shaken(array, np.random.default_rng(0))
+    assert 0 < abs(shaken[0, 0] - 1) <= 1.1e-4
+    assert 0 < abs(shaken[0, 1] - 2000) <= 0.21
+    np.testing.assert_array_equal(shaken[0, 2:], array[0, 2:])
+    assert golden._shaken(np.array([lowest]), np.random.default_rng(0)).dtype == np.float32
+    assert golden._shaken(np.array([3]), np.random.default_rng(0)).tolist() == [3]

@@ -120,7 +120,7 @@ def _entailment(source: Source, names: tuple[str, ...]) -> tuple[int, tuple[str,
     stated: Mapping[str, Any] = source.config.get("label2id") or {}
     listed = stated if stated else {name: number for number, name in enumerate(names)}
     for name, number in listed.items():
-        if str(name).lower().startswith("entail"):
+        if str(name).lower().startswith("entail") and number in range(len(names)):
             return int(number), ()
     note = f"no label is called entailment: taken for it is the last, '{names[-1]}', as transformers does"
     return -1, (note,)

@@ -297,3 +297,9 @@ def test_tokens_are_listed_by_their_ids(tmp_path: Path) -> None:
     names = json.loads(made.post.files()["tokens.json"])
     assert names[2:6] == ["[CLS]", "[SEP]", "a", "b"]
     assert len(names) == len(tiny.WORDS) + 1
+
+
+@pytest.mark.parametrize("number", [7, -1, "two", None])
+def test_a_label_number_that_cannot_be_is_no_entailment(number: Any, tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", classes(3), label2id={"entailment": number})
+    assert len(plan(path, "zero-shot-classification").notes) == 1
