@@ -29,6 +29,7 @@ LARGEST = {
     "tokenizer_instances": _INT32,
     "threads": _INT32,
     "max_length": _INT32,
+    "top_k": _INT32,
 }
 
 
@@ -39,6 +40,7 @@ class BuildOptions:
     model: Path
     name: str | None = None
     tokenizer: Path | None = None
+    preprocessor: Path | None = None
     task: str | None = None
     output: Path = Path("model_repository")
     version: int = 1
@@ -54,6 +56,7 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    top_k: int | None = None
     raw_output: bool = False
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
@@ -62,6 +65,7 @@ class BuildOptions:
     warmup: bool = True
     golden: bool = True
     tokenizers_wheel: Path | None = None
+    pillow_wheel: tuple[Path, ...] = ()
 
 
 def duration(text: str) -> int:
@@ -162,6 +166,8 @@ def _typed(name: str, value: Any, path: Path) -> Any:
         return duration(str(value))
     if name == "preferred_batch_size":
         return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)) if value else ()
+    if name == "pillow_wheel":
+        return tuple(path.parent / str(one) for one in (value if isinstance(value, list) else [value]))
     annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -189,7 +195,7 @@ def check(options: BuildOptions) -> BuildOptions:
         raise usage("device", f"'{options.device}' is unknown", f"use one of {', '.join(DEVICES)}")
     if options.batching not in BATCHING:
         raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
-    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length"):
+    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length", "top_k"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")

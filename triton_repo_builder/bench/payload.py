@@ -49,7 +49,9 @@ def needed(target: Target) -> tuple[Tensor, ...]:
 
 def takes_text(target: Target) -> bool:
     """Whether the corpus is what this endpoint reads."""
-    return any(tensor.datatype == "BYTES" for tensor in needed(target))
+    golden = target.golden.cases if target.golden else ()
+    files = any(tensor.binary for case in golden for tensor in case.inputs)
+    return not files and any(tensor.datatype == "BYTES" for tensor in needed(target))
 
 
 def check_rows(target: Target, rows: int) -> None:
@@ -164,10 +166,20 @@ def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, M
     if protocol == "grpc":
         return _grpc(target.endpoint, inputs), {}
     types = {tensor.datatype for tensor in target.metadata.inputs + target.metadata.outputs}
-    # Half floats cannot travel as JSON (TRITON.md, section 7).
-    encoder = encode_binary if protocol == "http-binary" or types & NO_JSON else encode_json
+    # Neither half floats nor the bytes of a file can travel as JSON (TRITON.md, section 7).
+    no_json = types & NO_JSON or any(_no_text(array) for array in inputs.values())
+    encoder = encode_binary if protocol == "http-binary" or no_json else encode_json
     body = encoder(inputs)
     return body.data, body.headers
+
+
+def _no_text(array: Array) -> bool:
+    try:
+        for value in array.reshape(-1) if array.dtype.kind == "O" else ():
+            value.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _grpc(endpoint: str, inputs: Inputs) -> bytes:

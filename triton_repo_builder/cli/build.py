@@ -21,7 +21,16 @@ from triton_repo_builder.options import BATCHING, DEVICES
     type=click.Path(path_type=Path),
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
-@click.option("--task", help="embedding, text-classification or tensor.  [default: from the model's files]")
+@click.option(
+    "--preprocessor",
+    type=click.Path(path_type=Path),
+    help="preprocessor_config.json of an image model or its folder.  [default: beside the model]",
+)
+@click.option(
+    "--task",
+    help="embedding, text-classification, image-classification, image-embedding or tensor."
+    "  [default: from the model's files]",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
@@ -36,7 +45,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--max-queue-delay", help="How long to wait for them, e.g. 200us.  [default: 0]")
 @click.option("--device", type=click.Choice(DEVICES), help="Where it will run.  [default: as this machine]")
 @click.option("--instances", type=int, help="Instances of the model.  [default: one per core or GPU]")
-@click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
+@click.option(
+    "--tokenizer-instances", type=int, help="Instances of the tokenizer or image decoder.  [default: 1]"
+)
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
 @click.option("--padding", help="ragged, rows or fixed:N.  [default: ragged: any mix of lengths is a batch]")
 @click.option(
@@ -47,6 +58,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--pooling", help="mean, cls, max, lasttoken, weightedmean, mean_sqrt_len.  [default: from 1_Pooling/]"
+)
+@click.option(
+    "--top-k", type=int, help="How many of the best labels an image classifier answers.  [default: 5]"
 )
 @click.option(
     "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
@@ -67,6 +81,12 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--tokenizers-wheel",
     type=click.Path(path_type=Path),
     help="Linux wheel to vendor, when not on Linux x86-64.",
+)
+@click.option(
+    "--pillow-wheel",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Linux wheel of Pillow to vendor, one for each Python that will serve (repeatable).",
 )
 @click.option(
     "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
@@ -102,6 +122,7 @@ def command(
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
     if flags["preferred_batch_size"] is not None:
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
+    flags["pillow_wheel"] = flags["pillow_wheel"] or None
     default = Path("trb.toml")
     merged = options.merge(flags, config or (default if default.is_file() else None))
     with status() as progress:

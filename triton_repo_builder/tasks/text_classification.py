@@ -37,7 +37,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task embedding or --task tensor",
         )
-    names = _labels(source)
+    names = label_names(source)
     width = logits.shape[1] if isinstance(logits.shape[1], int) else len(names) or None
     if width is None:
         raise TrbError(
@@ -73,7 +73,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     )
 
 
-def _labels(source: Source) -> tuple[str, ...]:
+def label_names(source: Source) -> tuple[str, ...]:
     """id2label sorted by number, not by spelling ("10" comes after "9")."""
     named = source.config.get("id2label") or {}
     try:
