@@ -60,7 +60,7 @@ def spread(model: torch.nn.Module) -> torch.nn.Module:
     """Larger weights in the last layer, so that labels differ by more than float noise."""
     for name, weight in model.named_parameters():
         if name.startswith("classifier") and name.endswith("weight"):
-            torch.nn.init.normal_(weight, std=2.0)
+            torch.nn.init.normal_(weight, std=0.7)
     # Batch normalisation with its first statistics would let activations vanish.
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):

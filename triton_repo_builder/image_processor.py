@@ -50,6 +50,8 @@ class ImageSpec:
     std: tuple[float, ...] | None
     flip: bool
     """BGR in place of RGB."""
+    white: bool
+    """What a palette's or a colour's transparency hides becomes white."""
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -70,6 +72,7 @@ class ImageSpec:
             "mean": list(self.mean) if self.mean is not None else None,
             "std": list(self.std) if self.std is not None else None,
             "flip": self.flip,
+            "white": self.white,
             "layout": layout,
         }
 
@@ -114,7 +117,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     resize, crop = None, None
-    if values.get("do_resize", "size" in values):
+    if values.get("do_resize", "size" in values and not kind):
         resize = _size(values["size"], square=values.get("default_to_square", True))
     if values.get("do_center_crop", "crop_size" in values and not kind):
         wanted = _size(values["crop_size"], square=True)
@@ -126,7 +129,7 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
             resize, crop = {"shortest_edge": int(edge / values["crop_pct"])}, crop or (edge, edge)
         else:
             resize = {"height": edge, "width": edge}
-    normalise = values.get("do_normalize", "image_mean" in values)
+    normalise = values.get("do_normalize", "image_mean" in values and not kind)
     factor = values.get("rescale_factor", 1 / 255)
     resample = values.get("resample")
     return ImageSpec(
@@ -135,11 +138,22 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
         resize=resize,
         resample=2 if resample is None else int(resample),
         crop=crop,
-        rescale=float(factor) if values.get("do_rescale", True) else None,
+        rescale=float(factor) if values.get("do_rescale", not kind) else None,
         mean=_channels(values["image_mean"]) if normalise else None,
         std=_channels(values.get("image_std", 1.0)) if normalise else None,
         flip=bool(values.get("do_flip_channel_order")),
+        white=bool(values.get("do_convert_rgb")) and bool(kind) and _makes_white(),
     )
+
+
+def _makes_white() -> bool:
+    """Whether this transformers lays transparent images on white (5 does, 4 forgets the transparency)."""
+    from PIL import Image
+    from transformers.image_transforms import convert_to_rgb
+
+    clear = Image.new("RGB", (1, 1))
+    clear.info["transparency"] = (0, 0, 0)
+    return bool(np.asarray(convert_to_rgb(clear)).max() == 255)
 
 
 def _size(given: Any, *, square: bool) -> dict[str, int]:
@@ -162,6 +176,7 @@ def _channels(value: Any) -> tuple[float, ...]:
 
 def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
     """Image files → [rows, 3, height, width] by transformers: the file's own class, else its functions."""
+    _quiet()
     from transformers.image_utils import load_image
 
     processor = _processor(spec.file) if spec.kind else None
@@ -203,9 +218,7 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
 
 
 def _processor(file: Path) -> Any:
-    # Only its image processors are used: no advice on missing frameworks.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    _quiet()
     import transformers
 
     # The PIL processors are what the model cards' numbers were made with; torchvision's differ in resizing.
@@ -217,6 +230,12 @@ def _processor(file: Path) -> Any:
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise _refused(file, f"transformers cannot load it: {first}") from None
+
+
+def _quiet() -> None:
+    """Only its image processors are used: no advice on missing frameworks."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 
 def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +92,7 @@ def parts(
         plan=made,
         cases=recorded.file if recorded else None,
         files=tuple(files),
-        facts=_facts(spec, settings),
+        facts=_facts(spec),
         not_batchable=not_batchable,
     )
 
@@ -119,12 +118,11 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
     return dims
 
 
-def _facts(spec: ImageSpec, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _facts(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
     size = spec.size or (0, 0)
     return (
         ("preprocessor", spec.kind or spec.file.name),
         ("image_size", [size[0], size[1]]),
-        ("preprocessing", dict(settings)),
     )
 
 

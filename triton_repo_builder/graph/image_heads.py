@@ -7,7 +7,10 @@ from triton_repo_builder.graph.heads import _NORMALISE, _NORMALISE_SHAPES, ACTIV
 POOLINGS = ("cls", "mean", "pooler")
 
 
-def classification(*, activation: str, labels: int, top: int) -> str:
+OLDEST_OPSET = 9
+
+
+def classification(*, activation: str, labels: int, top: int, opset: int) -> str:
     """logits [batch, labels] → the best label and score, and the ``top`` best of both, best first.
 
     Equal scores come in the order of their labels, as TopK defines it. The names are the string
@@ -17,13 +20,19 @@ def classification(*, activation: str, labels: int, top: int) -> str:
         => (string[B, 1] label, float[B, 1] score, string[B, {top}] top_labels, float[B, {top}] top_scores) {{
     logits32 = Cast <to = 1> (logits)
     {ACTIVATIONS[activation]}
-    first = Constant <value = int64[1] {{1}}> ()
-    how_many = Constant <value = int64[1] {{{top}}}> ()
-    score, best = TopK <axis = 1> (scores, first)
-    top_scores, places = TopK <axis = 1> (scores, how_many)
+    {_top("score, best", 1, opset)}
+    {_top("top_scores, places", top, opset)}
     label = Gather <axis = 0> (label_names, best)
     top_labels = Gather <axis = 0> (label_names, places)
 }}"""
+
+
+def _top(outputs: str, count: int, opset: int) -> str:
+    """How many became an input in opset 10."""
+    if opset < 10:
+        return f"{outputs} = TopK <axis = 1, k = {count}> (scores)"
+    constant = f"how_many_{count} = Constant <value = int64[1] {{{count}}}> ()"
+    return f"{constant}\n    {outputs} = TopK <axis = 1> (scores, how_many_{count})"
 
 
 # GlobalAveragePool takes [batch, channels, ...] and is the same in every opset.

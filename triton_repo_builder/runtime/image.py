@@ -5,6 +5,7 @@ Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder 
 shared libraries are made for one.
 """
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -60,10 +61,9 @@ def load(folder: Path) -> "Pixels":
     vendored = folder / "vendor" / f"cp{sys.version_info.major}{sys.version_info.minor}"
     if vendored.is_dir():
         sys.path.insert(0, str(vendored))
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    sys.path.append(str(folder))
     try:
-        from image_pixels import Pixels
+        module: Any = importlib.import_module("image_pixels")
     except ModuleNotFoundError as error:
         if error.name != "PIL":
             raise
@@ -72,5 +72,5 @@ def load(folder: Path) -> "Pixels":
             f"no Pillow for Python {sys.version_info.major}.{sys.version_info.minor} in vendor/ "
             f"(there: {there}); build again with --pillow-wheel and the wheel for this Python"
         ) from None
-    pixels: Pixels = Pixels(json.loads((folder / "preprocess.json").read_text(encoding="utf-8")))
+    pixels: Pixels = module.Pixels(json.loads((folder / "preprocess.json").read_text(encoding="utf-8")))
     return pixels

@@ -40,12 +40,17 @@ class Pixels:
         self.resample = int(settings["resample"])
         self.crop: list[int] | None = settings["crop"]
         self.table = table(settings["rescale"], settings["mean"], settings["std"])
+        self.white = bool(settings["white"])
         self.flip = bool(settings["flip"])
         self.channels_last = settings["layout"] == "NHWC"
 
     def __call__(self, data: bytes) -> Any:
         """float32; ``BadImage`` where the bytes are no image that can be used."""
         image = decode(data)
+        if self.white and image.info.get("transparency") is not None:
+            # One colour was transparent; an alpha channel is gone by now, as in transformers.
+            opaque = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            image = Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
         try:
             if self.resize is not None:
                 image = image.resize(resized(image.size, self.resize), resample=self.resample)

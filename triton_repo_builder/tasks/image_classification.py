@@ -50,9 +50,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=image_heads.classification(activation=activation, labels=len(names), top=top),
+            text=image_heads.classification(
+                activation=activation, labels=len(names), top=top, opset=source.signature.opset
+            ),
             bind={"logits": logits.name},
             strings=(("label_names", names),),
+            oldest_opset=image_heads.OLDEST_OPSET,
         ),
         outputs=(
             TensorPlan(name="label", data_type="TYPE_STRING", dims=(1,)),

@@ -42,6 +42,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 pooling=pooling, rank=rank, normalise=normalise, width=width if width > 0 else None
             ),
             bind={"hidden": spec.name},
+            oldest_opset=image_heads.OLDEST_OPSET,
         ),
         outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width,)),),
         reference=_reference(spec.name, pooling, normalise),
