@@ -57,15 +57,21 @@ CONVOLUTIONS = {"depths": [1, 1], "hidden_sizes": [24, 40]}
 
 
 def spread(model: torch.nn.Module) -> torch.nn.Module:
-    """Larger weights in the last layer, so that labels differ by more than float noise."""
-    for name, weight in model.named_parameters():
-        if name.startswith("classifier") and name.endswith("weight"):
-            torch.nn.init.normal_(weight, std=0.7)
-    # Batch normalisation with its first statistics would let activations vanish.
+    """Batch normalisation with its first statistics lets activations vanish: give it others."""
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.running_var, 0.2, 1.0)
     return model
+
+
+def balance(model: Any, pixels: torch.Tensor) -> None:
+    """Shift and stretch the logits, so that labels are the best of some images by a clear margin."""
+    last = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        logits = model(pixels).logits
+        stretch = 2 / logits.std(dim=0)
+        last.weight.mul_(stretch[:, None])
+        last.bias.copy_((last.bias - logits.mean(dim=0)) * stretch)
 
 
 class Named(torch.nn.Module):
@@ -106,6 +112,8 @@ def export(model: Any, folder: Path, inputs: dict[str, torch.Tensor], outputs: l
 def image_model(model: Any, folder: Path, outputs: list[str]) -> None:
     """Export, and the answers to every image alone."""
     pixels = torch.from_numpy(np.load(folder / "pixels.npy"))
+    if outputs == ["logits"]:
+        balance(model.eval(), pixels)
     named = export(model, folder, {"pixel_values": pixels[:2]}, outputs)
     with torch.no_grad():
         rows = [named(pixels[row : row + 1]) for row in range(len(pixels))]

@@ -17,6 +17,7 @@ from test_main_job import trb
 
 from triton_repo_builder import samples, serving
 from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, encode_binary
+from triton_repo_builder.serving import describe
 
 pytestmark = [pytest.mark.server, pytest.mark.exported]
 
@@ -261,7 +262,7 @@ def test_http_carries_the_bytes_and_json_does_not(
 
 
 def test_the_printed_curl_line_works(server: serving.RunningServer, repository: Path) -> None:
-    endpoint = next(e for e in server.endpoints if e.name == "vit")
+    endpoint = describe.endpoint(server.urls.http, "vit", repository / "vit")
     ended = subprocess.run(["bash", "-c", endpoint.curl], capture_output=True, text=True, timeout=60)
     answer = {output["name"]: output for output in json.loads(ended.stdout)["outputs"]}
     golden = json.loads((repository / "vit" / "smoke.json").read_text())["cases"][0]
@@ -290,10 +291,12 @@ def test_check_finds_nothing_wrong(repository: Path) -> None:
 def test_bench_loads_an_image_endpoint(server: serving.RunningServer, repository: Path) -> None:
     said = trb(
         *("bench", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc),
-        *("--endpoint", "vit", "--duration", "2", "--warmup", "1", "--concurrency", "4", "--json"),
+        *("--endpoint", "vit", "--concurrency", "4", "--protocol", "grpc,http"),
+        *("--warmup", "300ms", "--window", "500ms", "--min-windows", "1", "--max-windows", "1", "--json"),
     )
     report = json.loads(said)
     assert "golden cases" in json.dumps(report["texts"])
+    assert [level["protocol"] for level in report["levels"]] == ["grpc", "http"]
     assert all(level["answered"] > 0 and not level["failures"] for level in report["levels"])
 
 

@@ -57,7 +57,7 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
     url = f"{base}/v2/models/{quote(name)}/infer"
     file = None if note else _file(folder, needed)
     if file is not None:
-        curl = _curl_file(url, file)
+        curl = _curl_file(url, needed[0], file)
     else:
         curl = "" if note else _curl(url, _golden(folder, needed) or _zeros(needed), outputs)
     return Endpoint(name=name, inputs=inputs, outputs=outputs, curl=curl, note=note)
@@ -112,11 +112,18 @@ def _file(folder: Path, inputs: tuple[Tensor, ...]) -> bytes | None:
     return min(files, key=len, default=None) if len(inputs) == 1 else None
 
 
-def _curl_file(url: str, content: bytes) -> str:
-    """A body without JSON is the raw data of a model's only input: the file itself, as curl sends it."""
+def _curl_file(url: str, tensor: Tensor, content: bytes) -> str:
+    """A JSON header, then the file after its length in four bytes; so the answer is JSON.
+
+    The file alone would do as well (header length 0), but then Triton answers in binary.
+    """
+    item = {"name": tensor.name, "datatype": "BYTES", "shape": [max(1, dim) for dim in tensor.shape]}
+    header = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": len(content) + 4}}]})
+    length = "".join(f"\\{byte:03o}" for byte in len(content).to_bytes(4, "little"))
+    body = f"printf %s {shlex.quote(header)}; printf '{length}'; "
+    body += f"echo {base64.b64encode(content).decode()} | base64 -d"
     send = f"curl -s {shlex.quote(url)} -H 'Content-Type: application/octet-stream'"
-    send += " -H 'Inference-Header-Content-Length: 0' --data-binary @-"
-    return f"echo {base64.b64encode(content).decode()} | base64 -d | {send}"
+    return f"({body}) | {send} -H 'Inference-Header-Content-Length: {len(header)}' --data-binary @-"
 
 
 def _zeros(inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
