@@ -96,7 +96,7 @@ def build(
             _refuse_batching(src, options, seen.not_batchable, "leave that option out")
         why = seen.not_batchable or ("" if batching else src.signature.batch.reason)
         plan, case_file, extra = seen.plan, seen.cases, seen.files
-        more = (f"served without batching: {why}",) if why else ()
+        more = (*seen.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, *seen.facts))
     else:
         made = textual.parts(src, task, options, name, chosen, batching=batching, runner=runner)

@@ -24,7 +24,7 @@ from triton_repo_builder.vendor import linux_x86_64
 PACKAGES = ("PIL/", "pillow.libs/")
 # Fonts, AVIF, colour profiles and Tk: none is needed to read and resize an image, and they are half of it.
 LEFT_OUT = re.compile(
-    r"(^PIL/(_avif|_imagingft|_imagingcms|_imagingtk|_imagingmath|_imagingmorph)\.)"
+    r"(^PIL/(_avif|_imagingft|_imagingcms|_imagingtk)\.)"
     r"|(^pillow\.libs/lib(avif|freetype|harfbuzz|brotli|lcms2|png))"
 )
 CORE = re.compile(r"PIL/_imaging\.cpython-(\d+)-x86_64-linux-gnu\.so")
@@ -50,6 +50,20 @@ def pillow(target: str, release_python: str, wheels: Sequence[Path] = ()) -> lis
             File(path=f"{target}/{released}/{file.path}", content=file.content) for file in content
         ]
     return [file for tag in sorted(found) for file in found[tag]]
+
+
+def unlike(files: Sequence[File]) -> str:
+    """What to tell where the Pythons get different versions of Pillow; empty where they do not."""
+    found = {}
+    for file in files:
+        if file.path.endswith("/PIL/_version.py"):
+            content = file.source.read_bytes() if file.source else file.content
+            version = re.search(rb'__version__ = "([^"]+)"', content)
+            found[file.path.split("/")[-3]] = version[1].decode() if version else "unknown"
+    if len(set(found.values())) < 2:
+        return ""
+    listed = ", ".join(f"{version} for {tag}" for tag, version in sorted(found.items()))
+    return f"different versions of Pillow ({listed}) may resize to slightly different pixels"
 
 
 def _wanted(name: str) -> bool:

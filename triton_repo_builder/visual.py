@@ -47,6 +47,7 @@ class ImageParts:
     cases: CaseFile | None
     files: tuple[File, ...]
     facts: tuple[tuple[str, Any], ...]
+    notes: tuple[str, ...]
     not_batchable: str
     """Why the recorded answers forbid batching although the graph allows it; empty else."""
 
@@ -77,12 +78,13 @@ def parts(
     made = plan(name, src.signature, task, options, chosen, dims, batching=batching)
     root = f"{made.models[1].name}/{options.version}"
     settings = spec.settings(layout)
+    vendored = vendor_pillow.pillow(f"{root}/vendor", release.python, options.pillow_wheel)
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
         File(path=f"{root}/image_pixels.py", content=resources.runtime("image_pixels.py").read_bytes()),
         File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(settings, indent=1) + "\n").encode()),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
-        *vendor_pillow.pillow(f"{root}/vendor", release.python, options.pillow_wheel),
+        *vendored,
     ]
     if options.warmup:
         data = next(iter(golden_images.images().values()))
@@ -93,6 +95,7 @@ def parts(
         cases=recorded.file if recorded else None,
         files=tuple(files),
         facts=_facts(spec),
+        notes=tuple(filter(None, [vendor_pillow.unlike(vendored)])),
         not_batchable=not_batchable,
     )
 

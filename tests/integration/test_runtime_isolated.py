@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import sys
 from pathlib import Path
 
 import tiny
+import tiny_images
 
-from triton_repo_builder import pbtxt, process
+from triton_repo_builder import golden_images, pbtxt, process
 
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
 DRIVER = """
@@ -42,3 +44,75 @@ def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> 
     assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
     assert printed["ours"] == []
     assert Path(printed["tokenizers"]).is_relative_to(model / "1" / "vendor")
+
+
+IMAGES = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+files = np.array([[open(name, "rb").read()] for name in sys.argv[4:]], dtype=object)
+response = model.execute([pb_utils.InferenceRequest([pb_utils.Tensor("IMAGE", files)])])[0]
+import PIL
+print(json.dumps({
+    "shape": response.output_tensors()[0].as_numpy().shape,
+    "pillow": PIL.__file__,
+    "ours": sorted(name for name in sys.modules if name.startswith("triton_repo_builder")),
+}))
+"""
+
+
+def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path) -> None:
+    tiny.put(tiny_images.folder(tmp_path / "vit"), tmp_path / "repo")
+    model = tmp_path / "repo" / "vit_preprocess"
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
+    files = sorted(str(path) for path in golden_images.FOLDER.iterdir())
+    argv = [
+        sys.executable,
+        "-I",
+        "-B",
+        "-c",
+        IMAGES,
+        str(tmp_path / "stub"),
+        str(model / "1" / "model.py"),
+        config,
+    ]
+    printed = json.loads(process.run([*argv, *files], cwd=tmp_path, timeout=60))
+    assert printed["shape"] == [len(files), 3, 8, 8]
+    assert printed["ours"] == []
+    assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")
+
+
+def test_the_pillow_of_every_python_is_complete(tmp_path: Path) -> None:
+    """By its files alone, as there is not every Python here: what is imported from PIL must be there."""
+    tiny.put(tiny_images.folder(tmp_path / "vit"), tmp_path / "repo")
+    vendor = tmp_path / "repo" / "vit_preprocess" / "1" / "vendor"
+    assert {"cp310", f"cp{sys.version_info.major}{sys.version_info.minor}"} == {
+        p.name for p in vendor.iterdir()
+    }
+    for folder in vendor.iterdir():
+        package = folder / "PIL"
+        waiting = ["__init__", "BmpImagePlugin", "GifImagePlugin", "Image", "ImageOps", "JpegImagePlugin"]
+        waiting += ["PngImagePlugin", "WebPImagePlugin", "MpoImagePlugin"]
+        seen = set(waiting)
+        while waiting:
+            tree = ast.parse((package / f"{waiting.pop()}.py").read_text())
+            for statement in tree.body:  # what a function or a try imports may be missing
+                if not isinstance(statement, ast.ImportFrom) or statement.level != 1:
+                    continue
+                names = [statement.module] if statement.module else [alias.name for alias in statement.names]
+                for name in set(names) - {
+                    "__version__",
+                    "UnidentifiedImageError",
+                    "_plugins",
+                }:  # of __init__.py
+                    library = list(package.glob(f"{name}.cpython-*.so"))
+                    assert library or (package / f"{name}.py").is_file(), name
+                    if name not in seen and (package / f"{name}.py").is_file():
+                        seen.add(name)
+                        waiting.append(name)
+        assert len(seen) > 10

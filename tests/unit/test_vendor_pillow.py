@@ -114,3 +114,19 @@ def test_every_release_has_a_pin() -> None:
 
     pythons = {"cp" + release.python.replace(".", "") for release in releases.load().values()}
     assert pythons <= vendor_pillow._pins().keys()
+
+
+def test_different_versions_are_told(tmp_path: Path) -> None:
+    def file(tag: str, version: str) -> files.File:
+        return files.File(path=f"t/{tag}/PIL/_version.py", content=f'__version__ = "{version}"\n'.encode())
+
+    assert vendor_pillow.unlike([file("cp310", "12.3.0"), file("cp312", "12.3.0")]) == ""
+    said = vendor_pillow.unlike([file("cp312", "13.0.0"), file("cp310", "12.3.0")])
+    assert said.startswith("different versions of Pillow (12.3.0 for cp310, 13.0.0 for cp312)")
+
+
+def test_the_pins_are_the_installed_version() -> None:
+    """Golden cases are recorded with the installed one, and all servers are to see the same pixels."""
+    import PIL
+
+    assert {pin["version"] for pin in vendor_pillow._pins().values()} == {PIL.__version__}

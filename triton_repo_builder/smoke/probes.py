@@ -158,8 +158,8 @@ def _strange_texts(session: Session, endpoint: Endpoint, inputs: Mapping[str, Ar
     raw = encode_json(filled(marker)) if endpoint.http_protocol == JSON else None
     if raw:
         body = Body(data=raw.data.replace(marker, bad), headers=raw.headers)
-        send = _post(session, endpoint, body)
-        yield Probe(name=what, protocol=JSON, send=send, strange=True, excused=NOT_TEXT)
+        post = _post(session, endpoint, body)
+        yield Probe(name=what, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
 
 
 def _bad_files(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
