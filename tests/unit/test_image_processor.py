@@ -96,6 +96,15 @@ def test_a_file_without_a_processor_is_taken_as_it_stands(tmp_path: Path) -> Non
     np.testing.assert_allclose(pixels[0], np.moveaxis(expected, 2, 0))
 
 
+def test_an_image_may_have_to_go_through_a_jpeg_file(tmp_path: Path) -> None:
+    files = list(golden_images.images().values())
+    spec = read(tmp_path, size=32, crop_size=24, jpeg_quality=75)
+    stored = image_processor.prove(spec, files)
+    assert np.abs(stored - image_processor.prove(read(tmp_path, size=32, crop_size=24), files)).max() > 0.01
+    named = read(tmp_path, image_processor_type="ViTImageProcessor", jpeg_quality=75)
+    assert named.jpeg == 0  # transformers has no such step
+
+
 def test_transformers_5_keeps_it_in_another_file(tmp_path: Path) -> None:
     document = {
         "processor_class": "CLIPProcessor",

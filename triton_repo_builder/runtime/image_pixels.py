@@ -40,6 +40,7 @@ class Pixels:
         self.resample = int(settings["resample"])
         self.crop: list[int] | None = settings["crop"]
         self.table = table(settings["rescale"], settings["mean"], settings["std"])
+        self.jpeg = int(settings["jpeg"])
         self.white = bool(settings["white"])
         self.flip = bool(settings["flip"])
         self.channels_last = settings["layout"] == "NHWC"
@@ -56,6 +57,11 @@ class Pixels:
                 image = image.resize(resized(image.size, self.resize), resample=self.resample)
         except (MemoryError, ValueError) as error:
             raise BadImage(f"cannot be resized: {error}") from None
+        if self.jpeg:
+            # Some models were trained on images that had been resized and stored; they are sensitive to it.
+            stored = io.BytesIO()
+            image.save(stored, "JPEG", quality=self.jpeg)
+            image = Image.open(stored, formats=("JPEG",))
         array = np.asarray(image)
         if self.crop is not None:
             array = center_crop(array, *self.crop)

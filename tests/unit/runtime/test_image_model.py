@@ -28,6 +28,7 @@ SETTINGS = {
     "std": [0.2, 0.3, 0.4],
     "flip": False,
     "white": False,
+    "jpeg": 0,
     "layout": "NCHW",
 }
 
