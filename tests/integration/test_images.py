@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -295,6 +296,34 @@ def test_the_printed_curl_line_works(server: serving.RunningServer, repository: 
     score = next(output for output in golden["outputs"] if output["name"] == "score")
     np.testing.assert_allclose(answer["score"]["data"], score["data"], atol=1e-4)
     assert answer["label"]["data"][0].startswith("thing ")
+
+
+def test_the_documented_ways_to_send_a_file_work(
+    server: serving.RunningServer, client: GrpcClient, files: list[bytes], tmp_path: Path
+) -> None:
+    """The shell and Python lines of docs/images.md, as they stand there but for the address."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "images.md").read_text()
+    host = server.urls.http.removeprefix("http://")
+    blocks = [
+        block.replace("localhost:8000", host) for block in re.findall(r"((?:^    .*\n)+)", text, re.MULTILINE)
+    ]
+    shell = next(block for block in blocks if "f=photo.jpg" in block)
+    python = next(block for block in blocks if "tritonclient" in block)
+    short = re.search(r"`(curl \S+ --data-binary @photo.jpg .*?)`", text.replace("\n", " "))
+    assert short is not None
+    data = files[22]  # large enough that its length has several bytes
+    assert len(data) > 65_536
+    (tmp_path / "photo.jpg").write_bytes(data)
+    expected = client.infer("vit", request([data]))["label"][0, 0]
+
+    def run(*command: str) -> bytes:
+        return subprocess.run(command, capture_output=True, check=True, cwd=tmp_path, timeout=60).stdout
+
+    answer = {output["name"]: output for output in json.loads(run("bash", "-c", shell))["outputs"]}
+    assert answer["label"]["data"] == [expected.decode()]
+    assert expected in run("bash", "-c", short[1].replace("localhost:8000", host))
+    script = "\n".join(line.removeprefix("    ") for line in python.splitlines())
+    assert expected in run(sys.executable, "-c", script)
 
 
 def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository: Path) -> None:
