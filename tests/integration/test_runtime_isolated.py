@@ -8,11 +8,15 @@ import shutil
 import sys
 from pathlib import Path
 
+import needs
+import numpy as np
+import pytest
 import tiny
 import tiny_images
 
-from triton_repo_builder import golden_images, pbtxt, process
+from triton_repo_builder import golden_images, image_processor, pbtxt, process, resources, vendor_pillow
 
+ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
 DRIVER = """
 import json, runpy, sys
@@ -32,13 +36,37 @@ print(json.dumps({
 """
 
 
-def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> None:
+@pytest.fixture(scope="session", params=["3.10", "3.12"])
+def python(request: pytest.FixtureRequest) -> str:
+    """A Python with numpy and nothing else, as in Triton's images: 3.10 in 24.10, 3.12 now."""
+    version = str(request.param)
+    folder = ROOT / ".cache" / "pythons" / version
+    if not (folder / "ready").exists():
+        process.run([needs.interpreter(version), "-m", "venv", "--clear", str(folder)], timeout=120)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "numpy==1.26.4"]
+        process.run(pip, timeout=300)
+        (folder / "ready").touch()
+    return str(folder / "bin" / "python")
+
+
+def test_the_tokenizer_model_imports_nothing_that_an_image_lacks() -> None:
+    tree = ast.parse(resources.runtime("tokenizer.py").read_text(), feature_version=(3, 10))
+    found = set()
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [str(node.module)]
+        found |= {name.split(".")[0] for name in names}
+    assert found - sys.stdlib_module_names == {"numpy", "tokenizers", "triton_python_backend_utils"}
+
+
+def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), tmp_path / "repo")
     model = tmp_path / "repo" / "bert_tokenizer"
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    argv = [sys.executable, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    argv = [python, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run(argv, cwd=tmp_path, timeout=60))
     hello, the, fox = (tiny.WORDS.index(word) for word in ("hello", "the", "fox"))
     assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
@@ -57,32 +85,29 @@ files = np.array([[open(name, "rb").read()] for name in sys.argv[4:]], dtype=obj
 response = model.execute([pb_utils.InferenceRequest([pb_utils.Tensor("IMAGE", files)])])[0]
 import PIL
 print(json.dumps({
-    "shape": response.output_tensors()[0].as_numpy().shape,
+    "pixels": response.output_tensors()[0].as_numpy().tolist(),
     "pillow": PIL.__file__,
     "ours": sorted(name for name in sys.modules if name.startswith("triton_repo_builder")),
 }))
 """
 
 
-def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path) -> None:
-    tiny.put(tiny_images.folder(tmp_path / "vit"), tmp_path / "repo")
+def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
+    """And gives on every Python the pixels that transformers gives on this one."""
+    folder = tiny_images.folder(tmp_path / "vit")
+    # The release's own wheel is fetched by the build; the newer releases' is named, as a user would.
+    newer = vendor_pillow._fetched("cp312", "3.12")
+    tiny.put(folder, tmp_path / "repo", pillow_wheel=(newer,))
     model = tmp_path / "repo" / "vit_preprocess"
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    files = sorted(str(path) for path in golden_images.FOLDER.iterdir())
-    argv = [
-        sys.executable,
-        "-I",
-        "-B",
-        "-c",
-        IMAGES,
-        str(tmp_path / "stub"),
-        str(model / "1" / "model.py"),
-        config,
-    ]
-    printed = json.loads(process.run([*argv, *files], cwd=tmp_path, timeout=60))
-    assert printed["shape"] == [len(files), 3, 8, 8]
+    files = sorted(golden_images.FOLDER.iterdir())
+    argv = [python, "-I", "-B", "-c", IMAGES, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
+    spec = image_processor.read(folder / "preprocessor_config.json")
+    expected = image_processor.prove(spec, [path.read_bytes() for path in files])
+    np.testing.assert_allclose(np.array(printed["pixels"]), expected, rtol=0, atol=1e-5)
     assert printed["ours"] == []
     assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")
 
