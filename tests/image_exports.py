@@ -5,6 +5,7 @@ Run by the tests' own Python, which has Pillow and transformers' image processor
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from io import BytesIO
@@ -119,6 +120,8 @@ def images() -> list[bytes]:
     made.append(encoded(Image.fromarray(np.arange(5000, dtype=np.uint16).reshape(50, 100) * 13), "PNG"))
     frames = [scene(60, 50, 80), scene(60, 50, 81)]
     made.append(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]))
+    # What phones write: a JPEG with a second picture in it.
+    made.append(encoded(frames[0], "MPO", save_all=True, append_images=frames[1:]))
     made += [encoded(scene(100 + 11 * n, 140 - 9 * n, 90 + n), "JPEG") for n in range(10)]
     return made
 
@@ -137,6 +140,11 @@ def pixels(folder: Path, files: list[bytes]) -> Any:
 def make(folder: Path, python: Path) -> None:
     """Every folder with its model and PyTorch's answers, as far as they are not there yet."""
     script = Path(__file__).with_name("exports_images.py")
+    made_by = hashlib.sha256(Path(__file__).read_bytes() + script.read_bytes()).hexdigest()
+    if folder.is_dir() and (folder / "made_by").read_text() != made_by:
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "made_by").write_text(made_by)
     files = images()
     for name, settings in PREPROCESSORS.items():
         place = folder / name

@@ -16,6 +16,8 @@ import image_exports
 import numpy as np
 import pytest
 import tiny
+import tiny_images
+from onnx import TensorProto
 from test_main_job import trb
 
 from triton_repo_builder import samples, serving
@@ -31,6 +33,12 @@ EMBEDDINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet_embed": ("pooler_output", {}),
     "clip_vision": ("image_embeds", {"normalize": True}),
 }
+OTHERS: dict[str, dict[str, Any]] = {
+    "half": {"dtype": TensorProto.FLOAT16},
+    "one": {"batch": 1},
+    "channels_last": {"channels_last": True},
+}
+"""Proven by their golden cases."""
 NSFW = {
     "size": {"height": 256, "width": 256},
     "crop_size": {"height": 224, "width": 224},
@@ -60,6 +68,8 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
         tiny.put(exported_images / name, target, **options, **in_process)
     tiny.put(exported_images / "vit_embed", target, name="cls", pooling="cls", **in_process)
     tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
+    for name, graph in OTHERS.items():
+        tiny.put(tiny_images.folder(target.parent / name, **graph), target, **in_process)
     described, yahoo = target.parent / "nsfw", target.parent / "yahoo"
     described.mkdir()
     (described / "preprocessor_config.json").write_text(json.dumps(NSFW))
@@ -334,7 +344,9 @@ def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
-    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw", "yahoo"} == set(report["endpoints"])
+    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw", "yahoo", *OTHERS} == set(
+        report["endpoints"]
+    )
     binary = [c for c in report["checks"] if c["endpoint"] == "vit" and c["protocol"] == "HTTP binary"]
     assert any("JSON strings cannot carry the bytes of a file" in check["detail"] for check in binary)
     assert any(check["name"] == "a file cut short" for check in binary)
