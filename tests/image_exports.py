@@ -141,10 +141,11 @@ def make(folder: Path, python: Path) -> None:
     """Every folder with its model and PyTorch's answers, as far as they are not there yet."""
     script = Path(__file__).with_name("exports_images.py")
     made_by = hashlib.sha256(Path(__file__).read_bytes() + script.read_bytes()).hexdigest()
-    if folder.is_dir() and (folder / "made_by").read_text() != made_by:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "made_by").write_text(made_by)
+    mark = folder / "made_by"
+    if not mark.is_file() or mark.read_text() != made_by:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        mark.write_text(made_by)
     files = images()
     for name, settings in PREPROCESSORS.items():
         place = folder / name
