@@ -29,7 +29,8 @@ LARGEST = {
     "tokenizer_instances": _INT32,
     "threads": _INT32,
     "max_length": _INT32,
-    "top_k": _INT32,
+    # Larger ones answer with the tail of the vocabulary, and every one of them is sent.
+    "top_k": 1000,
 }
 
 
@@ -56,7 +57,11 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    aggregation: str | None = None
+    handle_impossible_answer: bool | None = None
     top_k: int | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
     raw_output: bool = False
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""

@@ -166,3 +166,23 @@ def test_bytes_that_are_no_text_travel_as_base64(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("/9gA", "/9g"))
     with pytest.raises(ValueError, match="has data that is no base64"):
         cases.load(path)
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "difference"),
+    [
+        ('[{"score": 0.5, "start": 3}]', '[{"score": 0.25, "start": 3}]', 0.25),
+        ('[{"score": 0.5}, {"score": 0.5}]', '[{"score": 0.5}, {"score": 0.375}]', 0.125),
+        ('[{"score": 0.5, "start": 3}]', '[{"start": 3, "score": 0.5}]', 0.0),
+        ('[{"start": 3}]', '[{"start": 4}]', np.inf),
+        ('[{"text": "a"}]', '[{"text": "b"}]', np.inf),
+        ('[{"text": "a"}]', "[]", np.inf),
+        ('{"a": 1.5}', '{"b": 1.5}', np.inf),
+        ("[1.5]", "[1]", np.inf),
+        ("[1.5", "[1.25", np.inf),
+        ("0.5", "0.25", np.inf),
+    ],
+)
+def test_json_answers_differ_by_their_numbers(want: str, got: str, difference: float) -> None:
+    expected = CaseTensor(name="Y", datatype="BYTES", shape=(1, 1), data=(want,))
+    assert cases.difference(expected, np.array([[got.encode()]], dtype=object)) == difference

@@ -28,7 +28,8 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--task",
-    help="embedding, text-classification, image-classification, image-embedding or tensor."
+    help="embedding, text-classification, rerank, token-classification, question-answering, fill-mask, "
+    "zero-shot-classification, image-classification, image-embedding or tensor."
     "  [default: from the model's files]",
 )
 @click.option(
@@ -60,10 +61,24 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--pooling", help="mean, cls, max, lasttoken, weightedmean, mean_sqrt_len.  [default: from 1_Pooling/]"
 )
 @click.option(
-    "--top-k", type=int, help="How many of the best labels an image classifier answers.  [default: 5]"
+    "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
 )
 @click.option(
-    "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
+    "--aggregation", help="none, simple, first, average or max: tokens to entities.  [default: simple]"
+)
+@click.option(
+    "--handle-impossible-answer/--no-handle-impossible-answer",
+    default=None,
+    help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
+)
+@click.option(
+    "--top-k",
+    type=int,
+    help="How many tokens fill-mask gives for a mask, and labels for an image.  [default: 5]",
+)
+@click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
+@click.option(
+    "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
 )
 @click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
 @click.option(
@@ -163,7 +178,8 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
     if made.entry["facts"]:

@@ -8,17 +8,34 @@ from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import (
     embedding,
+    fill_mask,
+    generation,
     image_classification,
     image_embedding,
+    question_answering,
+    rerank,
     tensor,
     text_classification,
+    token_classification,
     vision,
+    zero_shot_classification,
 )
 from triton_repo_builder.tasks.base import takes_text
 
 IMAGE_TASKS = (image_classification, image_embedding)
 TASKS: dict[str, ModuleType] = {
-    module.NAME: module for module in (text_classification, embedding, *IMAGE_TASKS, tensor)
+    module.NAME: module
+    for module in (
+        rerank,
+        text_classification,
+        zero_shot_classification,
+        token_classification,
+        question_answering,
+        fill_mask,
+        embedding,
+        *IMAGE_TASKS,
+        tensor,
+    )
 }
 
 
@@ -33,6 +50,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
     text = takes_text(source.signature)
     if wanted == tensor.NAME:
         return tensor, ""
+    generation.refuse(source, wanted)
     if (chosen := _image_task(source, wanted)) is not None:
         return chosen
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):
@@ -68,7 +86,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
                 module,
                 "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
             )
-    return tensor, "neither an embedding nor a classification model: served as plain tensors"
+    return tensor, "no task is known for this model: served as plain tensors"
 
 
 def _image_task(source: Source, wanted: str | None) -> tuple[ModuleType, str] | None:

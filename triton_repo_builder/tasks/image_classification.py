@@ -11,7 +11,6 @@ from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import image_heads
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.signature import TensorSpec
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import text_classification, vision
 from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
@@ -43,7 +42,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task image-embedding or --task tensor",
         )
-    names, notes = _names(source, logits)
+    names, notes = text_classification.labels_of(source, logits)
     activation, why = _activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))
     notes += (why,) if why else ()
@@ -67,23 +66,6 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         facts=(("activation", activation), ("top_k", top), ("labels", list(names))),
         notes=notes,
     )
-
-
-def _names(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A name for each label, and what to tell where there are none."""
-    names = text_classification.label_names(source)
-    width = logits.dims[1] if logits.dims[1] > 0 else len(names)
-    if width and not names:
-        numbered = tuple(f"LABEL_{number}" for number in range(width))
-        return numbered, (f"no labels found in config.json: they are called LABEL_0 to LABEL_{width - 1}",)
-    if not width or len(names) != width:
-        raise TrbError(
-            Exit.TASK_UNCLEAR,
-            f"config.json names {len(names)} labels, output '{logits.name}' has {width or 'any number'}",
-            where=str(source.path),
-            remedy="put the config.json that belongs to this model, with its id2label, beside it",
-        )
-    return names, ()
 
 
 def _activation(source: Source, output: str, labels: int) -> tuple[str, str]:
