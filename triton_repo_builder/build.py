@@ -19,6 +19,7 @@ from triton_repo_builder import (
     source,
     tasks,
     textual,
+    visual,
 )
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
@@ -35,6 +36,8 @@ from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import (
     embedding,
     fill_mask,
+    image_classification,
+    image_embedding,
     question_answering,
     raw,
     tensor,
@@ -46,11 +49,11 @@ from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
 CASES_FILE = "smoke.json"
 OWN_OPTIONS = {
-    "pooling": (embedding.NAME,),
-    "normalize": (embedding.NAME,),
+    "pooling": (embedding.NAME, image_embedding.NAME),
+    "normalize": (embedding.NAME, image_embedding.NAME),
     "aggregation": (token_classification.NAME,),
     "handle_impossible_answer": (question_answering.NAME,),
-    "top_k": (fill_mask.NAME,),
+    "top_k": (fill_mask.NAME, image_classification.NAME),
     "hypothesis_template": (zero_shot_classification.NAME,),
     "multi_label": (zero_shot_classification.NAME,),
 }
@@ -82,7 +85,7 @@ def build(
     """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
-    src = source.read(options.model, options.tokenizer)
+    src = source.read(options.model, options.tokenizer, options.preprocessor)
     name = name or source.check_name(source.default_name(src.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     check_release(src, release)
@@ -96,8 +99,8 @@ def build(
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
-    _check_meaning(options, raw.NAME if options.raw_output and module is not tensor else module.NAME)
-    as_is = options.raw_output and module is not tensor
+    as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
+    _check_meaning(options, raw.NAME if as_is else module.NAME)
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
@@ -107,6 +110,14 @@ def build(
     if module is tensor:
         plan, case_file, more = _plain(src, task, options, name, chosen, batching, runner)
         extra: tuple[File, ...] = ()
+    elif module in tasks.IMAGE_TASKS:
+        seen = visual.parts(src, task, options, name, chosen, release, batching=batching, runner=runner)
+        if seen.not_batchable:
+            _refuse_batching(src, options, seen.not_batchable, "leave that option out")
+        why = seen.not_batchable or ("" if batching else src.signature.batch.reason)
+        plan, case_file, extra = seen.plan, seen.cases, seen.files
+        more = (*seen.notes, *((f"served without batching: {why}",) if why else ()))
+        task = replace(task, facts=(*task.facts, *seen.facts))
     else:
         made = textual.parts(src, task, options, name, chosen, batching=batching, runner=runner)
         if made.not_batchable:
@@ -182,9 +193,14 @@ def _check_sizes(src: Source) -> None:
 
 def _check_meaning(options: BuildOptions, task: str) -> None:
     """``TrbError`` USAGE for an option that this task would ignore."""
+    images = {module.NAME for module in tasks.IMAGE_TASKS}
     given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
-    if task == tensor.NAME:
+    if task == tensor.NAME or task in images:
         given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
+    if task in images:
+        given |= {"raw_output": options.raw_output or None}
+    else:
+        given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
     for field, value in given.items():
         if value is not None:
             raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
@@ -290,7 +306,10 @@ def _entry(
 
     endpoint = plan.endpoint
     sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
-    sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
+    if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
+        sources += [src.preprocessor] if src.preprocessor else []
+    else:
+        sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
     given = [File(path=path.name, source=path) for path in sources]
     return {
         "task": task.name,

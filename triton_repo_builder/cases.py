@@ -6,6 +6,8 @@ formula over the element's index), an output may be given at some ``indices`` on
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +34,8 @@ class CaseTensor:
     """Wire name, e.g. ``FP32``, ``BYTES``."""
     shape: tuple[int, ...]
     data: tuple[Any, ...] = ()
-    """Flat values in C order (strings as str); with ``indices``, the values at those flat positions."""
+    """Flat values in C order; with ``indices``, the values at those flat positions. Strings are str, what is
+    no text is bytes (base64 in the file)."""
     pattern: int | None = None
     indices: tuple[int, ...] | None = None
 
@@ -41,8 +44,15 @@ class CaseTensor:
         if self.pattern is not None:
             return pattern(self.shape, self.datatype, self.pattern)
         if self.datatype == "BYTES":
-            return np.array([str(text).encode() for text in self.data], dtype=object).reshape(self.shape)
+            values = np.empty(len(self.data), dtype=object)
+            values[:] = [item if isinstance(item, bytes) else str(item).encode() for item in self.data]
+            return values.reshape(self.shape)
         return np.array(self.data, dtype=BY_WIRE[self.datatype].numpy).reshape(self.shape)
+
+    @property
+    def binary(self) -> bool:
+        """Whether it holds bytes that are no text, such as images: JSON strings cannot carry them."""
+        return any(isinstance(item, bytes) for item in self.data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +200,15 @@ def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
         return document | {"pattern": tensor.pattern}
     if tensor.indices is not None:
         document["indices"] = list(tensor.indices)
-    return document | {"data": list(tensor.data)}
+    return document | {"data": [_dump_value(value) for value in tensor.data]}
+
+
+def _dump_value(value: Any) -> Any:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _load_value(value: Any) -> Any:
+    return base64.b64decode(value["base64"], validate=True) if isinstance(value, dict) else value
 
 
 def load(path: Path) -> CaseFile:
@@ -204,6 +222,8 @@ def load(path: Path) -> CaseFile:
         return _load_file(document)
     except KeyError as error:
         raise ValueError(f"lacks the field {error}") from None
+    except binascii.Error as error:
+        raise ValueError(f"has data that is no base64: {error}") from None
     except (TypeError, AttributeError) as error:
         raise ValueError(f"has a field of a wrong type: {error}") from None
 
@@ -232,7 +252,7 @@ def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
         name=document["name"],
         datatype=document["datatype"],
         shape=tuple(document["shape"]),
-        data=tuple(document.get("data", ())),
+        data=tuple(_load_value(value) for value in document.get("data", ())),
         pattern=document.get("pattern"),
         indices=None if indices is None else tuple(indices),
     )

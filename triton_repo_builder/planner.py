@@ -62,7 +62,7 @@ def text(
 
     ``sample`` and ``texts`` are the first requests of the model and of the tokenizer.
     """
-    outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
+    outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
@@ -231,16 +231,16 @@ def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec,
     return signature.inputs
 
 
-def _whole(plan: TensorPlan, batching: bool, rows: int) -> TensorPlan:
+def whole(plan: TensorPlan, batching: bool, size: int) -> TensorPlan:
     """Without batching the batch axis is an axis like any other and must be written."""
     if batching:
         return plan
     return TensorPlan(
-        name=plan.name, data_type=plan.data_type, dims=(rows, *plan.dims), label_filename=plan.label_filename
+        name=plan.name, data_type=plan.data_type, dims=(size, *plan.dims), label_filename=plan.label_filename
     )
 
 
-def _rows(signature: ModelSignature, task: TaskPlan) -> int:
+def rows(signature: ModelSignature, task: TaskPlan) -> int:
     """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
     names = task.head.bind.values() if task.head else ()
     specs = [signature.output(name) or signature.input(name) for name in names]

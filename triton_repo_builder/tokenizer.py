@@ -47,10 +47,11 @@ class TokenizerSpec:
 def places(folder: Path) -> tuple[Path, ...]:
     """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
 
-    A parent without a tokenizer, or of a folder that has its own config.json, is somebody else's.
+    A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
     """
     parent = folder.resolve().parent
-    theirs = not (parent / FILE).is_file() and not slow_only(parent)
+    known = (parent / FILE, parent / "preprocessor_config.json")
+    theirs = not any(file.is_file() for file in known) and not slow_only(parent)
     return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
 
 

@@ -149,6 +149,25 @@ def test_equal_infinities_and_nans_are_equal() -> None:
     assert cases.difference(expected, got) == pytest.approx(0.25)
 
 
+def test_bytes_that_are_no_text_travel_as_base64(tmp_path: Path) -> None:
+    image = CaseTensor(name="IMAGE", datatype="BYTES", shape=(2, 1), data=(b"\xff\xd8\x00", "text"))
+    file = CaseFile(
+        endpoint="e",
+        recorded_with="r",
+        tolerance=Tolerance(alone=1e-4, batched=1e-4, reason="x"),
+        cases=(Case(name="c", inputs=(image,), outputs=()),),
+    )
+    path = tmp_path / "smoke.json"
+    path.write_text(cases.dump(file))
+    assert '{"base64": "/9gA"}, "text"' in path.read_text()
+    assert cases.load(path) == file
+    assert image.binary
+    assert image.array().tolist() == [[b"\xff\xd8\x00"], [b"text"]]
+    path.write_text(path.read_text().replace("/9gA", "/9g"))
+    with pytest.raises(ValueError, match="has data that is no base64"):
+        cases.load(path)
+
+
 @pytest.mark.parametrize(
     ("want", "got", "difference"),
     [

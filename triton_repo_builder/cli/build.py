@@ -22,9 +22,15 @@ from triton_repo_builder.options import BATCHING, DEVICES
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
 @click.option(
+    "--preprocessor",
+    type=click.Path(path_type=Path),
+    help="preprocessor_config.json of an image model or its folder.  [default: beside the model]",
+)
+@click.option(
     "--task",
     help="embedding, text-classification, rerank, token-classification, question-answering, fill-mask, "
-    "zero-shot-classification or tensor.  [default: from the model's files]",
+    "zero-shot-classification, image-classification, image-embedding or tensor."
+    "  [default: from the model's files]",
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
@@ -40,7 +46,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--max-queue-delay", help="How long to wait for them, e.g. 200us.  [default: 0]")
 @click.option("--device", type=click.Choice(DEVICES), help="Where it will run.  [default: as this machine]")
 @click.option("--instances", type=int, help="Instances of the model.  [default: one per core or GPU]")
-@click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
+@click.option(
+    "--tokenizer-instances", type=int, help="Instances of the tokenizer or image decoder.  [default: 1]"
+)
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
 @click.option("--padding", help="ragged, rows or fixed:N.  [default: ragged: any mix of lengths is a batch]")
 @click.option(
@@ -63,7 +71,11 @@ from triton_repo_builder.options import BATCHING, DEVICES
     default=None,
     help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
 )
-@click.option("--top-k", type=int, help="Tokens that fill-mask gives for each mask.  [default: 5]")
+@click.option(
+    "--top-k",
+    type=int,
+    help="How many tokens fill-mask gives for a mask, and labels for an image.  [default: 5]",
+)
 @click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
 @click.option(
     "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
@@ -84,6 +96,12 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--tokenizers-wheel",
     type=click.Path(path_type=Path),
     help="Linux wheel to vendor, when not on Linux x86-64.",
+)
+@click.option(
+    "--pillow-wheel",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Linux wheel of Pillow to vendor, one for each Python that will serve (repeatable).",
 )
 @click.option(
     "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
@@ -119,6 +137,7 @@ def command(
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
     if flags["preferred_batch_size"] is not None:
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
+    flags["pillow_wheel"] = flags["pillow_wheel"] or None
     default = Path("trb.toml")
     merged = options.merge(flags, config or (default if default.is_file() else None))
     with status() as progress:
