@@ -16,6 +16,7 @@ from triton_repo_builder import (
     planner,
     releases,
     render,
+    shared,
     source,
     tasks,
     textual,
@@ -32,7 +33,7 @@ from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPla
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, raw, tensor
+from triton_repo_builder.tasks import embedding, late_interaction, raw, tensor
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
@@ -97,6 +98,8 @@ def build(
         plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
         more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
+    if options.share_tokenizer:
+        plan, extra = shared.share(plan, extra)
     progress("composing the graph")
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
@@ -165,6 +168,9 @@ def _check_sizes(src: Source) -> None:
 def _check_meaning(options: BuildOptions, task: str) -> None:
     """``TrbError`` USAGE for an option that this task would ignore."""
     given: dict[str, object] = {"pooling": options.pooling, "normalize": options.normalize}
+    for field in ("query", "query_length"):
+        if task != late_interaction.NAME and getattr(options, field) is not None:
+            raise usage(field, f"has no meaning for the task {task}", "use --task late-interaction")
     if task == tensor.NAME:
         given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
     elif task == embedding.NAME:
@@ -280,6 +286,7 @@ def _entry(
         "task": task.name,
         "facts": dict(task.facts),
         "models": [model.name for model in plan.models],
+        **({"shared": list(plan.shared)} if plan.shared else {}),
         "version": plan.version,
         "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
         "max_batch_size": endpoint.max_batch_size,

@@ -55,6 +55,8 @@ class TextSettings:
     pad_to: int
     """0: no padding beyond the request's longest row."""
     pad_id: int
+    marker: int | None = None
+    """A token put after the first one of every text."""
 
 
 def session(source: Source) -> Any:
@@ -141,10 +143,12 @@ def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, flo
 
     Absolute, and relative to the largest number of the output.
     """
-    numbers = [tensor for tensor in case.outputs if tensor.datatype != "BYTES"]
+    keys = {tensor.at for tensor in case.outputs if tensor.at}
+    numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.
-    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers}
-    moved = [(cases.difference(t, own[t.name]), _scale(t)) for t in numbers]
+    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
+    row = {name: array[:1] for name, array in both.items()} | own
+    moved = [(cases.among(case.outputs, t, row), _scale(t)) for t in numbers]
     return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
 
 
@@ -178,15 +182,21 @@ def _encoder(source: Source, settings: TextSettings) -> Any:
     limit = settings.max_length
 
     def encode(sentence: str) -> dict[str, list[int]]:
+        # As PyLate does: one token less, and the marker put in afterwards.
+        room = limit - 1 if limit is not None and settings.marker is not None else limit
         row = tokenizer(
             sentence,
             truncation=limit is not None,
-            max_length=limit,
+            max_length=room,
             padding=False,
             return_token_type_ids=True,
             return_attention_mask=False,
         )
-        return {"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}
+        ids, types = list(row["input_ids"]), list(row["token_type_ids"])
+        if settings.marker is not None:
+            ids.insert(1, settings.marker)
+            types.insert(1, 0)
+        return {"input_ids": ids, "token_type_ids": types}
 
     return encode
 
@@ -224,7 +234,7 @@ def _answer(
             "else repair the model, or use --no-golden",
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
-    return task.reference(outputs, tensors["attention_mask"])
+    return task.reference({"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"])
 
 
 def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:
@@ -233,8 +243,11 @@ def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[Ca
     if len(task.labels) > 1:
         second, first = np.sort(answer["scores"][0])[-2:]
         tied = bool(first - second < 10 * ABSOLUTE)
+    keys = dict(task.sparse)
     return tuple(
-        _record(task, name, array) for name, array in sorted(answer.items()) if not (tied and name == "label")
+        replace(_record(task, name, array), at=keys.get(name, ""))
+        for name, array in sorted(answer.items())
+        if not (tied and name == "label")
     )
 
 

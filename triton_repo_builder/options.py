@@ -55,6 +55,9 @@ class BuildOptions:
     pooling: str | None = None
     normalize: bool | None = None
     raw_output: bool = False
+    query: bool | None = None
+    """Late interaction: encode queries; else documents."""
+    query_length: int | None = None
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
@@ -62,6 +65,8 @@ class BuildOptions:
     warmup: bool = True
     golden: bool = True
     tokenizers_wheel: Path | None = None
+    share_tokenizer: bool | None = None
+    """Call the tokenizer model by its content, so that equal ones are stored once. None: with ``--all``."""
 
 
 def duration(text: str) -> int:

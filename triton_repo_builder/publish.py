@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,22 +44,72 @@ class Publication:
     """All that ``trb`` writes into the replaced directories; ``changes.kept`` join them."""
     manifest: str
     names: tuple[str, ...]
-    """Directories to swap, in order; None of them in ``files`` means removal."""
+    """Directories to swap, in order, unchanged ones left out; none of them in ``files`` means removal."""
     changes: Changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Claim:
+    """What one build does to the directories that are its own, or become its own."""
+
+    made: Build
+    mine: frozenset[str]
+    recorded: Mapping[str, Any]
+    """What the manifest says of the files in ``mine``."""
+    kept: tuple[str, ...]
+    present: Mapping[str, Path]
+    edited: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
     """Compare with what is there. Raises ``TrbError`` OUTPUT_NOT_OURS, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
+    return prepare_all((made,), output, force=force)
+
+
+def prepare_all(
+    builds: Sequence[Build],
+    output: Path,
+    *,
+    force: bool = False,
+    refused: Callable[[Build, TrbError], None] | None = None,
+) -> Publication:
+    """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
+    claims: list[_Claim] = []
+    taken: dict[str, str] = {}
+    built = {made.name for made in builds}
     try:
         old = _old(output)
-        mine = set(old["endpoints"].get(made.name, {}).get("models", []))
-        planned = [model.name for model in made.plan.models]
-        _check_ours(made, old, mine, output)
-        recorded: dict[str, Any] = {p: f for p, f in old["files"].items() if p.split("/")[0] in mine}
-        present = _present(output, sorted(mine))
-        edited = _edited(made, recorded, present, output)
+        for made in builds:
+            try:
+                claims.append(_claim(made, old, taken, built, output, force))
+            except TrbError as error:
+                if refused is None:
+                    raise
+                refused(made, error)
+                continue
+            taken |= {model.name: made.name for model in made.plan.models if model.name not in taken}
+        if len(claims) < len(builds):
+            # One that stays as it was may need what the others would give up.
+            return prepare_all([claim.made for claim in claims], output, force=force, refused=refused)
+        return _publication(claims, old, output)
     except OSError as error:
         raise files.explain(error, output) from error
+
+
+def _claim(
+    made: Build, old: Mapping[str, Any], taken: Mapping[str, str], built: set[str], output: Path, force: bool
+) -> _Claim:
+    planned = {model.name for model in made.plan.models}
+    _check_unique(made, taken)
+    mine = set(old["endpoints"].get(made.name, {}).get("models", []))
+    _check_ours(made, old, mine, output)
+    # What others still need stays as it is; what they share with this build is also this build's.
+    needed = {m for name, e in old["endpoints"].items() if name not in built for m in e["models"]}
+    mine = (mine - needed) | {name for name in made.plan.shared if (output / name).exists()}
+    recorded: dict[str, Any] = {p: f for p, f in old["files"].items() if p.split("/")[0] in mine}
+    present = _present(output, sorted(mine))
+    edited = _edited(made, recorded, present, output)
     if edited and not force:
         listed = ", ".join(edited[:5]) + (f" and {len(edited) - 5} more" if len(edited) > 5 else "")
         raise TrbError(
@@ -68,16 +118,33 @@ def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
             where=str(output),
             remedy="keep your edit elsewhere (or see it with --diff) and build with --force",
         )
-    new = {file.path: file for file in made.files}
-    kept = [
-        path for path in present if path not in new and _keep(path, recorded, made.plan.version, set(planned))
-    ]
+    new = {file.path for file in made.files}
+    kept = [path for path in present if path not in new and _keep(path, recorded, made.plan.version, planned)]
+    return _Claim(
+        made=made,
+        mine=frozenset(mine),
+        recorded=recorded,
+        kept=tuple(kept),
+        present=present,
+        edited=tuple(edited),
+        notes=_replaced(made, old, kept, force),
+    )
+
+
+def _publication(claims: Sequence[_Claim], old: Mapping[str, Any], output: Path) -> Publication:
+    """The claims of all builds as one change; a directory that several share counts once."""
+    new = {file.path: file for claim in claims for file in claim.made.files}
+    present = {path: file for claim in claims for path, file in claim.present.items()}
+    recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
+    planned = [model.name for claim in claims for model in reversed(claim.made.plan.models)]
+    mine = {name for claim in claims for name in claim.mine}
+    # A tokenizer of its own that one build gives up may be one that another takes up.
+    kept = {path for claim in claims for path in claim.kept if path not in new}
     described = {path: {"sha256": file.sha256(), "bytes": file.size()} for path, file in new.items()}
     others = {
         path: fact for path, fact in old["files"].items() if path in kept or path.split("/")[0] not in mine
     }
-    manifest = build.manifest({**old["endpoints"], made.name: made.entry}, {**others, **described})
-    gone = sorted(mine - set(planned))
+    entries = {claim.made.name: claim.made.entry for claim in claims}
     changes = Changes(
         added=tuple(sorted(path for path in new if path not in present)),
         changed=tuple(
@@ -87,12 +154,31 @@ def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
         ),
         removed=tuple(sorted(path for path in present if path not in new and path not in kept)),
         kept=tuple(sorted(kept)),
-        edited=tuple(edited),
-        notes=_replaced(made, old, kept, force),
+        edited=tuple(sorted({path for claim in claims for path in claim.edited})),
+        notes=tuple(note for claim in claims for note in claim.notes),
     )
+    touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
     # The tokenizer and the model first, the ensemble that needs them after, the manifest last.
-    names = (*reversed(planned), *gone, repository.MANIFEST)
-    return Publication(output=output, files=made.files, manifest=manifest, names=names, changes=changes)
+    swapped = dict.fromkeys((*planned, *sorted(mine - set(planned))))
+    return Publication(
+        output=output,
+        files=tuple(new.values()),
+        manifest=build.manifest({**old["endpoints"], **entries}, {**others, **described}),
+        names=(*(name for name in swapped if name in touched or name not in planned), repository.MANIFEST),
+        changes=changes,
+    )
+
+
+def _check_unique(made: Build, taken: Mapping[str, str]) -> None:
+    """Two endpoints of one run may share a tokenizer model, and no other directory."""
+    for model in made.plan.models:
+        if model.name in taken and model.name not in made.plan.shared:
+            raise TrbError(
+                Exit.BAD_NAME,
+                f"its directory '{model.name}' is also one of the endpoint '{taken[model.name]}'",
+                where=made.name,
+                remedy="give one of them another name: name = ... in the [build] table of its trb.toml",
+            )
 
 
 def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool) -> tuple[str, ...]:
@@ -134,9 +220,11 @@ def publish(publication: Publication) -> None:
         return
     with files.staging(output) as stage:
         for file in publication.files:
-            files.put(file, stage)
+            if file.path.split("/")[0] in publication.names:
+                files.put(file, stage)
         for path in publication.changes.kept:
-            files.keep(output / path, stage / path)
+            if path.split("/")[0] in publication.names:
+                files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
         files.swap(stage, output, publication.names)
 
@@ -170,9 +258,10 @@ def _check_ours(made: Build, old: Mapping[str, Any], mine: set[str], output: Pat
     for model in made.plan.models:
         if model.name in mine or not (output / model.name).exists():
             continue
-        owner = next(
-            (name for name, entry in old["endpoints"].items() if model.name in entry["models"]), None
-        )
+        owners = [name for name, entry in old["endpoints"].items() if model.name in entry["models"]]
+        if owners and model.name in made.plan.shared:
+            continue  # called by its content, so it is theirs and ours
+        owner = next(iter(owners), None)
         whose = f"belongs to the endpoint '{owner}'" if owner else "was not written by trb"
         raise TrbError(
             Exit.OUTPUT_NOT_OURS,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import golden, planner, resources, tokenizer, vendor
+from triton_repo_builder import golden, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -56,9 +56,13 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
+    marker = None
+    if task.rules is not None:
+        spec, marker = markers.apply(spec, task.rules)
+        options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by)
-    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id, marker=marker)
     recorded = None
     not_batchable = ""
     if runner is not None:
@@ -86,7 +90,9 @@ def parts(
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", source=spec.file),
+        File(path=f"{root}/tokenizer.json", content=spec.content)
+        if spec.content
+        else File(path=f"{root}/tokenizer.json", source=spec.file),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
         *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
         *warm_files,
@@ -188,7 +194,9 @@ def _encode(spec: TokenizerSpec, max_length: int | None) -> list[Any]:
     """Two texts as the served tokenizer will encode them."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_file(str(spec.file))
+    library = (
+        Tokenizer.from_str(spec.content.decode()) if spec.content else Tokenizer.from_file(str(spec.file))
+    )
     library.no_padding()
     library.no_truncation()
     if max_length:

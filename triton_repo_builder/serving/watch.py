@@ -32,7 +32,7 @@ class Watch(threading.Thread):
         base: str,
         stubs: Stubs,
         *,
-        dependents: Callable[[str], tuple[str, ...]],
+        needing: Callable[[str], tuple[str, ...]],
         alive: Callable[[], bool],
         progress: Progress,
         fail: Callable[[TrbError], None],
@@ -41,7 +41,7 @@ class Watch(threading.Thread):
         super().__init__(name="trb-watch", daemon=True)
         self._base = base
         self._stubs = stubs
-        self._dependents = dependents
+        self._needing = needing
         self._alive = alive
         self._progress = progress
         self._fail = fail
@@ -80,9 +80,9 @@ class Watch(threading.Thread):
 
     def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         self._handled |= {stub.pid for stub in dead}
-        state, _ = http.index(self._base).get(model, ("", ""))
-        if state != "READY":
-            return
+        loaded = http.loaded(self._base)
+        if model not in loaded:
+            return  # unloaded on purpose, or still loading: whoever asked for that is told
         what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         times = self._reloads.setdefault(model, deque())
         now = time.monotonic()
@@ -99,11 +99,14 @@ class Watch(threading.Thread):
         self._progress(
             f"model '{model}' lost its Python process ({what}); loading it again ({len(times)} of {RELOADS})"
         )
-        self._reload(model, stubs)
+        self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
         self._progress(f"model '{model}' is ready again")
 
-    def _reload(self, model: str, stubs: tuple[Stub, ...]) -> None:
-        """Unload and load: a load alone does nothing, as the files have not changed."""
+    def _reload(self, model: str, stubs: tuple[Stub, ...], above: tuple[str, ...]) -> None:
+        """Unload and load: a load alone does nothing, as the files have not changed.
+
+        ``above`` are the ensembles that were loaded and need it.
+        """
         before = [stub for stub in stubs if stub.model == model]
         answer = http.unload(self._base, model, self._timeout)
         if answer:
@@ -111,7 +114,7 @@ class Watch(threading.Thread):
                 Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
         # Ensembles come back by themselves with their last step; asking for them again says whether they did.
-        for names in ((model,), self._dependents(model)):
+        for names in ((model,), above):
             loaded = ready.load(
                 self._base,
                 names,

@@ -6,10 +6,19 @@ from types import ModuleType
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, tensor, text_classification
+from triton_repo_builder.tasks import (
+    embedding,
+    late_interaction,
+    sparse_embedding,
+    tensor,
+    text_classification,
+)
 from triton_repo_builder.tasks.base import takes_text
 
-TASKS: dict[str, ModuleType] = {module.NAME: module for module in (text_classification, embedding, tensor)}
+TASKS: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (late_interaction, sparse_embedding, text_classification, embedding, tensor)
+}
 
 
 def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:

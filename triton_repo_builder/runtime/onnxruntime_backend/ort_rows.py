@@ -38,6 +38,27 @@ def ragged_filler(config: dict[str, Any]) -> int | None:
     return int(parameter["string_value"])
 
 
+def output_fillers(config: dict[str, Any]) -> dict[str, float]:
+    """Outputs whose rows may differ in length, each with what ends the shorter ones of a request."""
+    prefix = "ragged_output_filler:"
+    return {
+        key[len(prefix) :]: float(parameter["string_value"])
+        for key, parameter in config.get("parameters", {}).items()
+        if key.startswith(prefix)
+    }
+
+
+def stack(rows: Sequence[Array], filler: float | None) -> Array:
+    """Rows as one tensor; without a filler they must have equal shapes."""
+    if filler is None or len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    longest = max(row.shape[0] for row in rows)
+    whole = np.full((len(rows), longest, *rows[0].shape[1:]), filler, rows[0].dtype)
+    for number, row in enumerate(rows):
+        whole[number, : len(row)] = row
+    return whole
+
+
 def rows_of(items: Sequence[dict[str, Array]], source: str, filler: int) -> list[Row]:
     """Every row of every request; ``source`` is the input whose filler counts."""
     rows = []
