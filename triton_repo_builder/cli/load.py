@@ -32,12 +32,14 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
       trb load bert
       trb load bert resnet --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.cli import serve
+    from triton_repo_builder.cli import serve, ui
     from triton_repo_builder.serving import control, describe
 
     server = control.find(running.url(url))
     chosen = tuple(dict.fromkeys(names))
-    control.load(server, chosen, timeout=timeout, progress=lambda text: click.echo(text, err=True))
+    with ui.status() as progress:
+        progress(f"loading {', '.join(chosen)}")
+        control.load(server, chosen, timeout=timeout)
     found = [describe.endpoint(server.base, name, server.folder(name)).to_json() for name in chosen]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))

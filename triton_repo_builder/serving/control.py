@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -61,7 +61,7 @@ def find(url: str) -> Server:
     return Server(base=base, pid=pid, repository=found, log=_output(pid))
 
 
-def load(server: Server, names: Sequence[str], *, timeout: float, progress: Callable[[str], None]) -> None:
+def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
     """Load models and what they need; ``TrbError`` with the real reason of each that failed."""
     _check_known(server, names)
     since = server.log.stat().st_size if server.log else 0
@@ -74,7 +74,7 @@ def load(server: Server, names: Sequence[str], *, timeout: float, progress: Call
         stubs,
         timeout=timeout,
         alive=lambda: not server.pid or Path(f"/proc/{server.pid}").exists(),
-        progress=progress,
+        progress=lambda text: None,
         ignore=dead,
     )
     if loaded.ok:

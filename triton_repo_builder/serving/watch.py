@@ -113,25 +113,24 @@ class Watch(threading.Thread):
             raise TrbError(
                 Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
-        # Ensembles come back by themselves with their last step; asking for them again says whether they did.
-        for names in ((model,), above):
-            loaded = ready.load(
-                self._base,
-                names,
-                self._stubs,
-                timeout=self._timeout,
-                alive=self._alive,
-                progress=lambda text: None,
-                ignore=frozenset(self._handled | {stub.pid for stub in before}),
+        # A step that is asked for by name would stay when the ensemble is unloaded later.
+        loaded = ready.load(
+            self._base,
+            above or (model,),
+            self._stubs,
+            timeout=self._timeout,
+            alive=self._alive,
+            progress=lambda text: None,
+            ignore=frozenset(self._handled | {stub.pid for stub in before}),
+        )
+        if not loaded.ok:
+            causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
+            raise TrbError(
+                Exit.MODEL_FAILED,
+                f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
+                where=model,
+                remedy="see the server's log, correct the model, then start again",
             )
-            if not loaded.ok:
-                causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
-                raise TrbError(
-                    Exit.MODEL_FAILED,
-                    f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
-                    where=model,
-                    remedy="see the server's log, correct the model, then start again",
-                )
         # A model that was asked for something after its process died never finishes unloading.
         self._handled |= {stub.pid for stub in before}
         self._leftovers |= {stub.pid: time.monotonic() + LEFTOVER for stub in before}
