@@ -15,7 +15,7 @@ from triton_repo_builder.publish import Publication
 from triton_repo_builder.source import PREFERRED
 
 TOML = "trb.toml"
-DESCRIBES = ("config.json", "tokenizer.json", TOML)
+DESCRIBES = ("config.json", "tokenizer.json")
 """Beside an ONNX file, these make the folder one exported model."""
 ONE_MODEL = ("name", "model")
 """Options that only the trb.toml of one model may set."""

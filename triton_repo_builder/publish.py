@@ -44,7 +44,7 @@ class Publication:
     """All that ``trb`` writes into the replaced directories; ``changes.kept`` join them."""
     manifest: str
     names: tuple[str, ...]
-    """Directories to swap, in order, unchanged ones left out; none of them in ``files`` means removal."""
+    """Directories to swap, in order; none of them in ``files`` means removal."""
     changes: Changes
 
 
@@ -136,7 +136,7 @@ def _publication(claims: Sequence[_Claim], old: Mapping[str, Any], output: Path)
     new = {file.path: file for claim in claims for file in claim.made.files}
     present = {path: file for claim in claims for path, file in claim.present.items()}
     recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
-    planned = [model.name for claim in claims for model in reversed(claim.made.plan.models)]
+    planned = {model.name for claim in claims for model in claim.made.plan.models}
     mine = {name for claim in claims for name in claim.mine}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
@@ -157,16 +157,29 @@ def _publication(claims: Sequence[_Claim], old: Mapping[str, Any], output: Path)
         edited=tuple(sorted({path for claim in claims for path in claim.edited})),
         notes=tuple(note for claim in claims for note in claim.notes),
     )
-    touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
-    # The tokenizer and the model first, the ensemble that needs them after, the manifest last.
-    swapped = dict.fromkeys((*planned, *sorted(mine - set(planned))))
+    names = _swapped(claims, changes)
     return Publication(
         output=output,
         files=tuple(new.values()),
         manifest=build.manifest({**old["endpoints"], **entries}, {**others, **described}),
-        names=(*(name for name in swapped if name in touched or name not in planned), repository.MANIFEST),
+        names=(*names, *sorted(mine - planned), repository.MANIFEST),
         changes=changes,
     )
+
+
+def _swapped(claims: Sequence[_Claim], changes: Changes) -> tuple[str, ...]:
+    """Directories of the endpoints that change: the tokenizer and the model first, the ensemble after.
+
+    What is shared and stays the same stays in place, for other endpoints use it, too.
+    """
+    touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
+    swapped: dict[str, None] = {}
+    for claim in claims:
+        names = [model.name for model in reversed(claim.made.plan.models)]
+        if touched & {*names, *claim.mine}:
+            kept = {name for name in claim.made.plan.shared if name not in touched}
+            swapped |= dict.fromkeys(name for name in names if name not in kept)
+    return tuple(swapped)
 
 
 def _check_unique(made: Build, taken: Mapping[str, str]) -> None:

@@ -225,7 +225,7 @@ def test_a_server_that_does_not_load_on_request(tmp_path: Path) -> None:
     with raw_server(root, tmp_path, arguments=()) as server:
         for verb in ("load", "unload"):
             said = trb(tmp_path, verb, "first", "--url", server.http)
-            assert said.returncode == 48, said.stderr
+            assert said.returncode == 52, said.stderr
             assert "does not load or unload models on request" in said.stderr
             assert "--model-control-mode=explicit" in said.stderr
 

@@ -187,6 +187,7 @@ def test_check_names_every_endpoint_whose_tokenizer_is_gone(models: Path, output
 def test_what_one_endpoint_needs_survives_the_failure_of_its_build(models: Path, output: Path) -> None:
     put(models, output)
     shared = steps(output, "tone")[0]
+    (models / "tone" / "model.onnx").unlink()  # the repository has a hard link to it
     (models / "tone" / "model.onnx").write_bytes(b"broken")
     # The others give the shared tokenizer up, and the endpoint that fails still needs it.
     for folder in ("en/mini", "de/mini"):

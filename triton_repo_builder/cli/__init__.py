@@ -25,9 +25,11 @@ COMMANDS = {
     "unload": "Unload models of a server that runs.",
     "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
     "status": "List the servers started with trb serve --detach.",
+    "logs": "Print what such a server wrote.",
     "stop": "Stop a server started with trb serve --detach.",
     "smoke": "Prove, through the server, that answers equal the original model's.",
     "bench": "Load a server: throughput, latency, failures, batching, CPU.",
+    "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     "demo": "Do the whole job on a small real model.",
 }
 

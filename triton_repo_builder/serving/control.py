@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, http, ports, ready
+from triton_repo_builder.serving import causes, http, ports, ready, state
 from triton_repo_builder.serving.stubs import Stubs
 
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
@@ -48,6 +48,10 @@ def find(url: str) -> Server:
             where=base,
             remedy="start one with 'trb serve', or name another with --url (its HTTP address)",
         ) from None
+    for entry in state.sweep()[0]:
+        if entry.container and entry.urls["http"] == base:
+            # Its process is behind a proxy of Docker's; what trb knows of it is what there is.
+            return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
     parts = urlsplit(base)
     pid = ports.holder(parts.port or 80) if parts.hostname in LOCAL else 0
     argv = _arguments(pid)
