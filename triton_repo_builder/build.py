@@ -61,8 +61,12 @@ def build(
     options: BuildOptions,
     progress: Progress = lambda message: None,
     machine: Hardware | None = None,
+    common: frozenset[str] = frozenset(),
 ) -> Build:
-    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing.
+
+    ``common`` are options that were given for many models: this one's task may have no use for them.
+    """
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
     src = source.read(options.model, options.tokenizer)
@@ -79,7 +83,8 @@ def build(
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
-    _check_meaning(options, raw.NAME if options.raw_output and module is not tensor else module.NAME)
+    served = raw.NAME if options.raw_output and module is not tensor else module.NAME
+    _check_meaning(options, served, common)
     as_is = options.raw_output and module is not tensor
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
@@ -165,18 +170,18 @@ def _check_sizes(src: Source) -> None:
             )
 
 
-def _check_meaning(options: BuildOptions, task: str) -> None:
-    """``TrbError`` USAGE for an option that this task would ignore."""
+def _check_meaning(options: BuildOptions, task: str, common: frozenset[str]) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models."""
     given: dict[str, object] = {"pooling": options.pooling, "normalize": options.normalize}
     for field in ("query", "query_length"):
-        if task != late_interaction.NAME and getattr(options, field) is not None:
+        if task != late_interaction.NAME and getattr(options, field) is not None and field not in common:
             raise usage(field, f"has no meaning for the task {task}", "use --task late-interaction")
     if task == tensor.NAME:
         given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
     elif task == embedding.NAME:
         return
     for field, value in given.items():
-        if value is not None:
+        if value is not None and field not in common:
             raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
 
 

@@ -144,6 +144,7 @@ def build_all(
             raise error
         failed.append(Failed(name=name, model=one.model, error=error))
 
+    given = frozenset(common) | {field for field, value in flags.items() if value is not None}
     for done, one in enumerate(found):
         step(one.name, done, len(found))
         name = one.name
@@ -152,7 +153,7 @@ def build_all(
             name = options.name or name
             if name in builds:
                 raise _same_name(name, builds[name][0], one)
-            builds[name] = one, build.build(replace(options, output=output))
+            builds[name] = one, build.build(replace(options, output=output), common=given)
         except TrbError as error:
             fails(one, name, error)
         except Exception as error:  # one strange model must not cost the others

@@ -224,6 +224,16 @@ def test_options_of_each_model(models: Path, output: Path) -> None:
     assert (counts["plain_nat"], counts["tone" if "tone" in counts else "mood"]) == (5, 2)
 
 
+def test_a_common_option_need_not_mean_something_to_every_model(models: Path, output: Path) -> None:
+    made = make(models, output, max_length=7, normalize=True)
+    assert made.failed == ()
+    (models / "tone" / "trb.toml").write_text("[build]\nnormalize = true\n")
+    made = many.build_all(many.discover(models), {}, {**QUICK, "max_length": 7}, output)
+    assert [failure.error.message for failure in made.failed] == [
+        "has no meaning for the task text-classification"
+    ]
+
+
 def test_names_that_clash(models: Path, output: Path) -> None:
     tiny.tensor_model(models / "en_mini.onnx")
     tiny.tensor_model(models / "tone_model.onnx")
@@ -245,10 +255,10 @@ def test_options_that_cannot_be_common(tmp_path: Path) -> None:
 def test_a_bug_in_one_model_is_its_own(models: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = many.build.build
 
-    def build(options: Any) -> Any:
+    def build(options: Any, **more: Any) -> Any:
         if options.name == "tone":
             raise KeyError("oops")
-        return right(options)
+        return right(options, **more)
 
     monkeypatch.setattr(many.build, "build", build)
     made = make(models, output)
