@@ -10,6 +10,8 @@ POOLINGS = ("max", "sum")
 
 # max and log commute, both grow: so one value per token of the vocabulary is logged, not one per text token.
 _MAX = """
+    kept_flat = Cast <to = 9> (attention_mask)
+    as_column = Constant <value = int64[3] {{0, -1, 1}}> ()
     kept = Reshape (kept_flat, as_column)
     visible = Where (kept, logits32, zero)
     {reduce}
@@ -66,8 +68,6 @@ def head(*, pooling: str, twice: bool, width: int | None, opset: int) -> str:
     """
     body = """
     logits32 = Cast <to = 1> (logits)
-    kept_flat = Cast <to = 9> (attention_mask)
-    as_column = Constant <value = int64[3] {0, -1, 1}> ()
     axis = Constant <value = int64 {1}> ()
     zero = Constant <value = float {0}> ()
     one_wide = Constant <value = double {1}> ()
