@@ -10,7 +10,7 @@ import pytest
 import tiny
 from click.testing import CliRunner
 
-from triton_repo_builder import checks, many, publish, releases, repository
+from triton_repo_builder import checks, many, publish, releases, removal, repository
 from triton_repo_builder.cli import group
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.many import Many
@@ -172,6 +172,54 @@ def test_an_edited_shared_tokenizer_is_kept(models: Path, output: Path) -> None:
         ("de_mini", "en_mini", "tone"), Exit.EDITED_FILE
     )
     assert [build.name for build in made.builds] == ["other", "plain_nat", "plain_net"]
+
+
+def test_removing_one_endpoint_leaves_the_others_whole(models: Path, output: Path) -> None:
+    put(models, output)
+    shared = steps(output, "tone")[0]
+    mine = output / "tone" / "notes.txt"
+    mine.write_text("mine")
+    publish.publish(removal.remove(output, ["tone", "plain_net"]))
+    assert [path.name for path in (output / "tone").iterdir()] == ["notes.txt"]
+    assert not (output / "tone_model").exists()
+    assert not (output / "plain_net").exists()
+    assert (output / shared / "config.pbtxt").is_file()
+    mine.unlink()
+    (output / "tone").rmdir()
+    assert errors(output) == []
+    publish.publish(removal.remove(output, ["en_mini", "de_mini"]))
+    assert not (output / shared).exists()
+    assert sorted(manifest(output)["endpoints"]) == ["other", "plain_nat"]
+    assert {path.split("/")[0] for path in manifest(output)["files"]} == {
+        path.name for path in output.iterdir() if path.is_dir()
+    }
+    assert errors(output) == []
+    # Built again, all is as it was at first.
+    put(models, output)
+    assert steps(output, "tone")[0] == shared
+
+
+def test_removing_what_is_not_there_or_was_edited(models: Path, output: Path) -> None:
+    put(models, output)
+    before = tiny.tree(output)
+    with pytest.raises(TrbError) as caught:
+        removal.remove(output, ["nobody"])
+    assert caught.value.code == Exit.NOT_FOUND
+    config = output / "tone_model" / "config.pbtxt"
+    text = config.read_text()
+    config.write_text(text + "# mine\n")
+    with pytest.raises(TrbError) as caught:
+        removal.remove(output, ["tone"])
+    assert caught.value.code == Exit.EDITED_FILE
+    config.write_text(text)
+    assert tiny.tree(output) == before
+    done = CliRunner().invoke(
+        group, ["remove", "tone", "--output", str(output), "--dry-run"], standalone_mode=False
+    )
+    assert "- tone/config.pbtxt" in done.stdout
+    assert tiny.tree(output) == before
+    CliRunner().invoke(group, ["remove", "tone", "--output", str(output)], standalone_mode=False)
+    assert not (output / "tone").exists()
 
 
 def test_check_names_every_endpoint_whose_tokenizer_is_gone(models: Path, output: Path) -> None:
