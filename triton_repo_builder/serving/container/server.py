@@ -18,6 +18,8 @@ from triton_repo_builder.serving.handle import Handle
 from triton_repo_builder.serving.stubs import Stubs
 
 TICK = 0.05
+DAEMON_ENDS = 3.0
+"""Seconds in which a daemon that stops its containers is gone itself."""
 MARGIN = 3
 """Seconds beyond the server's own limit until Docker kills it."""
 
@@ -63,27 +65,38 @@ class ContainerServer(Handle):
 
     def died(self) -> TrbError:
         """What to say of a container that ended by itself; the log is kept."""
+        how = self._how()
         if self._lost:
             return daemon.gone()
         self._log_ended.wait(5)
         return TrbError(
             Exit.SERVER_DIED,
-            f"the container ended ({self._how()}){self.last_words()}",
+            f"the container ended ({how}){self.last_words()}",
             where=self.container,
             remedy=f"the server's whole output is in {self.keep_log()}",
         )
 
     def _how(self) -> str:
+        """How it ended; notices a daemon that went away."""
         import docker
+        import requests
 
         try:
             self._docker.reload()
             state = self._docker.attrs["State"]
-        except docker.errors.APIError:
+            code = int(state.get("ExitCode") or self._code or 0)
+            if state.get("OOMKilled"):
+                return "out of memory"
+            if code in (0, 143):
+                # Stopped from outside: by docker stop, or because its daemon is about to end.
+                time.sleep(DAEMON_ENDS)
+                self._docker.client.ping()
+                return "it was stopped from outside"
+        except docker.errors.NotFound:
             return "it was removed"
-        if state.get("OOMKilled"):
-            return "out of memory"
-        code = int(state.get("ExitCode") or self._code or 0)
+        except (docker.errors.APIError, requests.RequestException):
+            self._lost = True
+            return ""
         return {137: "killed", 127: "its command was not found"}.get(code, f"exit code {code}")
 
     def _await(self) -> None:
