@@ -2,8 +2,8 @@
 
     .venv-export/bin/python tests/exports_retrieval.py FOLDER MINILM_FOLDER
 
-Each folder has ``reference.json``: what PyTorch answers, one text at a time, written as PyLate, the original
-ColBERT and sentence-transformers compute it. MINILM_FOLDER lends its tokenizer.
+Each folder has ``reference.json``: what PyTorch answers, one text at a time: by sentence-transformers'
+SpladePooling, and as PyLate and the original ColBERT compute it. MINILM_FOLDER lends its tokenizer.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from optimum.exporters.onnx import main_export
 from safetensors.torch import load_file, save_file
+from sentence_transformers.sparse_encoder.models import SpladePooling
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 WORDS = [
@@ -74,15 +75,14 @@ def splade(source: Path, target: Path, pooling: str | None, activation: str) -> 
         write(target / "modules.json", modules)
         settings = {"pooling_strategy": pooling, "activation_function": activation}
         write(target / "1_SpladePooling" / "config.json", settings)
+    pool = SpladePooling(pooling or "max", activation).eval()
     answers = []
     for text in TEXTS:
         batch = tokenizer([text], truncation=True, max_length=256, return_tensors="pt")
         with torch.no_grad():
             logits = model(**batch).logits
-        weights = torch.log1p(torch.relu(logits))
-        weights = torch.log1p(weights) if activation == "log1p_relu" else weights
-        weights = weights * batch["attention_mask"].unsqueeze(-1)
-        row = weights.sum(1)[0] if pooling == "sum" else weights.max(1).values[0]
+        features = {"token_embeddings": logits, "attention_mask": batch["attention_mask"]}
+        row = pool(features)["sentence_embedding"][0]
         (places,) = row.nonzero(as_tuple=True)
         answers.append({"indices": places.tolist(), "values": row[places].tolist()})
     write(target / "reference.json", {"texts": TEXTS, "answers": answers})

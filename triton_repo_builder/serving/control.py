@@ -148,9 +148,9 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
 
 
 def _check_known(server: Server, names: Sequence[str]) -> None:
-    known = http.known(server.base)
+    known = http.known(server.base)  # a server may keep its index to itself
     for name in names:
-        if name not in known:
+        if known and name not in known:
             near = get_close_matches(name, known, 1)
             raise TrbError(
                 Exit.NOT_FOUND,
