@@ -14,8 +14,8 @@ from triton_repo_builder.tasks.base import TokenRules
 from triton_repo_builder.tokenizer import TokenizerSpec
 
 
-def apply(spec: TokenizerSpec, rules: TokenRules) -> tuple[TokenizerSpec, int | None]:
-    """The tokenizer as the rules want it, and the marker's id. Raises ``TrbError``."""
+def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
+    """The tokenizer as the rules want it. Raises ``TrbError``."""
     from tokenizers import Tokenizer
 
     library = Tokenizer.from_file(str(spec.file))
@@ -24,7 +24,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> tuple[TokenizerSpec, int | 
     if rules.max_length and (spec.max_length is None or rules.max_length < spec.max_length):
         spec = replace(spec, max_length=rules.max_length, max_length_from=rules.max_length_from)
     if rules.marker is None:
-        return spec, None
+        return spec
     number = _id(library, rules.marker, spec)
     document = json.loads(spec.file.read_text(encoding="utf-8"))
     template = _template(document.get("post_processor") or {})
@@ -44,7 +44,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> tuple[TokenizerSpec, int | 
     }
     _put(document, template)
     content = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return replace(spec, content=content, special_tokens=spec.special_tokens + 1), number
+    return replace(spec, content=content, special_tokens=spec.special_tokens + 1)
 
 
 def _id(library: Any, token: str, spec: TokenizerSpec) -> int:

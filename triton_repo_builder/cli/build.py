@@ -27,8 +27,8 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--task",
-    help="embedding, sparse-embedding, late-interaction, text-classification or tensor.  "
-    "[default: from the model's files]",
+    help="embedding, sparse-embedding, late-interaction, text-classification, rerank, token-classification, "
+    "question-answering, fill-mask, zero-shot-classification or tensor.  [default: from the model's files]",
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
@@ -66,6 +66,19 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--query-length", type=int, help="Late interaction: tokens of a query.  [default: from its files]"
+)
+@click.option(
+    "--aggregation", help="none, simple, first, average or max: tokens to entities.  [default: simple]"
+)
+@click.option(
+    "--handle-impossible-answer/--no-handle-impossible-answer",
+    default=None,
+    help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
+)
+@click.option("--top-k", type=int, help="Tokens that fill-mask gives for each mask.  [default: 5]")
+@click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
+@click.option(
+    "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
 )
 @click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
 @click.option(
@@ -180,7 +193,8 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
     if made.entry["facts"]:

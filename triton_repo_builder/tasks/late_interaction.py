@@ -22,7 +22,7 @@ from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import dense, embedding
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, TokenRules, by_rank
+from triton_repo_builder.tasks.base import Arrays, Encoded, Example, TaskPlan, TokenRules, by_rank
 
 NAME = "late-interaction"
 PYLATE, COLBERT = "config_sentence_transformers.json", "artifact.metadata"
@@ -110,7 +110,22 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         notes=_notes(found, is_query),
         fillers=(("token_embeddings", 0), ("mask", 0)),
         rules=_rules(source, found, options, is_query, expanded),
+        encode=_encode(found.query if is_query else found.document),
     )
+
+
+def _encode(marker: str) -> Any:
+    """As PyLate does: one token less than there is room for, and the marker put in afterwards."""
+
+    def encode(library: Any, example: Example, limit: int | None) -> list[Encoded]:
+        room = limit - 1 if limit is not None and marker else limit
+        row = library(example["TEXT"][0], truncation=limit is not None, max_length=room, padding=False)
+        ids = list(row["input_ids"])
+        if marker:
+            ids.insert(1, library.convert_tokens_to_ids(marker))
+        return [{"input_ids": ids, "token_type_ids": [0] * len(ids)}]
+
+    return encode
 
 
 def _rules(

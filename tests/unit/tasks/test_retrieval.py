@@ -202,11 +202,10 @@ def test_markers_in_every_kind_of_template(processor: Any, tmp_path: Path) -> No
     library = Tokenizer.from_file(str(file))
     library.post_processor = processor
     library.save(str(file))
-    spec, number = markers.apply(tokenizer.read(file), TokenRules(marker="[D]"))
+    spec = markers.apply(tokenizer.read(file), TokenRules(marker="[D]"))
     assert spec.content is not None
     served = Tokenizer.from_str(spec.content.decode())
     assert served.encode("hello fox").tokens == ["[CLS]", "[D]", "hello", "fox", "[SEP]"]
-    assert served.token_to_id("[D]") == number
     assert spec.special_tokens == 3
 
 

@@ -48,17 +48,6 @@ def output_fillers(config: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def stack(rows: Sequence[Array], filler: float | None) -> Array:
-    """Rows as one tensor; without a filler they must have equal shapes."""
-    if filler is None or len({row.shape for row in rows}) == 1:
-        return np.stack(rows)
-    longest = max(row.shape[0] for row in rows)
-    whole = np.full((len(rows), longest, *rows[0].shape[1:]), filler, rows[0].dtype)
-    for number, row in enumerate(rows):
-        whole[number, : len(row)] = row
-    return whole
-
-
 def rows_of(items: Sequence[dict[str, Array]], source: str, filler: int) -> list[Row]:
     """Every row of every request; ``source`` is the input whose filler counts."""
     rows = []
@@ -84,3 +73,18 @@ def groups(lengths: Sequence[int], slack: float = SLACK) -> list[list[int]]:
             found.append([index])
             total = longest
     return found
+
+
+def stack(rows: Sequence[Array], filler: float = 0) -> Array:
+    """Rows of one output in one array, the shorter ones filled up.
+
+    An answer as long as its row has another size in each group; the C++ backend fills up in the same way.
+    """
+    if len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    sizes = np.max([row.shape for row in rows], axis=0)
+    values = np.full((len(rows), *sizes), filler, rows[0].dtype)
+    for number, row in enumerate(rows):
+        place = (number, *map(slice, row.shape))
+        values[place] = row
+    return values

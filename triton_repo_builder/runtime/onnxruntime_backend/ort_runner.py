@@ -111,7 +111,9 @@ class Runner:
         return [
             pb_utils.InferenceResponse(
                 [
-                    pb_utils.Tensor(name, stack([answer[name] for answer in part], self._fillers.get(name)))
+                    pb_utils.Tensor(
+                        name, stack([answer[name] for answer in part], self._fillers.get(name, 0))
+                    )
                     for name in item.wanted
                 ]
             )
