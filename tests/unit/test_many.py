@@ -20,11 +20,12 @@ QUICK: dict[str, Any] = {"golden": False}
 
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
-    """Two embedders and a classifier with one tokenizer, one with another, and two plain files."""
+    """Three embedders with one tokenizer, one with another, and two plain files."""
     root = tmp_path / "models"
     tiny.embedder(root / "en" / "mini")
     tiny.embedder(root / "de" / "mini")
-    tiny.classifier(root / "tone")
+    tiny.embedder(root / "tone")
+    tiny.pooling(root / "tone", "pooling_mode_cls_token")
     other = tiny.embedder(root / "other")
     tiny.tokenizer(other / "tokenizer.json", extra=("one", "more"))
     tiny.tensor_model(root / "plain" / "net.onnx")
@@ -156,6 +157,14 @@ def test_an_endpoint_built_alone_leaves_the_shared_tokenizer_to_the_others(
     assert errors(output) == []
 
 
+def test_a_classifier_that_takes_pairs_has_a_tokenizer_model_of_its_own(models: Path, output: Path) -> None:
+    tiny.classifier(models / "labels")
+    tiny.classifier(models / "more_labels", labels=5)
+    put(models, output)
+    assert steps(output, "labels")[0] == steps(output, "more_labels")[0] != steps(output, "tone")[0]
+    assert errors(output) == []
+
+
 def test_one_model_may_join_a_shared_tokenizer(models: Path, output: Path) -> None:
     put(models, output)
     tiny.put(models / "tone", output, name="late", share_tokenizer=True)
@@ -275,11 +284,9 @@ def test_options_of_each_model(models: Path, output: Path) -> None:
 def test_a_common_option_need_not_mean_something_to_every_model(models: Path, output: Path) -> None:
     made = make(models, output, max_length=7, normalize=True)
     assert made.failed == ()
-    (models / "tone" / "trb.toml").write_text("[build]\nnormalize = true\n")
+    (models / "plain" / "trb.toml").write_text("[build]\nnormalize = true\n")
     made = many.build_all(many.discover(models), {}, {**QUICK, "max_length": 7}, output)
-    assert [failure.error.message for failure in made.failed] == [
-        "has no meaning for the task text-classification"
-    ]
+    assert [failure.error.message for failure in made.failed] == ["has no meaning for the task tensor"] * 2
 
 
 def test_names_that_clash(models: Path, output: Path) -> None:
