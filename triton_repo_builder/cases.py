@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ class CaseTensor:
     no text is bytes (base64 in the file)."""
     pattern: int | None = None
     indices: tuple[int, ...] | None = None
+    at: str = ""
+    """The tensor that holds the key of each value here: what is not listed is 0, a key below 0 is padding."""
 
     def array(self) -> npt.NDArray[Any]:
         """The whole tensor; object array of bytes for BYTES. Not for sampled outputs."""
@@ -141,6 +143,21 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
     return float(np.max(np.abs(want[finite] - got[finite]), initial=0.0))
 
 
+def among(
+    outputs: Sequence[CaseTensor], expected: CaseTensor, answer: Mapping[str, npt.NDArray[Any]]
+) -> float:
+    """``difference`` of one output; where it lists a row's entries, by their keys and not by their places."""
+    if not expected.at:
+        return difference(expected, answer[expected.name])
+    keys = next(tensor for tensor in outputs if tensor.name == expected.at)
+    want = {int(key): float(value) for key, value in zip(keys.data, expected.data, strict=True) if key >= 0}
+    flat = (answer[name].reshape(-1).tolist() for name in (expected.at, expected.name))
+    got = {int(key): float(value) for key, value in zip(*flat, strict=False) if key >= 0}
+    # Of an output that is recorded at some places only, other entries are not known.
+    compared = want.keys() if expected.indices is not None else want.keys() | got.keys()
+    return max((abs(want.get(key, 0.0) - got.get(key, 0.0)) for key in compared), default=0.0)
+
+
 def _apart(want: Any, got: Any) -> float:
     """Largest difference of two JSON texts that are equal but for their numbers; inf for other strings."""
     if not (str(want).startswith(("[", "{")) and str(got).startswith(("[", "{"))):
@@ -200,6 +217,8 @@ def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
         return document | {"pattern": tensor.pattern}
     if tensor.indices is not None:
         document["indices"] = list(tensor.indices)
+    if tensor.at:
+        document["at"] = tensor.at
     return document | {"data": [_dump_value(value) for value in tensor.data]}
 
 
@@ -255,4 +274,5 @@ def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
         data=tuple(_load_value(value) for value in document.get("data", ())),
         pattern=document.get("pattern"),
         indices=None if indices is None else tuple(indices),
+        at=document.get("at", ""),
     )

@@ -63,6 +63,9 @@ class BuildOptions:
     hypothesis_template: str | None = None
     multi_label: bool | None = None
     raw_output: bool = False
+    query: bool | None = None
+    """Late interaction: encode queries; else documents."""
+    query_length: int | None = None
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
@@ -71,6 +74,8 @@ class BuildOptions:
     golden: bool = True
     tokenizers_wheel: Path | None = None
     pillow_wheel: tuple[Path, ...] = ()
+    share_tokenizer: bool | None = None
+    """Call the tokenizer model by its content, so that equal ones are stored once. None: with ``--all``."""
 
 
 def duration(text: str) -> int:

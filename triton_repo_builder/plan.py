@@ -124,6 +124,8 @@ class RepositoryPlan:
     version: int
     notes: tuple[str, ...] = ()
     """Decisions the user should know of: guesses, fallbacks."""
+    shared: tuple[str, ...] = ()
+    """Models that other endpoints may use, too (``shared.py``)."""
 
     @property
     def endpoint(self) -> ModelPlan:

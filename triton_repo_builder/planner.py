@@ -92,7 +92,11 @@ def text(
             model,
             batch_input=(_LENGTHS,),
             # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
-            parameters=(*model.parameters, ("ragged_filler", str(ragged.FILLER))),
+            parameters=(
+                *model.parameters,
+                ("ragged_filler", str(ragged.FILLER)),
+                *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
+            ),
         )
     steps: tuple[Step, ...] = (
         _step(tokenizer, [text.name for text in task.texts], [plan.name for plan in tokenizer.output]),

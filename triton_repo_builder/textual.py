@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import golden, planner, resources, tokenizer, vendor
+from triton_repo_builder import golden, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -60,6 +60,9 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
+    if task.rules is not None:
+        spec = markers.apply(spec, task.rules)
+        options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
@@ -106,7 +109,9 @@ def parts(
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", source=spec.file),
+        File(path=f"{root}/tokenizer.json", content=spec.content)
+        if spec.content
+        else File(path=f"{root}/tokenizer.json", source=spec.file),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
         *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
         *warm_files,
@@ -258,7 +263,9 @@ def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list
     """Two texts as the served tokenizer will encode them, and before them a pair where the task takes any."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_file(str(spec.file))
+    library = (
+        Tokenizer.from_str(spec.content.decode()) if spec.content else Tokenizer.from_file(str(spec.file))
+    )
     library.no_padding()
     library.no_truncation()
     if max_length:

@@ -42,6 +42,8 @@ class TokenizerSpec:
     """Largest id it can produce, added tokens included."""
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
+    content: bytes | None = None
+    """The tokenizer.json to serve, where that is not ``file`` as it is."""
 
 
 def places(folder: Path) -> tuple[Path, ...]:

@@ -168,6 +168,24 @@ def test_bytes_that_are_no_text_travel_as_base64(tmp_path: Path) -> None:
         cases.load(path)
 
 
+def test_entries_are_compared_by_their_keys() -> None:
+    keys = CaseTensor(name="indices", datatype="INT32", shape=(1, 3), data=(2, 7, -1))
+    values = CaseTensor(name="values", datatype="FP32", shape=(1, 3), data=(0.5, 1.0, 0.0), at="indices")
+    outputs = (keys, values)
+
+    def off(places: list[int], numbers: list[float]) -> float:
+        answer = {"indices": np.array([places]), "values": np.array([numbers])}
+        return cases.among(outputs, values, answer)
+
+    assert off([2, 7], [0.5, 1.0]) == 0
+    assert off([2, 7, -1, -1, -1], [0.5, 1.0, 0, 0, 0]) == 0
+    # One that is almost 0 may be missing or come in, wherever it is listed.
+    assert off([1, 2, 7], [1e-6, 0.5, 1.0]) == pytest.approx(1e-6)
+    assert off([7], [1.0]) == 0.5
+    assert off([2, 8], [0.5, 1.0]) == 1.0
+    assert off([-1], [0.0]) == 1.0
+
+
 @pytest.mark.parametrize(
     ("want", "got", "difference"),
     [

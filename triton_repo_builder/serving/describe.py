@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,13 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
     inputs = _tensors(metadata["inputs"])
     outputs = _tensors(metadata["outputs"])
     needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
-    note = _obstacle(config, needed)
+    note = obstacle(config, needed)
     url = f"{base}/v2/models/{quote(name)}/infer"
     file = None if note else _file(folder, needed)
     if file is not None:
         curl = _curl_file(url, needed[0], file)
     else:
-        curl = "" if note else _curl(url, _golden(folder, needed) or _zeros(needed), outputs)
+        curl = "" if note else curl_line(url, example(folder, needed), outputs)
     return Endpoint(name=name, inputs=inputs, outputs=outputs, curl=curl, note=note)
 
 
@@ -73,11 +74,17 @@ def _tensors(listed: list[dict[str, Any]]) -> tuple[Tensor, ...]:
     )
 
 
-def _obstacle(config: dict[str, Any], inputs: tuple[Tensor, ...]) -> str:
+def obstacle(config: Mapping[str, Any], inputs: tuple[Tensor, ...]) -> str:
+    """Why plain JSON cannot call the model; empty where it can."""
     if config.get("model_transaction_policy", {}).get("decoupled"):
         return "answers in several parts (decoupled): use the gRPC stream of a Triton client"
     half = [tensor.name for tensor in inputs if tensor.datatype in NO_JSON]
     return f"{', '.join(half)} cannot travel as JSON: use a Triton client" if half else ""
+
+
+def example(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
+    """Inputs to ask with: name, datatype, shape, and data, which may be one value for all elements."""
+    return _golden(folder, inputs) or _zeros(inputs)
 
 
 def _golden(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]] | None:
@@ -150,7 +157,7 @@ def _value(datatype: str) -> Any:
     return 0.0 if datatype.startswith("FP") else 0
 
 
-def _curl(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
+def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
     """One line of shell. ``data`` that is no list stands for that value in every element."""
     full = [
         item

@@ -12,8 +12,10 @@ from triton_repo_builder.tasks import (
     generation,
     image_classification,
     image_embedding,
+    late_interaction,
     question_answering,
     rerank,
+    sparse_embedding,
     tensor,
     text_classification,
     token_classification,
@@ -26,6 +28,8 @@ IMAGE_TASKS = (image_classification, image_embedding)
 TASKS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
+        late_interaction,
+        sparse_embedding,
         rerank,
         text_classification,
         zero_shot_classification,
