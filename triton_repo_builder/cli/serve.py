@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -94,7 +93,7 @@ def command(
         log_verbose=int(verbose),
         container=engine.container(),
     )
-    with _signals():
+    with engines.signals():
         if detach:
             return _detached(repo, engine, options, as_json=as_json)
         with _shown(options) if logs else nullcontext(options) as options:
@@ -108,10 +107,13 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
     from triton_repo_builder.serving import tail
 
-    with tempfile.TemporaryDirectory(prefix="trb-log-") as folder:
-        file = options.log_file or Path(folder) / "server.log"
-        with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
-            yield replace(options, log_file=file)
+    own = options.log_file is None
+    file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
+    with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
+        yield replace(options, log_file=file)
+    # After a failure the message names it.
+    if own:
+        file.unlink(missing_ok=True)
 
 
 def _run(
@@ -242,19 +244,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with ui.status() as spinner:
         yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)
     spinning = False
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command like Ctrl-C: what was started is stopped."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
