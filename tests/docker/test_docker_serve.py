@@ -119,20 +119,20 @@ def test_whenever_trb_ends_nothing_stays(
         made.until(lambda: set((tmp_path / "tmp").glob("*")) == before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_of_a_copy_that_was_cut_off(
-    tmp_path: Path, slim: str, client: Any, repository: Path
+    tmp_path: Path, slim: str, client: Any, repository: Path, number: int
 ) -> None:
     (repository / "step" / "1" / "weights").write_bytes(os.urandom(1 << 20) * 300)
     (tmp_path / "code.py").write_text(made.HEALTHY)
     (repository / "step" / "1" / "model.py").unlink()
     (repository / "step" / "1" / "model.py").symlink_to(tmp_path / "code.py")
-    for number in (signal.SIGINT, signal.SIGKILL):
-        running = made.Serve(tmp_path, repository, *docker(slim), "--json")
-        made.until(lambda: "copying the repository" in running.err.read_text())
-        time.sleep(0.2)
-        running.process.send_signal(number)
-        running.process.wait(60)
-        made.until(lambda: not ours(client))
+    running = made.Serve(tmp_path, repository, *docker(slim), "--json")
+    made.until(lambda: "copying the repository" in running.err.read_text())
+    time.sleep(0.2)
+    running.process.send_signal(number)
+    running.process.wait(60)
+    made.until(lambda: not ours(client))
 
 
 def test_modules_where_the_user_works_are_not_ours(

@@ -1,8 +1,8 @@
 """Removes what a ``trb`` made in Docker when that ``trb`` is gone, however it went.
 
 Runs as ``python guard.py FOLDER CONTAINER HELPER VOLUME`` from before any of them exists; its standard input
-is a pipe that ``trb`` holds. One byte says that ``trb`` has cleaned up itself; end of file without it, that it
-could not. A request that was on its way when ``trb`` died may still make something: names are tried for a
+is a pipe that ``trb`` holds. One byte says that ``trb`` has cleaned up itself; end of file without it, that
+it could not. A request that was on its way when ``trb`` died may still make something: names are tried for a
 while.
 """
 
