@@ -16,6 +16,7 @@ from triton_repo_builder import (
     planner,
     releases,
     render,
+    slow_tokenizer,
     source,
     tasks,
     textual,
@@ -274,7 +275,9 @@ def _entry(
 
     endpoint = plan.endpoint
     sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
-    sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
+    if src.tokenizer and task.name != tensor.NAME:
+        slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
+        sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
     given = [File(path=path.name, source=path) for path in sources]
     return {
         "task": task.name,

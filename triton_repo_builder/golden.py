@@ -21,6 +21,7 @@ from triton_repo_builder import cases
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import Dim, TensorSpec
+from triton_repo_builder.slow_tokenizer import VOCABULARIES
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import FILE
@@ -55,6 +56,7 @@ class TextSettings:
     pad_to: int
     """0: no padding beyond the request's longest row."""
     pad_id: int
+    positions_from_pad: bool = False
 
 
 def session(source: Source) -> Any:
@@ -164,7 +166,8 @@ def _encoder(source: Source, settings: TextSettings) -> Any:
     file = source.tokenizer
     assert file is not None
     try:
-        if file.name == FILE and (file.parent / "tokenizer_config.json").is_file():
+        described = file.name == FILE and (file.parent / "tokenizer_config.json").is_file()
+        if described or file.name in VOCABULARIES:
             tokenizer = AutoTokenizer.from_pretrained(str(file.parent), use_fast=True, local_files_only=True)
         else:
             tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
@@ -211,7 +214,7 @@ def _answer(
         tensors["input_ids"][number, :length] = row["input_ids"]
         tensors["token_type_ids"][number, :length] = row["token_type_ids"]
         tensors["attention_mask"][number, :length] = 1
-        tensors["position_ids"][number, :length] = np.arange(length)
+        tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
     feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
     try:
         values = runner.run(None, feeds)
@@ -225,6 +228,14 @@ def _answer(
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
     return task.reference(outputs, tensors["attention_mask"])
+
+
+def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
+    """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
+    if settings.positions_from_pad:
+        real = ids != settings.pad_id
+        return np.where(real, np.cumsum(real) + settings.pad_id, settings.pad_id)
+    return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
 
 
 def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:

@@ -38,6 +38,9 @@ class TextSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
+    truncation_side: str = "right"
+    positions_from_pad: bool = False
+    """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
 
 
 def text(
@@ -135,10 +138,18 @@ def _tokenizer(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
+            *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
+            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
         ),
         reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
         warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
     )
+
+
+def _counted_by_tokenizer(signature: ModelSignature, settings: TextSettings) -> bool:
+    """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
+    given = signature.input("position_ids") is not None
+    return given and settings.positions_from_pad and not settings.ragged
 
 
 def encoded(

@@ -58,7 +58,12 @@ def parts(
     check_vocabulary(src, spec)
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by)
-    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    recording = golden.TextSettings(
+        max_length=max_length,
+        pad_to=fixed,
+        pad_id=spec.pad_id,
+        positions_from_pad=spec.positions_from_pad,
+    )
     recorded = None
     not_batchable = ""
     if runner is not None:
@@ -73,11 +78,21 @@ def parts(
     front = None
     if not obstacle:
         wanted = [(item.name, item.dtype.onnx) for item in inputs]
-        front = Front(text=ragged.front(wanted, pad_id=spec.pad_id, types=types))
+        front = Front(
+            text=ragged.front(
+                wanted, pad_id=spec.pad_id, types=types, positions_from_pad=spec.positions_from_pad
+            )
+        )
     elif batching and not fixed and options.padding == "ragged":
         notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
     settings = TextSettings(
-        max_length=max_length, pad_id=spec.pad_id, pad_to=fixed, ragged=front is not None, types=types
+        max_length=max_length,
+        pad_id=spec.pad_id,
+        pad_to=fixed,
+        ragged=front is not None,
+        types=types,
+        truncation_side=spec.truncation_side,
+        positions_from_pad=spec.positions_from_pad,
     )
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
     plan = planner.text(
@@ -86,7 +101,7 @@ def parts(
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", source=spec.file),
+        _tokenizer_file(f"{root}/tokenizer.json", spec),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
         *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
         *warm_files,
@@ -100,6 +115,13 @@ def parts(
         notes=notes,
         not_batchable=not_batchable,
     )
+
+
+def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
+    """The user's own file where that is what is served."""
+    if spec.converted is None:
+        return File(path=path, source=spec.file)
+    return File(path=path, content=spec.converted)
 
 
 def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
@@ -188,12 +210,18 @@ def _encode(spec: TokenizerSpec, max_length: int | None) -> list[Any]:
     """Two texts as the served tokenizer will encode them."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_file(str(spec.file))
+    library = Tokenizer.from_str(spec.content.decode("utf-8"))
     library.no_padding()
     library.no_truncation()
     if max_length:
-        library.enable_truncation(max_length)
+        library.enable_truncation(max_length, direction=spec.truncation_side)
     return [library.encode(text) for text in PROBES]
+
+
+def _positions(ids: Sequence[int], settings: TextSettings) -> tuple[Sequence[int], int]:
+    if not settings.positions_from_pad:
+        return range(len(ids)), 0
+    return range(settings.pad_id + 1, settings.pad_id + 1 + len(ids)), settings.pad_id
 
 
 def _warmup(
@@ -213,7 +241,7 @@ def _warmup(
         "input_ids": (row.ids, settings.pad_id),
         "attention_mask": ([1] * len(row.ids), 0),
         "token_type_ids": (row.type_ids, 0),
-        "position_ids": (range(len(row.ids)), 0),
+        "position_ids": _positions(row.ids, settings),
         ragged.TOKENS: (row.ids, ragged.FILLER),
         ragged.TYPES: (row.type_ids, 0),
     }
