@@ -50,7 +50,8 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
             transformers.AutoTokenizer.from_pretrained(minilm),
         )
     settings = {**row.config, **head.config}
-    companion = _processor(row) if row.processor else _tokenizer(row, scratch)
+    vocabulary = scratch.parent / "vocabularies" / row.family
+    companion = _processor(row) if row.processor else _tokenizer(row, vocabulary, scratch)
     if not row.processor:
         # mT5 has no mask token and ModernBERT no token for unknown words: only what there is is said.
         special = {name: getattr(companion, f"{name}_id") for name in ("pad_token", "bos_token", "eos_token")}
@@ -90,9 +91,9 @@ class Projected(torch.nn.Module):
         return (self.linear(self.model(**inputs).last_hidden_state),)
 
 
-def _tokenizer(row: Architecture, scratch: Path) -> Any:
+def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
     """Made, saved and loaded again, as from a downloaded folder."""
-    made = families.make(row.family, scratch / "vocabulary", {})
+    made = families.make(row.family, vocabulary, {})
     made.save_pretrained(scratch / "tokenizer", legacy_format=True if row.slow else None)
     file = scratch / "tokenizer" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **row.tokenizer}, indent=2))

@@ -32,7 +32,10 @@ SIZE = 700
 
 
 def make(family: str, folder: Path, settings: Mapping[str, Any]) -> Any:
-    """The fast tokenizer of a family; ``folder`` takes the vocabulary files. ``settings`` are its class's."""
+    """The fast tokenizer of a family; ``settings`` are those of its class.
+
+    ``folder`` keeps the trained vocabulary: training breaks ties in another way each time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     return FAMILIES[family](folder, {"model_max_length": 512, **settings})
 
@@ -54,8 +57,9 @@ BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def _bert(name: str, *, cased: bool = False) -> Callable[[Path, Mapping[str, Any]], Any]:
     def make(folder: Path, settings: Mapping[str, Any]) -> Any:
-        lines = _wordpiece(BERT_SPECIAL, lowercase=not cased, strip_accents=not cased)
-        (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if not (folder / "vocab.txt").is_file():
+            lines = _wordpiece(BERT_SPECIAL, lowercase=not cased, strip_accents=not cased)
+            (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = {"do_lower_case": not cased, **settings}
         return getattr(transformers, name)(str(folder / "vocab.txt"), **options)
 
@@ -64,16 +68,18 @@ def _bert(name: str, *, cased: bool = False) -> Callable[[Path, Mapping[str, Any
 
 def _mpnet(folder: Path, settings: Mapping[str, Any]) -> Any:
     """BERT's vocabulary behind RoBERTa's special tokens: pad id 1."""
-    lines = ["<s>", "<pad>", "</s>", "<unk>", *_wordpiece(BERT_SPECIAL), "<mask>"]
-    (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if not (folder / "vocab.txt").is_file():
+        lines = ["<s>", "<pad>", "</s>", "<unk>", *_wordpiece(BERT_SPECIAL), "<mask>"]
+        (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return transformers.MPNetTokenizerFast(str(folder / "vocab.txt"), **settings)
 
 
 def _roberta(folder: Path, settings: Mapping[str, Any]) -> Any:
-    trained = ByteLevelBPETokenizer()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(LINES, vocab_size=SIZE, special_tokens=special, show_progress=False)
-    trained.save_model(str(folder))
+    if not (folder / "merges.txt").is_file():
+        trained = ByteLevelBPETokenizer()
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        trained.train_from_iterator(LINES, vocab_size=SIZE, special_tokens=special, show_progress=False)
+        trained.save_model(str(folder))
     return transformers.RobertaTokenizerFast(
         str(folder / "vocab.json"), str(folder / "merges.txt"), **settings
     )
@@ -81,6 +87,21 @@ def _roberta(folder: Path, settings: Mapping[str, Any]) -> Any:
 
 def _modernbert(folder: Path, settings: Mapping[str, Any]) -> Any:
     """A tokenizer.json of no class of its own, with its special tokens, the pad id too, at the end."""
+    if not (folder / "tokenizer.json").is_file():
+        _train_modernbert().save(str(folder / "tokenizer.json"))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_file(str(folder / "tokenizer.json")),
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token=AddedToken("[MASK]", lstrip=True, special=True),
+        model_input_names=["input_ids", "attention_mask"],
+        **settings,
+    )
+
+
+def _train_modernbert() -> Tokenizer:
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.NFC()
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -94,20 +115,17 @@ def _modernbert(folder: Path, settings: Mapping[str, Any]) -> Any:
     trained.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
     )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=trained,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        mask_token=AddedToken("[MASK]", lstrip=True, special=True),
-        model_input_names=["input_ids", "attention_mask"],
-        **settings,
-    )
+    return trained
 
 
 def _clip(folder: Path, settings: Mapping[str, Any]) -> Any:
     """Lower-cased BPE whose words end in </w>; the padding token is the end of text."""
+    if not (folder / "merges.txt").is_file():
+        _train_clip().model.save(str(folder))
+    return transformers.CLIPTokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt"), **settings)
+
+
+def _train_clip() -> Tokenizer:
     trained = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
     trained.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -120,14 +138,18 @@ def _clip(folder: Path, settings: Mapping[str, Any]) -> Any:
         show_progress=False,
     )
     trained.train_from_iterator(LINES, trainer)
-    trained.model.save(str(folder))
-    return transformers.CLIPTokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt"), **settings)
+    return trained
 
 
 def _sentencepiece(
     name: str, file: str, kind: str = "unigram", **options: Any
 ) -> Callable[[Path, Mapping[str, Any]], Any]:
     def make(folder: Path, settings: Mapping[str, Any]) -> Any:
+        if not (folder / file).is_file():
+            train(folder)
+        return getattr(transformers, name)(str(folder / file), **settings)
+
+    def train(folder: Path) -> None:
         import sentencepiece
 
         (folder / "corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
@@ -144,7 +166,6 @@ def _sentencepiece(
             **options,
         )
         shutil.move(prefix.with_suffix(".model"), folder / file)
-        return getattr(transformers, name)(str(folder / file), **settings)
 
     return make
 

@@ -213,7 +213,7 @@ def test_the_users_file_is_served_as_it_is(tmp_path: Path) -> None:
 
 
 def test_tokenizer_config_has_the_last_word(tmp_path: Path) -> None:
-    file = tiny.describe(tmp_path) / "tokenizer.json"
+    file = tiny.tokenizer(tmp_path / "tokenizer.json", baked=False)
     tiny.put_json(
         tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
     )
