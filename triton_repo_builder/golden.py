@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from triton_repo_builder import cases
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import Dim, TensorSpec
-from triton_repo_builder.slow_tokenizer import VOCABULARIES
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks.base import TaskPlan
-from triton_repo_builder.tokenizer import FILE
+from triton_repo_builder.tokenizer import TokenizerSpec
+from triton_repo_builder.tokenizer import read as read_tokenizer
 
 LONG = "Batching must not change an answer, however long its neighbour in the batch may be. "
 TEXTS = (
@@ -57,6 +58,8 @@ class TextSettings:
     """0: no padding beyond the request's longest row."""
     pad_id: int
     positions_from_pad: bool = False
+    tokenizer: TokenizerSpec | None = None
+    """The tokenizer as it is served; None: the file beside the model."""
 
 
 def session(source: Source) -> Any:
@@ -156,28 +159,67 @@ def _scale(tensor: CaseTensor) -> float:
     return max([1e-6, *map(float, numbers)])
 
 
-def _encoder(source: Source, settings: TextSettings) -> Any:
-    """text → ids and type ids, by transformers."""
-    # Only its tokenizers are used: no advice on missing frameworks.
+def _quiet() -> None:
+    """Only the tokenizers of transformers are used: no advice on missing frameworks."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+
+def _unloadable(file: Path, error: Exception) -> TrbError:
+    return TrbError(
+        Exit.TOKENIZER_INVALID,
+        f"transformers cannot load it: {_first_line(error)}",
+        where=str(file.parent),
+        remedy="save it again with save_pretrained; --no-golden builds without this proof",
+    )
+
+
+def tokenizer_note(spec: TokenizerSpec) -> str:
+    """What to know where AutoTokenizer of the installed transformers tokenizes otherwise; empty else.
+
+    Classes of transformers 5 make a tokenizer of their own from the vocabulary, which is not always the one in
+    tokenizer.json (ALBERT, T5, DeBERTa-v2: white space, characters). The server follows tokenizer.json.
+    """
+    if spec.file.name != FILE or not (spec.file.parent / "tokenizer_config.json").is_file():
+        return ""
+    _quiet()
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    try:
+        other = AutoTokenizer.from_pretrained(str(spec.file.parent), use_fast=True, local_files_only=True)
+        served = Tokenizer.from_str(spec.content.decode("utf-8"))
+        served.no_padding()
+        served.no_truncation()
+        differ = [
+            name for name, sentence in TEXTS if other(sentence)["input_ids"] != served.encode(sentence).ids
+        ]
+    except Exception as error:
+        raise _unloadable(spec.file, error) from None
+    if not differ:
+        return ""
+    return (
+        f"{type(other).__name__} of transformers {metadata.version('transformers')} does not follow "
+        f"tokenizer.json (other tokens for the golden texts {', '.join(differ)}); the server does"
+    )
+
+
+def _encoder(source: Source, settings: TextSettings) -> Any:
+    """text → ids and type ids, by transformers."""
+    _quiet()
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
 
     file = source.tokenizer
     assert file is not None
+    spec = settings.tokenizer or read_tokenizer(file)
     try:
-        described = file.name == FILE and (file.parent / "tokenizer_config.json").is_file()
-        if described or file.name in VOCABULARIES:
-            tokenizer = AutoTokenizer.from_pretrained(str(file.parent), use_fast=True, local_files_only=True)
-        else:
-            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(spec.content.decode("utf-8")),
+            truncation_side=spec.truncation_side,
+        )
     except Exception as error:
-        raise TrbError(
-            Exit.TOKENIZER_INVALID,
-            f"transformers cannot load it: {_first_line(error)}",
-            where=str(file.parent),
-            remedy="save it again with save_pretrained; --no-golden builds without this proof",
-        ) from None
+        raise _unloadable(file, error) from None
     limit = settings.max_length
 
     def encode(sentence: str) -> dict[str, list[int]]:

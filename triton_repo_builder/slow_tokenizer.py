@@ -7,9 +7,10 @@ needs ``tokenizers`` alone as ever.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
+import json
 import os
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ def sources(vocabulary: Path) -> tuple[Path, ...]:
 
 def convert(vocabulary: Path) -> str:
     """The text of tokenizer.json. Raises ``TrbError`` SLOW_TOKENIZER where there is no fast form of it."""
-    if vocabulary.suffix == ".model" and util.find_spec("sentencepiece") is None:
+    if vocabulary.suffix == ".model" and (problem := _sentencepiece()):
         raise _error(
             vocabulary,
-            "converting it needs the package sentencepiece",
+            f"converting it needs the package sentencepiece ({problem})",
             "pip install 'triton_repo_builder[sentencepiece]', or save the tokenizer with use_fast=True "
             "where it was made",
         )
@@ -50,7 +51,39 @@ def convert(vocabulary: Path) -> str:
             f"{type(made).__name__} has no fast form",
             "serve the model with --task tensor, and tokenize at the client",
         )
-    return str(backend.to_str(pretty=True))
+    document = json.loads(backend.to_str())
+    if vocabulary.suffix == ".model":
+        document |= _as_trained(made, vocabulary)
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _as_trained(made: Any, vocabulary: Path) -> dict[str, Any]:
+    """The normalizer and pre-tokenizer that transformers' own converter reads from a SentencePiece model.
+
+    Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT).
+    """
+    from transformers.convert_slow_tokenizer import SLOW_TO_FAST_CONVERTERS
+
+    converter = SLOW_TO_FAST_CONVERTERS.get(type(made).__name__.removesuffix("Fast"))
+    if converter is None:
+        return {}
+    made.vocab_file = str(vocabulary)
+    if getattr(made, "add_prefix_space", True) is None:
+        made.add_prefix_space = True
+    try:
+        trained = json.loads(converter(made).converted().to_str())
+    except Exception as error:
+        raise _unconvertible(vocabulary, error) from None
+    return {part: trained[part] for part in ("normalizer", "pre_tokenizer")}
+
+
+def _sentencepiece() -> str:
+    """Why a SentencePiece model cannot be read here; empty where it can."""
+    try:
+        importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+    except Exception as error:  # protobuf raises its own where the versions do not fit
+        return str(error).splitlines()[0][:200]
+    return ""
 
 
 def _load(vocabulary: Path) -> Any:
@@ -62,14 +95,18 @@ def _load(vocabulary: Path) -> Any:
         with contextlib.redirect_stderr(io.StringIO()):
             return AutoTokenizer.from_pretrained(str(vocabulary.parent), use_fast=True, local_files_only=True)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise _error(
-            vocabulary,
-            f"transformers cannot convert it: {first[:300]}",
-            "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
-            'python -c "from transformers import AutoTokenizer as A; '
-            f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",
-        ) from None
+        raise _unconvertible(vocabulary, error) from None
+
+
+def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _error(
+        vocabulary,
+        f"transformers cannot convert it: {first[:300]}",
+        "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
+        'python -c "from transformers import AutoTokenizer as A; '
+        f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",
+    )
 
 
 def _error(vocabulary: Path, why: str, remedy: str) -> TrbError:

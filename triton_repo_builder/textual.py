@@ -63,10 +63,12 @@ def parts(
         pad_to=fixed,
         pad_id=spec.pad_id,
         positions_from_pad=spec.positions_from_pad,
+        tokenizer=spec,
     )
     recorded = None
     not_batchable = ""
     if runner is not None:
+        notes = (*notes, *filter(None, (golden.tokenizer_note(spec),)))
         recorded = golden.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False

@@ -166,7 +166,7 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
     for name, value in zip(names, values, strict=True):
         axes[name] = {0: "batch", **({1: "sequence"} if value.shape[1:2] == (7,) else {})}
     torch.onnx.export(
-        Named(model, list(inputs)),
+        Named(model, list(inputs)).eval(),  # it would leave the model in training mode
         tuple(inputs.values()),
         str(file),
         input_names=list(inputs),

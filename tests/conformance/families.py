@@ -147,7 +147,9 @@ def _sentencepiece(
     def make(folder: Path, settings: Mapping[str, Any]) -> Any:
         if not (folder / file).is_file():
             train(folder)
-        return getattr(transformers, name)(str(folder / file), **settings)
+        # Without it, transformers 4 makes T5's of a vocabulary without the space before a text.
+        prefix = {"add_prefix_space": True} if name.startswith("T5") else {}
+        return getattr(transformers, name)(str(folder / file), **prefix, **settings)
 
     def train(folder: Path) -> None:
         import sentencepiece

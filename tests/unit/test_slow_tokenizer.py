@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from importlib import util
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,7 +76,7 @@ def test_a_folder_that_says_nothing_of_its_class(tmp_path: Path) -> None:
 
 def test_sentencepiece_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spiece.model").write_bytes(b"")
-    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(TrbError) as caught:
         tokenizer.read(tmp_path / "spiece.model")
     assert caught.value.code == Exit.SLOW_TOKENIZER
