@@ -12,20 +12,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder import cases
+from triton_repo_builder import tokenizer as tokenizer_files
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import Dim, TensorSpec
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
-from triton_repo_builder.tokenizer import read as read_tokenizer
 
 LONG = "Batching must not change an answer, however long its neighbour in the batch may be. "
 TEXTS = (
@@ -159,67 +158,21 @@ def _scale(tensor: CaseTensor) -> float:
     return max([1e-6, *map(float, numbers)])
 
 
-def _quiet() -> None:
-    """Only the tokenizers of transformers are used: no advice on missing frameworks."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-
-
-def _unloadable(file: Path, error: Exception) -> TrbError:
-    return TrbError(
-        Exit.TOKENIZER_INVALID,
-        f"transformers cannot load it: {_first_line(error)}",
-        where=str(file.parent),
-        remedy="save it again with save_pretrained; --no-golden builds without this proof",
-    )
-
-
-def tokenizer_note(spec: TokenizerSpec) -> str:
-    """What to know where AutoTokenizer of the installed transformers tokenizes otherwise; empty else.
-
-    Classes of transformers 5 make a tokenizer of their own from the vocabulary, which is not always the one in
-    tokenizer.json (ALBERT, T5, DeBERTa-v2: white space, characters). The server follows tokenizer.json.
-    """
-    if spec.file.name != FILE or not (spec.file.parent / "tokenizer_config.json").is_file():
-        return ""
-    _quiet()
-    from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
-
-    try:
-        other = AutoTokenizer.from_pretrained(str(spec.file.parent), use_fast=True, local_files_only=True)
-        served = Tokenizer.from_str(spec.content.decode("utf-8"))
-        served.no_padding()
-        served.no_truncation()
-        differ = [
-            name for name, sentence in TEXTS if other(sentence)["input_ids"] != served.encode(sentence).ids
-        ]
-    except Exception as error:
-        raise _unloadable(spec.file, error) from None
-    if not differ:
-        return ""
-    return (
-        f"{type(other).__name__} of transformers {metadata.version('transformers')} does not follow "
-        f"tokenizer.json (other tokens for the golden texts {', '.join(differ)}); the server does"
-    )
-
-
 def _encoder(source: Source, settings: TextSettings) -> Any:
     """text → ids and type ids, by transformers."""
-    _quiet()
+    # Only its tokenizers are used: no advice on missing frameworks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    file = source.tokenizer
-    assert file is not None
-    spec = settings.tokenizer or read_tokenizer(file)
-    try:
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=Tokenizer.from_str(spec.content.decode("utf-8")),
-            truncation_side=spec.truncation_side,
-        )
-    except Exception as error:
-        raise _unloadable(file, error) from None
+    assert source.tokenizer is not None
+    # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
+    spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(spec.content.decode("utf-8")),
+        truncation_side=spec.truncation_side,
+    )
     limit = settings.max_length
 
     def encode(sentence: str) -> dict[str, list[int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import golden, planner, resources, tokenizer, vendor
+from triton_repo_builder import auto_tokenizer, golden, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -68,7 +68,7 @@ def parts(
     recorded = None
     not_batchable = ""
     if runner is not None:
-        notes = (*notes, *filter(None, (golden.tokenizer_note(spec),)))
+        notes = (*notes, *filter(None, (auto_tokenizer.note(spec, golden.TEXTS),)))
         recorded = golden.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
