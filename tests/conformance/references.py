@@ -189,11 +189,12 @@ def sparse(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:
     return _each(entries, answer)
 
 
-def late(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:
-    """ColBERT: every token's vector, projected and of length 1."""
+def late(model: Any, tokenizer: Any, entries: Sequence[Any], *, max_length: int) -> Answers:
+    """ColBERT's documents, without markers: every token's vector, projected and of length 1."""
 
     def answer(entry: Any) -> Any:
-        return normalize(model(**_encode(tokenizer, entry["TEXT"]))[0][0], dim=-1).tolist()
+        batch = tokenizer(entry["TEXT"], truncation=True, max_length=max_length, return_tensors="pt")
+        return normalize(model(**batch)[0][0], dim=-1).tolist()
 
     return _each(entries, answer)
 

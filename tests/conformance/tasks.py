@@ -231,6 +231,7 @@ _ALL = (
         asked=inputs.TEXTS,
         reference="late",
         compare="late",
+        settings={"max_length": 180},
         options=("--task", "late-interaction"),
     ),
     Task(
