@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,6 +97,7 @@ class Serve:
         assert self.process.poll() is None, self.err.read_text()
         about: dict[str, Any] = json.loads(self.out.read_text())
         self.server = int(about["server_pid"])
+        self.container = str(about["container"])
         self.http = str(about["urls"]["http"])
         self.note()
         return about
@@ -196,3 +198,19 @@ def command(pid: int) -> str:
 def files(root: Path) -> list[str]:
     """Every path below a folder."""
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Whether something says 200 there."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False

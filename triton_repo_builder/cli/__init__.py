@@ -22,9 +22,11 @@ COMMANDS = {
     "check": "Lint any Triton model repository, without a server.",
     "serve": "Run tritonserver on a repository and wait until it answers.",
     "status": "List the servers started with trb serve --detach.",
+    "logs": "Print what such a server wrote.",
     "stop": "Stop a server started with trb serve --detach.",
     "smoke": "Prove, through the server, that answers equal the original model's.",
     "bench": "Load a server: throughput, latency, failures, batching, CPU.",
+    "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     "demo": "Do the whole job on a small real model.",
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import engines
 from triton_repo_builder.cli.params import Duration, Numbers, Protocols
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ CONCURRENCY = "1,4,16,64"
 @click.command("bench")
 @click.argument("repo", required=False, type=click.Path(path_type=Path))
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
+@engines.options
 @click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
 @click.option("--metrics-url", help="Its metrics page, for GPUs.  [default: the url's host, port 8002]")
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
@@ -94,6 +96,7 @@ CONCURRENCY = "1,4,16,64"
 def command(
     repo: Path | None,
     url: str | None,
+    engine: engines.Choice,
     grpc_url: str | None,
     metrics_url: str | None,
     endpoint: str,
@@ -158,7 +161,7 @@ def command(
         bench.open_folder(output)
     repository = _repository(repo, needed=url is None)
     _announce(options)
-    report = _run(client, repository, (url, grpc_url, metrics_url), options)
+    report = _run(client, repository, engine, (url, grpc_url, metrics_url), options)
     if document is not None and baseline is not None:
         report = bench.compare(report, document, baseline)
     written = bench.write(report, output) if output else ()
@@ -207,6 +210,7 @@ def _announce(options: Options) -> None:
 def _run(
     client: str,
     repository: Repository | None,
+    engine: engines.Choice,
     given: tuple[str | None, str | None, str | None],
     options: Options,
 ) -> BenchReport:
@@ -215,7 +219,7 @@ def _run(
 
     if client == "perf-analyzer":
         perf_analyzer.require()
-    with _server(repository, *given) as (urls, pid), _progress() as progress:
+    with _server(repository, engine, *given) as (urls, pid), _progress() as progress:
         if client == "perf-analyzer":
             return perf_analyzer.run(urls, repository, options, progress)
         return bench.run(urls, repository, options, progress, pid=pid)
@@ -223,19 +227,17 @@ def _run(
 
 @contextmanager
 def _server(
-    repository: Repository | None, url: str | None, grpc_url: str | None, metrics_url: str | None
+    repository: Repository | None,
+    engine: engines.Choice,
+    url: str | None,
+    grpc_url: str | None,
+    metrics_url: str | None,
 ) -> Iterator[tuple[Urls, int | None]]:
     if url is not None:
         yield _addresses(url, grpc_url, metrics_url), None
         return
     assert repository is not None
-    from triton_repo_builder import serving
-    from triton_repo_builder.cli import ui
-
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with ui.status() as progress:
-        server = serving.start(repository.path, options, progress=progress)
-    with server:
+    with engines.running(repository.path, engine) as server:
         yield server.urls, server.pid
 
 

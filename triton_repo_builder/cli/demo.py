@@ -28,8 +28,8 @@ def command(keep: Path) -> None:
     """
     import time
 
-    from triton_repo_builder import demo, repository, serving, smoke
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder import demo, repository, smoke
+    from triton_repo_builder.cli import engines, ui
     from triton_repo_builder.cli.smoke import print_report
     from triton_repo_builder.errors import Exit, TrbError
 
@@ -43,8 +43,7 @@ def command(keep: Path) -> None:
     click.echo(f"  built in {time.monotonic() - start:.1f} s")
 
     _title("serve: a real tritonserver on free ports of 127.0.0.1")
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with ui.status() as progress, serving.start(path, options, progress=progress) as server:
+    with engines.running(path, engines.Choice(name="embedded")) as server:
         click.echo(f"  HTTP {server.urls.http}   gRPC {server.urls.grpc}")
 
         _title("smoke: the served answers against those of the original model")

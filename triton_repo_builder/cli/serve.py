@@ -8,12 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from triton_repo_builder.cli import engines
 
 if TYPE_CHECKING:
     from triton_repo_builder.serving import RunningServer, ServeOptions
@@ -24,10 +26,7 @@ PORT = click.IntRange(0, 65535)
 
 @click.command("serve")
 @click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY)
-@click.option("--engine", type=click.Choice(["auto", "embedded"]), default="auto", show_default=True)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is everybody."
-)
+@engines.options
 @click.option("--http-port", type=PORT, default=8000, show_default=True, help="0 is any free port.")
 @click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
 @click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0 is any free port.")
@@ -44,20 +43,21 @@ PORT = click.IntRange(0, 65535)
 @click.option(
     "--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep the server's output here."
 )
+@click.option("--logs", is_flag=True, help="Show the server's output here, as it comes.")
 @click.option("--verbose", is_flag=True, help="Make the server log every request.")
 @click.option("--detach", is_flag=True, help="Return when ready, leave it running: see trb status, trb stop.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout once ready.")
 @click.option("--supervise", type=click.Path(path_type=Path), hidden=True)
 def command(
     repo: Path,
-    engine: str,
-    host: str,
+    engine: engines.Choice,
     http_port: int,
     grpc_port: int,
     metrics_port: int,
     models: tuple[str, ...],
     timeout: float,
     log_file: Path | None,
+    logs: bool,
     verbose: bool,
     detach: bool,
     as_json: bool,
@@ -74,11 +74,12 @@ def command(
       trb serve
       trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
       trb serve --load bert --detach
+      trb serve --engine docker --triton-release 24.10
     """
     from triton_repo_builder.serving import ServeOptions
 
     options = ServeOptions(
-        host=host,
+        host=engine.host,
         http_port=http_port,
         grpc_port=grpc_port,
         metrics_port=metrics_port,
@@ -86,24 +87,41 @@ def command(
         models=models,
         log_file=None if log_file is None else Path(log_file).absolute(),
         log_verbose=int(verbose),
+        container=engine.container(),
     )
     with _signals():
         if detach:
             return _detached(repo, engine, options, as_json=as_json)
-        return _run(repo, engine, options, as_json=as_json, entry_file=supervise)
+        with _shown(options) if logs else nullcontext(options) as options:
+            return _run(repo, engine, options, as_json=as_json, entry_file=supervise)
 
 
-def _run(repo: Path, engine: str, options: ServeOptions, *, as_json: bool, entry_file: Path | None) -> int:
+@contextmanager
+def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
+    """The server's output on stderr, from its first line on."""
+    import tempfile
+
+    from triton_repo_builder.serving import tail
+
+    with tempfile.TemporaryDirectory(prefix="trb-log-") as folder:
+        file = options.log_file or Path(folder) / "server.log"
+        with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
+            yield replace(options, log_file=file)
+
+
+def _run(
+    repo: Path, engine: engines.Choice, options: ServeOptions, *, as_json: bool, entry_file: Path | None
+) -> int:
     """In the foreground, or as the supervisor of a server in the background (``entry_file``)."""
     from triton_repo_builder import serving
     from triton_repo_builder.serving import describe, state
 
     begun = time.time()
     with _progress() as tell:
-        server = serving.start(repo, options, engine=engine, progress=tell)
+        server = serving.start(repo, options, engine=engine.name, progress=tell)
     try:
         found = [describe.endpoint(server.urls.http, name, repo / name) for name in server.endpoints]
-        about = _about(server, repo, engine, [endpoint.to_json() for endpoint in found])
+        about = _about(server, repo, [endpoint.to_json() for endpoint in found])
         if entry_file is not None:
             state.write(entry_file, _entry(about, begun))
         else:
@@ -119,7 +137,7 @@ def _run(repo: Path, engine: str, options: ServeOptions, *, as_json: bool, entry
     return 0
 
 
-def _detached(repo: Path, engine: str, options: ServeOptions, *, as_json: bool) -> int:
+def _detached(repo: Path, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
     from triton_repo_builder.serving import detach, state
 
     result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
@@ -131,7 +149,7 @@ def _detached(repo: Path, engine: str, options: ServeOptions, *, as_json: bool) 
     return 0
 
 
-def _arguments(repo: Path, engine: str, options: ServeOptions) -> list[str]:
+def _arguments(repo: Path, engine: engines.Choice, options: ServeOptions) -> list[str]:
     ports = {
         "--http-port": options.http_port,
         "--grpc-port": options.grpc_port,
@@ -139,8 +157,7 @@ def _arguments(repo: Path, engine: str, options: ServeOptions) -> list[str]:
     }
     return [
         str(repo.absolute()),
-        f"--engine={engine}",
-        f"--host={options.host}",
+        *engine.arguments(),
         *(f"{option}={number}" for option, number in ports.items()),
         f"--timeout={options.load_timeout}",
         *(f"--load={name}" for name in options.models),
@@ -149,11 +166,13 @@ def _arguments(repo: Path, engine: str, options: ServeOptions) -> list[str]:
     ]
 
 
-def _about(server: RunningServer, repo: Path, engine: str, endpoints: list[dict[str, Any]]) -> dict[str, Any]:
+def _about(server: RunningServer, repo: Path, endpoints: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": repo.resolve().name,
         "repository": str(repo.resolve()),
-        "engine": "embedded" if engine == "auto" else engine,
+        "engine": server.engine,
+        "about": server.about,
+        "container": server.container,
         "pid": os.getpid(),
         "server_pid": server.pid,
         "urls": asdict(server.urls),
@@ -186,10 +205,7 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
     urls = about["urls"]
-    if about["engine"] == "embedded":
-        from triton_repo_builder.serving import install
-
-        click.echo(install.described())
+    click.echo(about["about"])
     click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import engines
 from triton_repo_builder.errors import Exit, TrbError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Addresses:
 @click.command("smoke")
 @click.argument("repo", required=False, type=click.Path(path_type=Path))
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
+@engines.options
 @click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
 @click.option(
     "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
@@ -59,6 +61,7 @@ class Addresses:
 def command(
     repo: Path | None,
     url: str | None,
+    engine: engines.Choice,
     grpc_url: str | None,
     endpoints: tuple[str, ...],
     clients: int,
@@ -79,6 +82,7 @@ def command(
       trb smoke                                      start a server on ./model_repository and check it
       trb smoke --url http://localhost:8000          check a server that runs, against ./model_repository
       trb smoke --url http://gpu-7:8000 --no-cases   consistency only, with no repository at hand
+      trb smoke --engine docker                      the same in a container
       trb smoke --json --junit smoke.xml             for scripts and CI
     """
     from triton_repo_builder import smoke
@@ -89,7 +93,7 @@ def command(
     options = smoke.Options(
         endpoints=endpoints, clients=clients, requests=requests, timeout=timeout, cases=not no_cases
     )
-    with _server(repository, url, grpc_url) as urls, _progress() as progress:
+    with _server(repository, url, grpc_url, engine) as urls, _progress() as progress:
         report = smoke.run(urls, repository, options, progress)
     if junit_file:
         _write(junit_file, smoke.junit(report))
@@ -111,18 +115,14 @@ def _repository(path: Path | None, *, needed: bool) -> Repository | None:
 
 
 @contextmanager
-def _server(repository: Repository | None, url: str | None, grpc_url: str | None) -> Iterator[Urls]:
+def _server(
+    repository: Repository | None, url: str | None, grpc_url: str | None, engine: engines.Choice
+) -> Iterator[Urls]:
     if url is not None:
         yield _addresses(url, grpc_url)
         return
     assert repository is not None
-    from triton_repo_builder import serving
-    from triton_repo_builder.cli import ui
-
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with ui.status() as progress:
-        server = serving.start(repository.path, options, progress=progress)
-    with server:
+    with engines.running(repository.path, engine) as server:
         yield server.urls
 
 

@@ -37,11 +37,12 @@ def command(as_json: bool) -> int:
 
     from triton_repo_builder.cli import ui
 
-    table = Table("name", "pid", "HTTP", "gRPC", "state", "endpoints", "repository")
+    table = Table("name", "pid", "engine", "HTTP", "gRPC", "state", "endpoints", "repository")
     for server in running:
         cells = [
             server.name,
             str(server.pid),
+            f"docker ({server.container})" if server.container else server.engine,
             server.urls["http"],
             server.urls["grpc"],
             "ready" if ready[server.pid] else "not ready",

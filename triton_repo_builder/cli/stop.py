@@ -11,7 +11,8 @@ import click
 def command(server: str | None, everything: bool) -> int:
     """Stop a server that trb serve --detach started, and wait until it is gone.
 
-    Without a name, the only one that runs. A name is the repository's folder name or path.
+    Without a name, the only one that runs. A name is the repository's folder name or path. --all also removes
+    containers that a trb left behind which was killed.
 
     \b
     Examples:
@@ -24,7 +25,19 @@ def command(server: str | None, everything: bool) -> int:
     if server is not None and everything:
         raise click.UsageError("give a server or --all, not both")
     running, _ = state.sweep()
+    left = _strays() if everything else []
+    for name in left:
+        click.echo(f"removed {name}, a container that nobody looked after")
+    if left and not running:
+        return 0
     for entry in running if everything and running else [state.select(running, server)]:
         state.stop(entry)
         click.echo(f"stopped {entry.name} ({entry.pid})")
     return 0
+
+
+def _strays() -> list[str]:
+    """Containers without their trb, removed; none where no daemon answers."""
+    from triton_repo_builder.serving.container import daemon, labels
+
+    return labels.remove_strays(daemon.connect()) if daemon.answers() else []

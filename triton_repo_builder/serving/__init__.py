@@ -5,11 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serving.container import daemon
+from triton_repo_builder.serving.container.engine import DockerEngine
 from triton_repo_builder.serving.embedded import EmbeddedEngine
-from triton_repo_builder.serving.engine import Engine, Failure, Progress, RunningServer, ServeOptions, Urls
+from triton_repo_builder.serving.engine import (
+    ContainerOptions,
+    Engine,
+    Failure,
+    Progress,
+    RunningServer,
+    ServeOptions,
+    Urls,
+)
 
 __all__ = [
     "ENGINES",
+    "ContainerOptions",
     "Engine",
     "Failure",
     "Progress",
@@ -19,8 +30,8 @@ __all__ = [
     "start",
 ]
 
-ENGINES: dict[str, Engine] = {"embedded": EmbeddedEngine()}
-"""Every engine by its name; ``auto`` takes the first."""
+ENGINES: dict[str, Engine] = {"embedded": EmbeddedEngine(), "docker": DockerEngine()}
+"""Every engine by its name; ``auto`` takes the first that this machine has."""
 
 
 def start(
@@ -31,9 +42,26 @@ def start(
     progress: Progress | None = None,
 ) -> RunningServer:
     """Start a server on a repository and return once every model is ready."""
-    name = next(iter(ENGINES)) if engine == "auto" else engine
+    name = choose() if engine == "auto" else engine
     if name not in ENGINES:
         raise TrbError(
             Exit.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
         )
     return ENGINES[name].start(repository, options or ServeOptions(), progress)
+
+
+def choose() -> str:
+    """``embedded`` if it is installed, else ``docker`` if a daemon answers. Raises ``TrbError``."""
+    from triton_repo_builder.serving import install
+
+    try:
+        install.find()
+    except TrbError as missing:
+        if daemon.answers():
+            return "docker"
+        raise TrbError(
+            Exit.ENGINE_MISSING,
+            f"nothing can run a tritonserver here: {missing.message}, and no Docker daemon answers",
+            remedy=f"{missing.remedy}; or start Docker (systemctl start docker) for --engine docker",
+        ) from None
+    return "embedded"

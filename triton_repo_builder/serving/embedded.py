@@ -1,9 +1,4 @@
-"""The embedded engine: the tritonserver of the nvidia-pytriton wheel, on this machine, without Docker.
-
-The server runs in explicit mode and ``trb`` loads each endpoint over HTTP. The alternative, loading at
-start, gives an HTTP endpoint only after the last model, hence no reason for a failure and no way to notice a
-load that hangs; and only explicit mode allows a model to be loaded again when its Python process died.
-"""
+"""The embedded engine: the tritonserver of the nvidia-pytriton wheel, on this machine, without Docker."""
 
 from __future__ import annotations
 
@@ -14,21 +9,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from triton_repo_builder import process, repository
+from triton_repo_builder import process
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, guard, http, install, ports, ready, targets
-from triton_repo_builder.serving.engine import Failure, Progress, ServeOptions
+from triton_repo_builder.serving import causes, guard, install, loading, ports
+from triton_repo_builder.serving.engine import Progress, ServeOptions
 from triton_repo_builder.serving.ports import Ports
 from triton_repo_builder.serving.server import EmbeddedServer
 from triton_repo_builder.serving.stubs import Stubs
 from triton_repo_builder.serving.targets import Targets
-from triton_repo_builder.serving.watch import Watch
 
 UP = 60.0
 """Seconds for the HTTP endpoint to come up; it takes a tenth of a second."""
-TICK = 0.02
 ATTEMPTS = 3
 PLAIN = re.compile(r"[A-Za-z0-9_./@%+=:,-]+")
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
@@ -43,30 +36,9 @@ class EmbeddedEngine:
         """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""
         tell = progress or (lambda text: None)
         found = install.find()
-        repo, chosen = _read(repository, options, tell)
-        if chosen.failures and not chosen.load:
-            raise _failed(chosen.failures)
+        repo, chosen = loading.read(repository, options, tell)
         server = _launch(repo, chosen, options, found, tell)
-        try:
-            _load(server, repo, chosen, options, tell)
-        except BaseException as error:
-            if isinstance(error, TrbError):
-                server.keep_log()
-            server.stop(hurry=True)
-            raise
-        server.watch(
-            lambda fail: Watch(
-                server.urls.http,
-                server.stubs,
-                dependents=lambda name: tuple(
-                    other for other in targets.needing(repo, name) if other in chosen.members
-                ),
-                alive=server.alive,
-                progress=tell,
-                fail=fail,
-                timeout=options.load_timeout,
-            )
-        )
+        loading.bring_up(server, repo, chosen, options, tell)
         return server
 
 
@@ -89,14 +61,6 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
     ]
 
 
-def _read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
-    repo = repository.read(path)
-    chosen = targets.choose(repo, options.models)
-    for name in chosen.strangers:
-        tell(f"warning: {name}/ is no model (it has no config.pbtxt and no version directory): not loaded")
-    return repo, chosen
-
-
 def _launch(
     repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, tell: Progress
 ) -> EmbeddedServer:
@@ -106,7 +70,7 @@ def _launch(
         at = ports.choose(options)
         server = _spawn(repo, chosen, options, found, at)
         try:
-            if _is_up(server):
+            if loading.is_up(server, UP):
                 tell(f"tritonserver answers at {server.urls.http}, loading {len(chosen.members)} models")
                 return server
             lost = TAKEN.search(causes.read(server.log)) is not None
@@ -131,7 +95,7 @@ def _spawn(
             # The Python backend hands paths to a shell without quoting them.
             (folder / "models").symlink_to(models)
             models = str(folder / "models")
-        log = _log_file(options, folder)
+        log = loading.log_file(options, folder)
         server = arguments(found.binary, models, folder / "backends", options, at)
         own = [sys.executable, "-I", "-S", guard.__file__, str(options.exit_timeout + 2), str(folder)]
         child = process.spawn([*own, *server], log=log, env=install.environment(found, folder), leash=True)
@@ -153,21 +117,6 @@ def _spawn(
         raise
 
 
-def _log_file(options: ServeOptions, folder: Path) -> Path:
-    if options.log_file is None:
-        return folder / "server.log"
-    try:
-        options.log_file.write_bytes(b"")
-    except OSError as error:
-        raise TrbError(
-            Exit.OUTPUT_NOT_WRITABLE,
-            f"cannot be written: {error.strerror}",
-            where=str(options.log_file),
-            remedy="name a file in an existing folder of yours with --log-file",
-        ) from None
-    return options.log_file.resolve()
-
-
 def _server_pid(file: Path, child: Process) -> int:
     while not (file.exists() and file.read_text()):
         if child.poll() is not None:
@@ -178,75 +127,9 @@ def _server_pid(file: Path, child: Process) -> int:
     return int(file.read_text())
 
 
-def _is_up(server: EmbeddedServer) -> bool:
-    deadline = time.monotonic() + UP
-    while server.alive():
-        if http.ready(server.urls.http):
-            return True
-        if time.monotonic() > deadline:
-            raise TrbError(
-                Exit.TIMED_OUT,
-                f"tritonserver does not answer at {server.urls.http}",
-                remedy=f"the server's output is in {server.keep_log()}",
-            )
-        time.sleep(TICK)
-    return False
-
-
 def _no_port(server: EmbeddedServer) -> TrbError:
     return TrbError(
         Exit.PORT_BUSY,
         f"a port was taken while the server started: {causes.last_errors(causes.read(server.log), 1)}",
         remedy="try again, or take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
-    )
-
-
-def _load(
-    server: EmbeddedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
-) -> None:
-    """Load everything; raise one error that names every model that failed."""
-    loaded = ready.load(
-        server.urls.http,
-        chosen.load,
-        server.stubs,
-        timeout=options.load_timeout,
-        alive=server.alive,
-        progress=tell,
-        total=len(chosen.members),
-    )
-    if not server.alive():
-        raise server.died()
-    known = (*chosen.failures, *(_explained(failure, server.log) for failure in loaded.hung))
-    hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
-    states = {} if loaded.ok else http.index(server.urls.http)
-    failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
-    late = [name for name in loaded.unfinished if name not in hanging]
-    if failed:
-        raise _failed(failed, server.keep_log())
-    if late:
-        raise TrbError(
-            Exit.TIMED_OUT,
-            f"not ready after {options.load_timeout:g} s: {', '.join(late)}",
-            remedy=f"allow more time with --timeout, or see what they do in {server.keep_log()}",
-        )
-
-
-def _explained(failure: Failure, log: Path) -> Failure:
-    """A stub that ended without an answer may have said why on its standard error."""
-    said = causes.last_errors(causes.read(log), 4)
-    return Failure(model=failure.model, cause=failure.cause, detail=said)
-
-
-def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
-    lines = []
-    for failure in failed:
-        lines.append(f"{failure.model}: {failure.cause}")
-        lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
-    count = "a model" if len(failed) == 1 else f"{len(failed)} models"
-    text = "\n".join(f"  {line}" for line in lines)
-    return TrbError(
-        Exit.MODEL_FAILED,
-        f"{count} cannot be loaded, no server is left running\n{text}",
-        remedy="correct that and start again; 'trb check' finds most causes without a server"
-        + (f"; the server's whole log is {log}" if log else ""),
     )

@@ -13,6 +13,22 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContainerOptions:
+    """What only the Docker engine needs to know."""
+
+    image: str = ""
+    """Any image with tritonserver; empty: ``nvcr.io/nvidia/tritonserver:<release>-py3``."""
+    release: str = ""
+    """``YY.MM``; empty: the release that releases.toml names."""
+    pull: str = "missing"
+    """``missing``, ``always`` or ``never``."""
+    gpus: str = "auto"
+    """``auto``: all that Docker can give; ``all``, ``none`` or device numbers (``0,1``)."""
+    user: str = ""
+    """``UID:GID`` or ``image`` for the image's own; empty: never root."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     """How a server is started. A port of None is Triton's own (8000, 8001, 8002); 0 is any free one."""
 
@@ -31,6 +47,7 @@ class ServeOptions:
     """Seconds that running requests get to finish when the server is stopped."""
     extra: tuple[str, ...] = ()
     """More options of tritonserver, as they are."""
+    container: ContainerOptions = ContainerOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +76,20 @@ class RunningServer(Protocol):
         """Where it answers."""
 
     @property
-    def pid(self) -> int:
-        """Process id of the server."""
+    def engine(self) -> str:
+        """Name of the engine that runs it."""
+
+    @property
+    def about(self) -> str:
+        """One line: which server this is, and what runs its models."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server, where it is a process of this machine."""
+
+    @property
+    def container(self) -> str:
+        """Name of its container; empty where it runs in none."""
 
     @property
     def log(self) -> Path:

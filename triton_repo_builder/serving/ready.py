@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from triton_repo_builder.serving import http
 from triton_repo_builder.serving.engine import Failure
-from triton_repo_builder.serving.stubs import Stub, Stubs
+from triton_repo_builder.serving.stubs import Processes, Stub
 
 TICK = 0.04
 """Short, because it is also the delay between the last load and readiness."""
@@ -39,7 +39,7 @@ class Loaded:
 def load(
     base: str,
     names: tuple[str, ...],
-    stubs: Stubs,
+    stubs: Processes,
     *,
     timeout: float,
     alive: Callable[[], bool],

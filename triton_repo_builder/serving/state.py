@@ -30,11 +30,13 @@ class Background:
     name: str
     repository: str
     engine: str
-    server_pid: int
+    server_pid: int | None
     urls: dict[str, str]
     log: str
     started: float
     endpoints: list[dict[str, Any]] = field(default_factory=list)
+    about: str = ""
+    container: str = ""
 
 
 def about(entry: Background) -> dict[str, Any]:
@@ -82,7 +84,12 @@ def read(file: Path) -> Background | None:
         entry = Background(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    return entry if process.alive(entry.pid) and born(entry.pid) == entry.born else None
+    return entry if runs(entry) else None
+
+
+def runs(entry: Background) -> bool:
+    """Whether its ``trb serve`` is still there."""
+    return process.alive(entry.pid) and born(entry.pid) == entry.born
 
 
 def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
@@ -132,7 +139,9 @@ def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
     else:
         path = str(Path(wanted).resolve())
         matching = [
-            s for s in servers if wanted in (s.name, str(s.pid), str(s.server_pid)) or path == s.repository
+            s
+            for s in servers
+            if wanted in (s.name, str(s.pid), str(s.server_pid), s.container or None) or path == s.repository
         ]
     if not matching:
         raise TrbError(
@@ -160,5 +169,6 @@ def stop(entry: Background) -> None:
                 os.kill(entry.pid, signal.SIGKILL)
             break
         time.sleep(0.05)
-    while process.alive(entry.server_pid) and time.monotonic() < deadline + STOP_TIMEOUT:
+    server = entry.server_pid
+    while server and process.alive(server) and time.monotonic() < deadline + STOP_TIMEOUT:
         time.sleep(0.05)

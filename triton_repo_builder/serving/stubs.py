@@ -7,9 +7,11 @@ A stub is a child of the server: ``triton_python_backend_stub <repository>/<mode
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 STUB = "triton_python_backend_stub"
 INSTANCE = 8
@@ -28,8 +30,23 @@ class Stub:
     """How a dead one ended."""
 
 
+class Processes(Protocol):
+    """The Python processes of one server, wherever it runs."""
+
+    tick: float
+    """Seconds between two looks that are worth their cost."""
+
+    def scan(self) -> tuple[Stub, ...]:
+        """Every stub there is now, dead ones included."""
+
+    def kill(self, pid: int) -> None:
+        """End one that no model needs any more, where that can be done."""
+
+
 class Stubs:
     """Remembers what each process was, because a zombie no longer has arguments."""
+
+    tick = 0.25
 
     def __init__(self, server: int, repository: str) -> None:
         self._server = server
@@ -45,6 +62,11 @@ class Stubs:
                 found[pid] = stub
         self._seen = found
         return tuple(found.values())
+
+    def kill(self, pid: int) -> None:
+        """End one that no model needs any more."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
     def _look(self, pid: int) -> Stub | None:
         before = self._seen.get(pid)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.serving import http, ready
 from triton_repo_builder.serving.engine import Progress
-from triton_repo_builder.serving.stubs import Stub, Stubs
+from triton_repo_builder.serving.stubs import Processes, Stub
 
-TICK = 0.25
 SETTLE = 0.75
 """A stub that ends because its model is unloaded is a zombie only for a moment; ``dead`` means longer."""
 RELOADS = 3
@@ -30,7 +26,7 @@ class Watch(threading.Thread):
     def __init__(
         self,
         base: str,
-        stubs: Stubs,
+        stubs: Processes,
         *,
         dependents: Callable[[str], tuple[str, ...]],
         alive: Callable[[], bool],
@@ -58,7 +54,7 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Look, compare, act."""
         first_seen: dict[int, float] = {}
-        while not self._stop.wait(TICK):
+        while not self._stop.wait(self._stubs.tick):
             if not self._alive():
                 return
             now = time.monotonic()
@@ -139,5 +135,4 @@ class Watch(threading.Thread):
         self._leftovers = {pid: when for pid, when in self._leftovers.items() if pid in present}
         for pid, when in self._leftovers.items():
             if now > when and not present[pid].dead:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                self._stubs.kill(pid)

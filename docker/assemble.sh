@@ -1,0 +1,34 @@
+#!/bin/sh
+# Lays out /opt/tritonserver as in the official image. Runs in the first stage of the Dockerfile.
+set -eu
+cd /build
+site=/build/site
+target=/opt/tritonserver
+
+# --no-deps: the list is complete, and what these packages want besides is not used by a server.
+if ls wheels/*.whl > /dev/null 2>&1; then
+  set -- --no-index --find-links wheels
+else
+  set --
+fi
+python3 -m pip install --quiet --no-deps --no-compile --no-cache-dir --target "$site" "$@" -r requirements.txt
+
+version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+server=$site/pytriton/tritonserver
+mkdir -p "$target/python"
+cp -r "$server/bin" "$server/backends" "$server/caches" "$target/"
+cp "$server/python_backend_stubs/$version/triton_python_backend_stub" "$target/backends/python/"
+chmod 755 "$target/bin/tritonserver" "$target/backends/python/triton_python_backend_stub"
+cp -r onnxruntime_backend "$target/backends/onnxruntime"
+cp -r "$site/nvidia_pytriton.libs" "$target/lib"
+rm -rf "$site/pytriton" "$site/nvidia_pytriton.libs" "$site"/nvidia_pytriton-*.dist-info "$site/bin"
+cp -r "$site/." "$target/python/"
+
+# Nobody runs their tests or type checks against them in a server; headers and static libraries neither.
+find "$target/python" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
+find "$target/python" -type f \( -name '*.pyi' -o -name '*.h' -o -name '*.a' \) -delete
+find "$target" -name '*.whl' -delete
+# The server's user may not write, so bytecode is made now; by content, not by time, to be the same each time.
+python3 -m compileall -q --invalidation-mode unchecked-hash "$target/python" "$target/backends" || true
+chmod -R a+rX "$target"
+find "$target" -exec touch -h -d @0 {} +

@@ -1,0 +1,115 @@
+"""A real Docker Engine, the slim image, and what to do where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.integration import serve_repository as made
+from triton_repo_builder import image, process
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.serving.container import daemon, labels
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = "debian:bookworm-slim"
+SLIM = "trb-test:slim"
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip with the reason; in CI (.ci/run) that is a failure."""
+    if os.environ.get("TRB_CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def client() -> Any:
+    try:
+        return daemon.connect()
+    except TrbError as error:
+        unavailable(f"{error}; .ci/docker installs and starts one")
+
+
+@pytest.fixture(scope="session")
+def wheels() -> Path:
+    """The wheels of the slim image, fetched once: containers need no network for them."""
+    folder = ROOT / ".cache" / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = (ROOT / "docker" / "requirements.txt").read_text().split("\n")
+    if len(list(folder.glob("*.whl"))) < sum("==" in name for name in names):
+        requirements = str(ROOT / "docker" / "requirements.txt")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-r", requirements]
+        process.run([*pip, "-d", str(folder)], timeout=600)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def slim(client: Any, wheels: Path) -> str:
+    """The slim image, built as a user would."""
+    import docker
+
+    try:
+        client.images.get(BASE)
+    except docker.errors.ImageNotFound:
+        unavailable(f"there is no image {BASE}; .ci/docker makes it, or: docker pull {BASE}")
+    return image.build(image.Request(tag=SLIM, base=BASE, wheels=wheels)).tag
+
+
+@pytest.fixture(scope="session")
+def minilm(minilm_int8: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of a real model."""
+    target = tmp_path_factory.mktemp("docker") / "model_repository"
+    argv = ["build", "--model", str(minilm_int8), "--name", "minilm", "--output", str(target)]
+    process.run([sys.executable, "-m", "triton_repo_builder", *argv], timeout=120)
+    return target
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two small Python models, one behind an ensemble."""
+    root = tmp_path / "repository"
+    made.python(root, "step")
+    made.ensemble(root, "whole", "step")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(client: Any) -> Iterator[None]:
+    """Every test leaves the daemon as it found it."""
+    yield
+    made.until(lambda: not ours(client))
+
+
+def ours(client: Any) -> list[str]:
+    """Containers and volumes that trb made and that are still there."""
+    where = {"label": labels.TRB}
+    containers = [one.name for one in client.containers.list(all=True, filters=where)]
+    return containers + [one.name for one in client.volumes.list(filters=where)]
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An empty registry of Debian's docker-registry, on loopback."""
+    import subprocess
+
+    binary = shutil.which("docker-registry")
+    if binary is None:
+        unavailable("docker-registry is not installed (apt-get install docker-registry)")
+    folder = tmp_path_factory.mktemp("registry")
+    port = made.free_port()
+    (folder / "config.yml").write_text(
+        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
+        f"http: {{addr: 127.0.0.1:{port}}}\n"
+    )
+    with subprocess.Popen([binary, "serve", str(folder / "config.yml")]) as running:
+        try:
+            made.until(lambda: made.answers(f"http://127.0.0.1:{port}/v2/"))
+            yield f"127.0.0.1:{port}"
+        finally:
+            running.terminate()

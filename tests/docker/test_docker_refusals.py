@@ -1,0 +1,149 @@
+"""What goes wrong with Docker is said in words that help, and leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docker.conftest import BASE
+from tests.integration import serve_repository as made
+
+pytestmark = pytest.mark.docker
+
+
+def serve(tmp: Path, repository: Path, *arguments: str) -> tuple[int, str]:
+    """``trb serve --engine docker``, which must fail."""
+    said = made.trb(tmp, "serve", str(repository), *made.FREE, "--engine", "docker", *arguments)
+    assert said.stdout == ""
+    assert "Traceback" not in said.stderr
+    return said.returncode, said.stderr
+
+
+def test_a_port_that_is_taken(tmp_path: Path, slim: str, repository: Path) -> None:
+    import socket
+
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        code, said = serve(tmp_path, repository, "--image", slim, f"--http-port={port}")
+    assert code == 41
+    assert f"--http-port: port {port} is in use" in said
+
+
+def test_a_port_that_another_container_holds(
+    tmp_path: Path, slim: str, client: Any, repository: Path
+) -> None:
+    port = made.free_port()
+    other = client.containers.run(
+        BASE, ["sleep", "60"], ports={"8000/tcp": ("127.0.0.1", port)}, detach=True, auto_remove=True
+    )
+    try:
+        code, said = serve(tmp_path, repository, "--image", slim, f"--http-port={port}")
+    finally:
+        other.kill()
+    assert code == 41
+    assert f"port {port} is in use" in said
+
+
+def test_an_image_that_is_not_here(tmp_path: Path, repository: Path) -> None:
+    code, said = serve(tmp_path, repository, "--image", "trb-none:1", "--pull", "never")
+    assert code == 49
+    assert "trb-none:1: the image is not on this machine" in said
+
+
+def test_the_official_image_by_release(tmp_path: Path, repository: Path) -> None:
+    code, said = serve(tmp_path, repository, "--triton-release", "25.03", "--pull", "never")
+    assert code == 49
+    assert "nvcr.io/nvidia/tritonserver:25.03-py3" in said
+    code, said = serve(tmp_path, repository, "--triton-release", "19.01")
+    assert code == 2
+    assert "unknown Triton release '19.01'" in said
+
+
+def test_a_registry_out_of_reach(tmp_path: Path, repository: Path) -> None:
+    port = made.free_port()
+    code, said = serve(tmp_path, repository, "--image", f"127.0.0.1:{port}/triton:1")
+    assert code == 49
+    assert f"the registry 127.0.0.1:{port} cannot be reached" in said
+    assert "connection refused" in said
+
+
+def test_a_tag_that_does_not_exist(tmp_path: Path, registry: str, repository: Path) -> None:
+    code, said = serve(tmp_path, repository, "--image", f"{registry}/triton:nosuchtag")
+    assert code == 49
+    assert "there is no such image" in said
+    assert "is the name or tag right?" in said
+
+
+def test_an_image_is_pulled_with_progress(
+    tmp_path: Path, slim: str, client: Any, registry: str, repository: Path
+) -> None:
+    name = f"{registry}/trb-tritonserver"
+    client.images.get(slim).tag(name, "1")
+    for event in client.api.push(name, tag="1", stream=True, decode=True):
+        assert "error" not in event, event
+    client.images.remove(f"{name}:1")
+    # Layers that are still here are not fetched again: without the other name there are none to share.
+    running = made.Serve(
+        tmp_path, repository, "--engine", "docker", "--image", f"{name}:1", "--pull", "always", "--json"
+    )
+    try:
+        about = running.ready()
+        assert about["about"].startswith(f"docker: {name}:1")
+        assert f"pulling {name}:1" in running.err.read_text()
+    finally:
+        running.process.terminate()
+        running.process.wait(60)
+        client.images.remove(f"{name}:1")
+
+
+def test_an_image_without_a_tritonserver(tmp_path: Path, slim: str, repository: Path) -> None:
+    code, said = serve(tmp_path, repository, "--image", BASE)
+    assert code == 49
+    assert "the image has no tritonserver on its PATH" in said
+
+
+def test_gpus_where_there_are_none(tmp_path: Path, slim: str, client: Any, repository: Path) -> None:
+    if "nvidia" in client.info()["Runtimes"]:
+        pytest.skip("this Docker has GPUs to give")
+    code, said = serve(tmp_path, repository, "--image", slim, "--gpus", "0,1")
+    assert code == 51
+    assert "--gpus: Docker cannot give GPUs" in said
+    code, said = serve(tmp_path, repository, "--image", slim, "--gpus", "two")
+    assert code == 2
+    assert "--gpus: 'two' names no GPUs" in said
+
+
+def test_no_daemon(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    code, said = serve(tmp_path, repository)
+    assert code == 48
+    assert f"unix://{tmp_path}/nothing.sock: the Docker daemon does not answer" in said
+    said_by = made.trb(tmp_path, "image", "build")
+    assert said_by.returncode == 48
+    # Commands that only may need Docker do without it.
+    assert made.trb(tmp_path, "stop", "--all").returncode == 45
+    assert made.trb(tmp_path, "status").returncode == 0
+
+
+def test_a_repository_with_nothing_in_it(tmp_path: Path, slim: str) -> None:
+    (tmp_path / "empty").mkdir()
+    code, said = serve(tmp_path, tmp_path / "empty", "--image", slim)
+    assert code == 42
+    assert "holds no model" in said
+
+
+def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path) -> None:
+    made.python(
+        repository,
+        "slow",
+        made.HEALTHY + "\n    def initialize(self, args):\n        import time; time.sleep(120)\n",
+    )
+    running = made.Serve(tmp_path, repository, "--engine", "docker", "--image", slim)
+    made.until(lambda: "loading" in running.err.read_text())
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 130

@@ -1,0 +1,142 @@
+"""The options by which every command that starts a server chooses its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.serving import ContainerOptions, RunningServer
+
+NAMES = ("auto", "embedded", "docker")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which engine, and in which container where it is Docker."""
+
+    name: str = "auto"
+    host: str = "127.0.0.1"
+    image: str = ""
+    release: str = ""
+    pull: str = "missing"
+    gpus: str = "auto"
+    user: str = ""
+
+    def container(self) -> ContainerOptions:
+        """The part for the Docker engine."""
+        from triton_repo_builder.serving import ContainerOptions
+
+        return ContainerOptions(
+            image=self.image, release=self.release, pull=self.pull, gpus=self.gpus, user=self.user
+        )
+
+    def arguments(self) -> list[str]:
+        """The same choice as command-line arguments."""
+        given = {
+            "--engine": self.name,
+            "--host": self.host,
+            "--image": self.image,
+            "--triton-release": self.release,
+            "--pull": self.pull,
+            "--gpus": self.gpus,
+            "--container-user": self.user,
+        }
+        return [f"{option}={value}" for option, value in given.items() if value]
+
+
+@contextmanager
+def running(repository: Path, choice: Choice) -> Iterator[RunningServer]:
+    """A server on free ports, for as long as the ``with`` block runs."""
+    from triton_repo_builder import serving
+    from triton_repo_builder.cli import ui
+
+    options = serving.ServeOptions(
+        host=choice.host, http_port=0, grpc_port=0, metrics_port=0, container=choice.container()
+    )
+    with ui.status() as progress:
+        server = serving.start(repository, options, engine=choice.name, progress=progress)
+    with server:
+        yield server
+
+
+def options(function: Command) -> Command:
+    """Add the options; the command gets them as one ``engine: Choice``."""
+
+    @wraps(function)
+    def collected(
+        *args: Any,
+        engine: str,
+        host: str,
+        image: str | None,
+        triton_release: str | None,
+        pull: str,
+        gpus: str,
+        container_user: str | None,
+        **rest: Any,
+    ) -> Any:
+        choice = Choice(
+            name=engine,
+            host=host,
+            image=image or "",
+            release=triton_release or "",
+            pull=pull,
+            gpus=gpus,
+            user=container_user or "",
+        )
+        return function(*args, engine=choice, **rest)
+
+    decorated: Any = collected
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    found: Command = decorated
+    return found
+
+
+_OPTIONS = (
+    click.option(
+        "--engine",
+        type=click.Choice(NAMES),
+        default="auto",
+        show_default=True,
+        help="What runs tritonserver; auto: embedded if installed, else Docker.",
+    ),
+    click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address the server is reached at; 0.0.0.0 is everybody.",
+    ),
+    click.option(
+        "--image",
+        metavar="NAME",
+        help="Docker: any image with a tritonserver.  [default: nvcr.io/nvidia/tritonserver:<release>-py3]",
+    ),
+    click.option("--triton-release", metavar="YY.MM", help="Docker: release of the official image."),
+    click.option(
+        "--pull",
+        type=click.Choice(["missing", "always", "never"]),
+        default="missing",
+        show_default=True,
+        help="Docker: when to fetch the image.",
+    ),
+    click.option(
+        "--gpus",
+        metavar="auto|all|none|N,N",
+        default="auto",
+        show_default=True,
+        help="Docker: GPUs for the container; auto: all that Docker can give.",
+    ),
+    click.option(
+        "--container-user",
+        metavar="UID:GID|image",
+        help="Docker: who runs the server.  [default: this user, 1000:1000 for root]",
+    ),
+)

@@ -1,0 +1,79 @@
+"""``trb image build``: the slim image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.group("image")
+def command() -> None:
+    """A slim Docker image with a tritonserver for CPU, made of Debian and PyPI packages.
+
+    \b
+    Examples:
+      trb image build
+      trb image build --repository model_repository --tag my-endpoint:1
+      trb serve --engine docker --image trb-tritonserver
+    """
+
+
+@command.command("build")
+@click.option(
+    "--repository",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="REPO",
+    help="Bake this model repository in, as /models.",
+)
+@click.option(
+    "--tag", metavar="NAME:TAG", help="Name of the image.  [default: trb-tritonserver:<release>-cpu]"
+)
+@click.option(
+    "--base", default="debian:bookworm-slim", show_default=True, help="Image to start from: Debian or Ubuntu."
+)
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Install from the wheels here, not from PyPI.",
+)
+@click.option("--no-cache", is_flag=True, help="Run every step again.")
+@click.option("--verbose", is_flag=True, help="Show what the build says.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def build(
+    repository: Path | None,
+    tag: str | None,
+    base: str,
+    wheels: Path | None,
+    no_cache: bool,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Build the image. It runs as user 1000, tells its health, and takes tritonserver's own options.
+
+    \b
+    Examples:
+      trb image build
+      trb image build --repository model_repository --tag my-endpoint:1
+      docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g my-endpoint:1
+      pip download --no-deps -d wheels -r docker/requirements.txt && trb image build --wheels wheels
+    """
+    from triton_repo_builder import image, releases
+    from triton_repo_builder.cli import ui
+    from triton_repo_builder.serving.container import images
+
+    name = tag or f"{images.SLIM}:{releases.default().name}-cpu"
+    request = image.Request(tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache)
+    with ui.status() as spinner:
+        made = image.build(request, (lambda line: click.echo(line, err=True)) if verbose else spinner)
+    if as_json:
+        click.echo(json.dumps({"tag": made.tag, "id": made.id, "size": made.size}))
+        return 0
+    click.echo(f"built {made.tag} ({made.size / 1e6:.0f} MB)")
+    if repository is None:
+        click.echo(f"serve a repository with it: trb serve --engine docker --image {made.tag}")
+    else:
+        click.echo(f"run it: docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g {made.tag}")
+    return 0

@@ -1,0 +1,41 @@
+"""``trb logs``: what a server in the background wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("logs")
+@click.argument("server", required=False, metavar="[NAME|PID]")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the server ends or Ctrl-C.")
+@click.option("--tail", "lines", type=click.IntRange(0), metavar="N", help="Only the last N lines so far.")
+def command(server: str | None, follow: bool, lines: int | None) -> int:
+    """Print the output of a server that trb serve --detach started, embedded or in Docker.
+
+    Without a name, the only one that runs. A name is the repository's folder name or path.
+
+    \b
+    Examples:
+      trb logs
+      trb logs model_repository --tail 20
+      trb logs -f
+    """
+    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.serving import state, tail
+
+    running, _ = state.sweep()
+    entry = state.select(running, server)
+    file = Path(entry.log)
+    if not file.is_file():
+        raise TrbError(
+            Exit.NOT_FOUND, "the server's log is gone", where=str(file), remedy="start the server again"
+        )
+    start = 0 if lines is None else tail.last_lines(file, lines)
+
+    def ended() -> bool:
+        return not follow or not state.runs(entry)
+
+    tail.follow(file, lambda text: click.echo(text, nl=False), ended, start=start)
+    return 0

@@ -1,0 +1,1 @@
+"""The Docker engine: the same repository in a container, through the ``docker`` SDK."""

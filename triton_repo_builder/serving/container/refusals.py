@@ -1,0 +1,77 @@
+"""What Docker refuses when a container is created or started, in words that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+
+
+def create(client: Any, image: Any, settings: dict[str, Any]) -> Any:
+    """The container; None where the daemon does not have the folder to mount."""
+    import docker
+
+    try:
+        return client.containers.create(image.id, **settings)
+    except docker.errors.APIError as error:
+        text = error.explanation or str(error)
+        if (
+            "bind source path does not exist" in text
+            or "bind mount" in text.lower()
+            or "mounts denied" in text.lower()
+        ):
+            return None
+        raise _error(text) from None
+
+
+def start(container: Any) -> bool:
+    """Start it; False where the daemon itself may not raise the limits. Raises ``TrbError``."""
+    import docker
+
+    try:
+        container.start()
+    except docker.errors.APIError as error:
+        text = error.explanation or str(error)
+        if "setting rlimit" in text:
+            return False
+        raise _error(text) from None
+    return True
+
+
+def ended(error: TrbError, log: str, image: str) -> TrbError:
+    """More help where a container ends before its server answers."""
+    if "Permission denied" in log or "Operation not permitted" in log:
+        error.remedy = f"{image} may not run without its own user: try --container-user image; {error.remedy}"
+    elif "not found" in error.message:
+        error.remedy = f"{image} has no tritonserver; name another image with --image"
+    return error
+
+
+def _error(text: str) -> TrbError:
+    lower = text.lower()
+    if "port is already allocated" in lower or "address already in use" in lower:
+        return TrbError(
+            Exit.PORT_BUSY,
+            f"a port is taken: {text}",
+            remedy="take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
+        )
+    if "executable file not found" in lower or "no such file or directory: unknown" in lower:
+        return TrbError(
+            Exit.IMAGE_UNAVAILABLE,
+            f"the image has no tritonserver on its PATH: {text}",
+            remedy="name an image of Triton with --image, or make one with 'trb image build'",
+        )
+    if "could not select device driver" in lower or "nvidia" in lower:
+        return TrbError(
+            Exit.GPU_UNAVAILABLE,
+            f"Docker cannot give the GPUs: {text}",
+            where="--gpus",
+            remedy="install the nvidia-container-toolkit and restart Docker, or use --gpus none",
+        )
+    if "no space left" in lower:
+        return TrbError(
+            Exit.DISK_FULL, f"the disk of the Docker daemon is full: {text}", remedy="docker system df"
+        )
+    return TrbError(
+        Exit.DAEMON_UNREACHABLE, f"Docker refuses: {text}", remedy="see the daemon's log; docker info"
+    )

@@ -1,0 +1,140 @@
+"""From a server that answers to one whose models are all ready and watched; the same for every engine.
+
+Servers run in explicit mode and ``trb`` loads each endpoint over HTTP. The alternative, loading at start,
+gives an HTTP endpoint only after the last model, hence no reason for a failure and no way to notice a load
+that hangs; and only explicit mode allows a model to be loaded again when its Python process died.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from triton_repo_builder import repository
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.serving import causes, http, ready, targets
+from triton_repo_builder.serving.engine import Failure, Progress, ServeOptions
+from triton_repo_builder.serving.handle import Handle
+from triton_repo_builder.serving.targets import Targets
+from triton_repo_builder.serving.watch import Watch
+
+TICK = 0.02
+
+
+def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
+    """What is to be loaded. Raises ``TrbError`` where that is nothing."""
+    repo = repository.read(path)
+    chosen = targets.choose(repo, options.models)
+    for name in chosen.strangers:
+        tell(f"warning: {name}/ is no model (it has no config.pbtxt and no version directory): not loaded")
+    if chosen.failures and not chosen.load:
+        raise _failed(chosen.failures)
+    return repo, chosen
+
+
+def log_file(options: ServeOptions, folder: Path) -> Path:
+    """Where the server's output goes, empty at first."""
+    if options.log_file is None:
+        return folder / "server.log"
+    try:
+        options.log_file.write_bytes(b"")
+    except OSError as error:
+        raise TrbError(
+            Exit.OUTPUT_NOT_WRITABLE,
+            f"cannot be written: {error.strerror}",
+            where=str(options.log_file),
+            remedy="name a file in an existing folder of yours with --log-file",
+        ) from None
+    return options.log_file.resolve()
+
+
+def is_up(server: Handle, patience: float) -> bool:
+    """Wait for the HTTP endpoint; False where the server ended, ``TrbError`` after ``patience`` seconds."""
+    deadline = time.monotonic() + patience
+    while server.alive():
+        if http.ready(server.urls.http):
+            return True
+        if time.monotonic() > deadline:
+            raise TrbError(
+                Exit.TIMED_OUT,
+                f"tritonserver does not answer at {server.urls.http}",
+                remedy=f"the server's output is in {server.keep_log()}",
+            )
+        time.sleep(TICK)
+    return False
+
+
+def bring_up(
+    server: Handle, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
+) -> None:
+    """Load everything and start watching; stop the server and raise ``TrbError`` where that fails."""
+    try:
+        _load(server, repo, chosen, options, tell)
+    except BaseException as error:
+        if isinstance(error, TrbError):
+            server.keep_log()
+        server.stop(hurry=True)
+        raise
+    server.watch(
+        lambda fail: Watch(
+            server.urls.http,
+            server.stubs,
+            dependents=lambda name: tuple(
+                other for other in targets.needing(repo, name) if other in chosen.members
+            ),
+            alive=server.alive,
+            progress=tell,
+            fail=fail,
+            timeout=options.load_timeout,
+        )
+    )
+
+
+def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress) -> None:
+    """Load everything; raise one error that names every model that failed."""
+    loaded = ready.load(
+        server.urls.http,
+        chosen.load,
+        server.stubs,
+        timeout=options.load_timeout,
+        alive=server.alive,
+        progress=tell,
+        total=len(chosen.members),
+    )
+    if not server.alive():
+        raise server.died()
+    known = (*chosen.failures, *(_explained(failure, server.log) for failure in loaded.hung))
+    hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
+    states = {} if loaded.ok else http.index(server.urls.http)
+    failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
+    late = [name for name in loaded.unfinished if name not in hanging]
+    if failed:
+        raise _failed(failed, server.keep_log())
+    if late:
+        raise TrbError(
+            Exit.TIMED_OUT,
+            f"not ready after {options.load_timeout:g} s: {', '.join(late)}",
+            remedy=f"allow more time with --timeout, or see what they do in {server.keep_log()}",
+        )
+
+
+def _explained(failure: Failure, log: Path) -> Failure:
+    """A stub that ended without an answer may have said why on its standard error."""
+    said = causes.last_errors(causes.read(log), 4)
+    return Failure(model=failure.model, cause=failure.cause, detail=said)
+
+
+def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
+    lines = []
+    for failure in failed:
+        lines.append(f"{failure.model}: {failure.cause}")
+        lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
+    count = "a model" if len(failed) == 1 else f"{len(failed)} models"
+    text = "\n".join(f"  {line}" for line in lines)
+    return TrbError(
+        Exit.MODEL_FAILED,
+        f"{count} cannot be loaded, no server is left running\n{text}",
+        remedy="correct that and start again; 'trb check' finds most causes without a server"
+        + (f"; the server's whole log is {log}" if log else ""),
+    )

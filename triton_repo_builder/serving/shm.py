@@ -1,0 +1,50 @@
+"""How much shared memory the Python models of a repository may need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.repository import Repository
+
+MEBI = 1 << 20
+BASE = 64 * MEBI
+"""What Docker gives by default; the server itself uses little of it."""
+SMALLEST = 8 * MEBI
+"""Per instance: a region starts at 1 MiB (shm-default-byte-size) and grows by as much (TRITON.md)."""
+HEADROOM = 4
+"""Inputs and outputs of an execute lie there at once, and while a region grows old and new parts do."""
+OPEN = 512
+"""Elements counted for an axis without a size."""
+TEXT = 64 << 10
+"""Bytes counted for a string: a long text, a small picture."""
+
+
+def needed(repository: Repository) -> int:
+    """Bytes for /dev/shm: an upper bound, as only what is used takes memory.
+
+    Models of the onnxruntime backend count as well: in trb's own image they run in Python processes.
+    """
+    total = BASE
+    for model in repository.models:
+        if model.backend in ("python", "onnxruntime"):
+            total += _instances(model.config) * max(SMALLEST, HEADROOM * _execute(model.config))
+    return math.ceil(total / MEBI) * MEBI
+
+
+def _instances(config: Mapping[str, Any]) -> int:
+    return sum(int(group.get("count") or 1) for group in config.get("instance_group") or [{}])
+
+
+def _execute(config: Mapping[str, Any]) -> int:
+    """Bytes of the tensors of one full batch."""
+    rows = max(1, int(config.get("max_batch_size") or 0))
+    return rows * sum(_tensor(one) for key in ("input", "output") for one in config.get(key) or ())
+
+
+def _tensor(tensor: Mapping[str, Any]) -> int:
+    dtype = BY_CONFIG.get(str(tensor.get("data_type")))
+    size = dtype.size if dtype is not None and dtype.size else TEXT
+    return size * math.prod(int(dim) if int(dim) > 0 else OPEN for dim in tensor.get("dims") or (1,))

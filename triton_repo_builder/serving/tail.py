@@ -1,0 +1,65 @@
+"""Follow a growing log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TICK = 0.2
+CHUNK = 1 << 16
+
+
+def follow(file: Path, write: Callable[[str], object], ended: Callable[[], bool], *, start: int = 0) -> None:
+    """Hand on what is in the file from byte ``start`` and what is added, until ``ended`` says so."""
+    position = start
+    wait = threading.Event()
+    while True:
+        last = ended()
+        position = _relay(file, position, write)
+        if last:
+            return
+        wait.wait(TICK)
+
+
+def _relay(file: Path, position: int, write: Callable[[str], object]) -> int:
+    try:
+        with file.open("rb") as source:
+            source.seek(position)
+            while chunk := source.read(CHUNK):
+                # Whole lines only, so that no character is cut in two.
+                whole = chunk if len(chunk) == CHUNK else chunk[: chunk.rfind(b"\n") + 1]
+                if not whole:
+                    break
+                write(whole.decode("utf-8", "replace"))
+                position += len(whole)
+                if whole is not chunk:
+                    break
+    except OSError:
+        pass
+    return position
+
+
+@contextmanager
+def following(file: Path, write: Callable[[str], object]) -> Iterator[None]:
+    """The same in the background, for as long as the ``with`` block runs."""
+    over = threading.Event()
+    thread = threading.Thread(target=follow, args=(file, write, over.is_set), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(2)
+
+
+def last_lines(file: Path, count: int) -> int:
+    """Byte at which the last ``count`` lines begin."""
+    data = file.read_bytes()
+    position = len(data.rstrip(b"\n"))
+    for _ in range(count):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return 0
+    return position + 1
