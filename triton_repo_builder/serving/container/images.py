@@ -45,8 +45,9 @@ def provide(client: Any, name: str, pull: str, tell: Progress) -> Any:
 
 
 def _pull(client: Any, name: str, tell: Progress) -> None:
-    import docker
     import requests
+
+    import docker
 
     tell(f"pulling {name}")
     told = 0.0

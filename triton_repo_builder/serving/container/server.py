@@ -78,8 +78,9 @@ class ContainerServer(Handle):
 
     def _how(self) -> str:
         """How it ended; notices a daemon that went away."""
-        import docker
         import requests
+
+        import docker
 
         try:
             self._docker.reload()
