@@ -227,7 +227,18 @@ def _plain(
             notes += (f"served without batching: {recorded.note}",)
         elif recorded.note:
             notes += (recorded.note,)
-    plan = planner.plain(name, src.signature, task, options, chosen, batching=batching)
+    # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
+    accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
+    warmup = options.warmup and (runner is None or bool(accepted))
+    plan = planner.plain(
+        name,
+        src.signature,
+        task,
+        replace(options, warmup=warmup),
+        chosen,
+        batching=batching,
+        accepted=accepted,
+    )
     return plan, case_file, notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.defaults import Settings
@@ -195,8 +196,9 @@ def plain(
     chosen: Settings,
     *,
     batching: bool,
+    accepted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RepositoryPlan:
-    """Tensors in and out: the model is the endpoint."""
+    """Tensors in and out: the model is the endpoint. ``accepted``: shapes that it is known to take."""
     model = onnx_model(
         name,
         "Endpoint (tensor): the ONNX model as it is.",
@@ -206,15 +208,18 @@ def plain(
         chosen,
         max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
         batching=batching,
-        warmup=tuple(_zeros(spec, batching) for spec in signature.inputs) if options.warmup else (),
+        warmup=tuple(_zeros(spec, batching, (accepted or {}).get(spec.name)) for spec in signature.inputs)
+        if options.warmup
+        else (),
         response_cache=options.response_cache,
     )
     return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
 
 
-def _zeros(spec: TensorSpec, batching: bool) -> WarmupInput:
-    """Open axes take 1 in a warm-up sample: any size warms the kernels, and 1 is always cheap."""
-    dims = spec.dims[1:] if batching else spec.dims
+def _zeros(spec: TensorSpec, batching: bool, accepted: tuple[int, ...] | None) -> WarmupInput:
+    """Open axes take the size that the model is known to accept, else 1: any size warms the kernels."""
+    whole = accepted or spec.dims
+    dims = whole[1:] if batching else whole
     return WarmupInput(
         name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
     )

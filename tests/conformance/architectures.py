@@ -123,7 +123,7 @@ _TEXT = (
         name="BigBird",
         model_type="big_bird",
         config={**_SMALL, "max_position_embeddings": 512, "attention_type": "original_full"},
-        family="bpe-bigbird",
+        family="unigram-bigbird",
     ),
     Architecture(
         name="Longformer",

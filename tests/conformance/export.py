@@ -75,8 +75,11 @@ def _auto(head: Head, config: Any) -> Any:
 def _spread(model: Any) -> None:
     """Random heads answer nearly the same to everything; larger weights tell the labels apart."""
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 2 and any(part in name for part in ("classifier", "qa_outputs", "score")):
-            torch.nn.init.normal_(parameter, std=1.0)
+        last = name.endswith(
+            ("classifier.weight", "classifier.out_proj.weight", "classifier.1.weight", "qa_outputs.weight")
+        )
+        if parameter.dim() == 2 and last and "pre_classifier" not in name:
+            torch.nn.init.normal_(parameter, std=0.5)
 
 
 class Projected(torch.nn.Module):

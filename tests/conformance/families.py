@@ -1,6 +1,6 @@
 """Small tokenizers in the exact shape of the real ones, trained on ``corpus``. Runs in .venv-export.
 
-WordPiece and byte-level BPE are trained by ``tokenizers``, the Unigram and BPE models of SentencePiece by
+WordPiece and byte-level BPE are trained by ``tokenizers``, the Unigram models of SentencePiece by
 ``sentencepiece``; the transformers class of each family then makes its own normalizer, template and special
 tokens, as it does for a downloaded vocabulary.
 """
@@ -141,9 +141,7 @@ def _train_clip() -> Tokenizer:
     return trained
 
 
-def _sentencepiece(
-    name: str, file: str, kind: str = "unigram", **options: Any
-) -> Callable[[Path, Mapping[str, Any]], Any]:
+def _sentencepiece(name: str, file: str, **options: Any) -> Callable[[Path, Mapping[str, Any]], Any]:
     def make(folder: Path, settings: Mapping[str, Any]) -> Any:
         if not (folder / file).is_file():
             train(folder)
@@ -160,7 +158,7 @@ def _sentencepiece(
             input=str(folder / "corpus.txt"),
             model_prefix=str(prefix),
             vocab_size=SIZE,
-            model_type=kind,
+            model_type="unigram",
             hard_vocab_limit=False,
             character_coverage=1.0,
             num_threads=1,
@@ -194,6 +192,6 @@ FAMILIES: dict[str, Callable[[Path, Mapping[str, Any]], Any]] = {
     "unigram-albert": _sentencepiece("AlbertTokenizerFast", "spiece.model", **_ALBERT, **_ALBERT_ENDS),
     "unigram-deberta": _sentencepiece("DebertaV2TokenizerFast", "spm.model", **_DEBERTA),
     "unigram-t5": _sentencepiece("T5TokenizerFast", "spiece.model", **_T5),
-    "bpe-bigbird": _sentencepiece("BigBirdTokenizerFast", "spiece.model", "bpe", **_BIGBIRD),
+    "unigram-bigbird": _sentencepiece("BigBirdTokenizerFast", "spiece.model", **_BIGBIRD),
 }
 """How each family is made: (folder, settings) → fast tokenizer."""
