@@ -2,8 +2,10 @@
 attention_mask …) or ``trb_tokens``, the ids alone, from which the model's graph derives the rest.
 
 Copied byte for byte to ``<model>/1/model.py``. What varies comes from config.pbtxt: the outputs and their
-types, and the parameters ``max_length`` (0: no limit), ``pad_id`` and ``pad_to`` (0: to the longest row of
-the request). Needs only numpy and ``tokenizers``, which lies in ``vendor/`` beside this file.
+types, and the parameters ``max_length`` (0: no limit), ``pad_id``, ``pad_to`` (0: to the longest row of the
+request), ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``:
+position ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do). Needs only numpy and
+``tokenizers``, which lies in ``vendor/`` beside this file.
 """
 
 import json
@@ -38,6 +40,7 @@ class TritonPythonModel:
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
         self.pad_id = int(parameters.get("pad_id", "0"))
         self.pad_to = int(parameters.get("pad_to", "0"))
+        self.positions_from_pad = parameters.get("positions_from_pad") == "true"
         self.outputs = [
             (output["name"], pb_utils.triton_string_to_numpy(output["data_type"]))
             for output in config["output"]
@@ -48,7 +51,8 @@ class TritonPythonModel:
         self.tokenizer.no_truncation()
         max_length = int(parameters.get("max_length", "0"))
         if max_length:
-            self.tokenizer.enable_truncation(max_length)
+            side = parameters.get("truncation_side", "right")
+            self.tokenizer.enable_truncation(max_length, direction=side)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
@@ -113,8 +117,16 @@ class TritonPythonModel:
             elif name in ("token_type_ids", TYPES):
                 values[number, : len(row)] = rows[number].type_ids
             elif name == "position_ids":
-                values[number, : len(row)] = np.arange(len(row))
+                values[number] = self.positions(row, width)
         return values
+
+    def positions(self, ids: list[int], width: int) -> Any:
+        """Position ids of one row, [width]."""
+        if not self.positions_from_pad:
+            return np.pad(np.arange(len(ids)), (0, width - len(ids)))
+        real = np.zeros(width, dtype=np.int64)
+        real[: len(ids)] = np.array(ids, dtype=np.int64) != self.pad_id
+        return np.cumsum(real) * real + self.pad_id
 
 
 def ours(error: BaseException) -> None:
