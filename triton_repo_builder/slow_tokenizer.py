@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def convert(vocabulary: Path) -> str:
             "serve the model with --task tensor, and tokenize at the client",
         )
     document = json.loads(backend.to_str())
-    if vocabulary.suffix == ".model":
+    if vocabulary.suffix == ".model" and not metadata.version("transformers").startswith("4."):
         document |= _as_trained(made, vocabulary)
     return json.dumps(document, indent=2, ensure_ascii=False)
 
@@ -60,7 +61,8 @@ def convert(vocabulary: Path) -> str:
 def _as_trained(made: Any, vocabulary: Path) -> dict[str, Any]:
     """The normalizer and pre-tokenizer that transformers' own converter reads from a SentencePiece model.
 
-    Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT).
+    Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT);
+    those of transformers 4 are made by the converter.
     """
     from transformers.convert_slow_tokenizer import SLOW_TO_FAST_CONVERTERS
 
