@@ -60,18 +60,22 @@ def run(cells: Sequence[Cell], exports: Path, work: Path) -> Iterator[Result]:
                 built.append(cell)
         except NotBuilt as error:
             yield Result(cell=cell, state=FAIL, reason=f"trb build: {error}")
-    if not built:
-        return
-    options = serving.ServeOptions(
-        http_port=0,
-        grpc_port=0,
-        metrics_port=0,
-        models=tuple(cell.endpoint for cell in built),
-    )
+    if built:
+        yield from serve(built, exports, repository)
+
+
+def serve(built: Sequence[Cell], exports: Path, repository: Path) -> Iterator[Result]:
+    """Ask the endpoints on one server; each on its own where one of them keeps the server from starting."""
+    models = tuple(cell.endpoint for cell in built)
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=models)
     try:
         server = serving.start(repository, options)
     except TrbError as error:
-        yield from (Result(cell=cell, state=FAIL, reason=f"trb serve: {error.message}") for cell in built)
+        if len(built) > 1:
+            for cell in built:
+                yield from serve([cell], exports, repository)
+        else:
+            yield Result(cell=built[0], state=FAIL, reason=f"trb serve: {error.message}")
         return
     with server:
         client = GrpcClient(server.urls.grpc, timeout=120)
