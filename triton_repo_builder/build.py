@@ -33,11 +33,29 @@ from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPla
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, raw, tensor
+from triton_repo_builder.tasks import (
+    embedding,
+    fill_mask,
+    question_answering,
+    raw,
+    tensor,
+    token_classification,
+    zero_shot_classification,
+)
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
 CASES_FILE = "smoke.json"
+OWN_OPTIONS = {
+    "pooling": (embedding.NAME,),
+    "normalize": (embedding.NAME,),
+    "aggregation": (token_classification.NAME,),
+    "handle_impossible_answer": (question_answering.NAME,),
+    "top_k": (fill_mask.NAME,),
+    "hypothesis_template": (zero_shot_classification.NAME,),
+    "multi_label": (zero_shot_classification.NAME,),
+}
+"""Options of some tasks only."""
 Progress = Callable[[str], None]
 
 
@@ -102,9 +120,9 @@ def build(
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
         files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
-    if task.labels:
+    if task.labels:  # what a client gets by the classification extension
         labels = "\n".join(task.labels) + "\n"
-        files.append(File(path=f"{plan.models[-1].name}/{LABEL_FILE}", content=labels.encode()))
+        files.append(File(path=f"{plan.network.name}/{LABEL_FILE}", content=labels.encode()))
     progress("taking checksums")
     entry = _entry(src, task, options, plan, release, case_file)
     return Build(
@@ -165,11 +183,9 @@ def _check_sizes(src: Source) -> None:
 
 def _check_meaning(options: BuildOptions, task: str) -> None:
     """``TrbError`` USAGE for an option that this task would ignore."""
-    given: dict[str, object] = {"pooling": options.pooling, "normalize": options.normalize}
+    given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
     if task == tensor.NAME:
         given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
-    elif task == embedding.NAME:
-        return
     for field, value in given.items():
         if value is not None:
             raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
@@ -250,7 +266,7 @@ def _model_files(
     src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release, front: Front | None
 ) -> list[File]:
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
-    root = f"{plan.models[-1].name}/{plan.version}"
+    root = f"{plan.network.name}/{plan.version}"
     taken = {file.location for file in src.signature.external}
     if "model.onnx" in taken:
         raise TrbError(
@@ -310,7 +326,9 @@ def _entry(
 def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
     """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
     batch = [-1] if model.max_batch_size else []
-    return {"name": item.name, "datatype": BY_CONFIG[item.data_type].wire, "shape": [*batch, *item.dims]}
+    wire = BY_CONFIG[item.data_type].wire
+    stated = {"name": item.name, "datatype": wire, "shape": [*batch, *item.dims]}
+    return {**stated, "optional": True} if item.optional else stated
 
 
 def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:

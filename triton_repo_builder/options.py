@@ -29,6 +29,8 @@ LARGEST = {
     "tokenizer_instances": _INT32,
     "threads": _INT32,
     "max_length": _INT32,
+    # Larger ones answer with the tail of the vocabulary, and every one of them is sent.
+    "top_k": 1000,
 }
 
 
@@ -54,6 +56,11 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    aggregation: str | None = None
+    handle_impossible_answer: bool | None = None
+    top_k: int | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
     raw_output: bool = False
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
@@ -189,7 +196,7 @@ def check(options: BuildOptions) -> BuildOptions:
         raise usage("device", f"'{options.device}' is unknown", f"use one of {', '.join(DEVICES)}")
     if options.batching not in BATCHING:
         raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
-    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length"):
+    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length", "top_k"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")

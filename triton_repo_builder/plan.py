@@ -19,6 +19,8 @@ class TensorPlan:
     reshape: tuple[int, ...] | None = None
     label_filename: str = ""
     allow_ragged_batch: bool = False
+    optional: bool = False
+    """An input that a request may leave out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,10 @@ class Front:
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryPlan:
-    """All models of one endpoint; the endpoint itself is ``models[0]``."""
+    """All models of one endpoint: the endpoint itself, its tokenizer, post-processing, and the ONNX model.
+
+    A plain model is only the last of these.
+    """
 
     task: str
     models: tuple[ModelPlan, ...]
@@ -122,3 +127,8 @@ class RepositoryPlan:
     def endpoint(self) -> ModelPlan:
         """The model that clients call."""
         return self.models[0]
+
+    @property
+    def network(self) -> ModelPlan:
+        """The model that the user's graph runs in."""
+        return self.models[-1]

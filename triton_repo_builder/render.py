@@ -99,6 +99,7 @@ def _tensor(tensor: TensorPlan) -> dict[str, Any]:
             "dims": list(tensor.dims),
             "label_filename": tensor.label_filename,
             "allow_ragged_batch": tensor.allow_ragged_batch,
+            "optional": tensor.optional,
         }
     )
     if tensor.reshape is not None:

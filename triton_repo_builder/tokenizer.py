@@ -189,6 +189,14 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
     return {}
 
 
+def token(folder: Path, name: str) -> Any:
+    """A special token by its name in tokenizer_config.json, else in special_tokens_map.json."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if value := settings(folder, file).get(name):
+            return value.get("content") if isinstance(value, dict) else value
+    return None
+
+
 def max_length(folder: Path) -> tuple[int | None, str]:
     """The model's true maximum: sentence-transformers' limit, else the smaller of the other two."""
     limit = _limit(settings(folder, "sentence_bert_config.json").get("max_seq_length"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
+from needs import unavailable
 
 from tests.integration import serve_repository as made
 from triton_repo_builder import image, process
@@ -19,13 +19,6 @@ from triton_repo_builder.serving.container import daemon, labels
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"
 SLIM = "trb-test:slim"
-
-
-def unavailable(reason: str) -> NoReturn:
-    """Skip with the reason; in CI (.ci/run) that is a failure."""
-    if os.environ.get("TRB_CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import unavailable
 
 from tests.docker import far
-from tests.docker.conftest import ours, unavailable
+from tests.docker.conftest import ours
 from tests.integration import serve_repository as made
 
 pytestmark = pytest.mark.docker

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
+import needs
+import pytest
 import tiny
 
-from triton_repo_builder import pbtxt, process
+from triton_repo_builder import pbtxt, process, resources
 
+ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
 DRIVER = """
 import json, runpy, sys
@@ -30,15 +35,122 @@ print(json.dumps({
 """
 
 
-def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path) -> None:
+@pytest.fixture(scope="session", params=["3.10", "3.12"])
+def python(request: pytest.FixtureRequest) -> str:
+    """A Python with numpy and nothing else, as in Triton's images: 3.10 in 24.10, 3.12 now."""
+    version = str(request.param)
+    folder = ROOT / ".cache" / "pythons" / version
+    if not (folder / "ready").exists():
+        process.run([needs.interpreter(version), "-m", "venv", "--clear", str(folder)], timeout=120)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "numpy==1.26.4"]
+        process.run(pip, timeout=300)
+        (folder / "ready").touch()
+    return str(folder / "bin" / "python")
+
+
+def test_the_tokenizer_model_imports_nothing_that_an_image_lacks() -> None:
+    tree = ast.parse(resources.runtime("tokenizer.py").read_text(), feature_version=(3, 10))
+    found = set()
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [str(node.module)]
+        found |= {name.split(".")[0] for name in names}
+    assert found - sys.stdlib_module_names == {"numpy", "tokenizers", "triton_python_backend_utils"}
+
+
+def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), tmp_path / "repo")
     model = tmp_path / "repo" / "bert_tokenizer"
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    argv = [sys.executable, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    argv = [python, "-I", "-c", DRIVER, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run(argv, cwd=tmp_path, timeout=60))
     hello, the, fox = (tiny.WORDS.index(word) for word in ("hello", "the", "fox"))
     assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
     assert printed["ours"] == []
     assert Path(printed["tokenizers"]).is_relative_to(model / "1" / "vendor")
+
+
+ANSWER_DRIVER = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+kinds = {"b": object, "i": np.int32, "f": np.float32}
+tensors = []
+for name, (kind, rows) in json.loads(sys.argv[4]).items():
+    array = np.array(rows, dtype=kinds[kind])
+    if kind == "b":
+        array = np.array([[item.encode() for item in row] for row in rows], dtype=object)
+    tensors.append(pb_utils.Tensor(name, array))
+response = model.execute([pb_utils.InferenceRequest(tensors)])[0]
+answer = {t.name(): t.as_numpy().tolist() for t in response.output_tensors()}
+print(json.dumps(answer, default=lambda item: item.decode()))
+"""
+# Per task: parameters, outputs (Triton type, dims), inputs (b bytes, i INT32, f FP32), and one answer.
+POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]], dict[str, Any], Any]] = {
+    "token_classification": (
+        {"labels": '["O", "B-X"]', "aggregation": "average"},
+        {"text": ("STRING", [-1]), "start": ("INT32", [-1])},
+        {
+            "TEXT": ("b", [["é 🗼"]]),
+            "trb_spans": ("i", [[[0, 1, 0], [2, 3, 0]]]),
+            "trb_scores": ("f", [[[0.9, 0.1], [0.2, 0.8]]]),
+        },
+        {"text": [["🗼"]], "start": [[2]]},
+    ),
+    "question_answering": (
+        {"impossible": "false"},
+        {"answer": ("STRING", [1]), "end": ("INT32", [1])},
+        {
+            "CONTEXT": ("b", [["é 🗼"]]),
+            "trb_spans": ("i", [[[0, 0, 1, 0, 0], [0, 1, 0, 0, 1], [2, 3, 0, 2, 3]]]),
+            "trb_starts": ("f", [[0, 0, 5]]),
+            "trb_ends": ("f", [[0, 0, 5]]),
+        },
+        {"answer": [["🗼"]], "end": [[3]]},
+    ),
+    "zero_shot_classification": (
+        {"multi_label": "false"},
+        {"labels": ("STRING", [-1])},
+        {"LABELS": ("b", [["a", "é"]]), "trb_logits": ("f", [[[0, 1], [0, 2]]])},
+        {"labels": [["é", "a"]]},
+    ),
+    "fill_mask": (
+        {"mask_id": "7"},
+        {"tokens": ("STRING", [-1, 2])},
+        {
+            "trb_tokens": ("i", [[1, 7]]),
+            "trb_ids": ("i", [[[1, 0]]]),
+            "trb_scores": ("f", [[[0.5, 0.25]]]),
+        },
+        {"tokens": [[["é", "a"]]]},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", POSTPROCESSED)
+def test_post_processing_needs_only_numpy(task: str, tmp_path: Path, python: str) -> None:
+    parameters, outputs, inputs, expected = POSTPROCESSED[task]
+    shutil.copyfile(resources.runtime("postprocess.py"), tmp_path / "model.py")
+    shutil.copyfile(resources.runtime(f"answers/{task}.py"), tmp_path / "answer.py")
+    (tmp_path / "tokens.json").write_text('["a", "é"]', encoding="utf-8")
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = {
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+        "output": [
+            {"name": n, "data_type": f"TYPE_{kind}", "dims": dims} for n, (kind, dims) in outputs.items()
+        ],
+    }
+    argv = [python, "-I", "-c", ANSWER_DRIVER, str(tmp_path / "stub"), str(tmp_path / "model.py")]
+    printed = process.run([*argv, json.dumps(config), json.dumps(inputs)], cwd=tmp_path, timeout=60)
+    assert json.loads(printed) == expected
+
+
+def test_every_post_processing_was_run() -> None:
+    assert {path.stem for path in resources.runtime("answers").glob("*.py")} == set(POSTPROCESSED)

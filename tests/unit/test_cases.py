@@ -147,3 +147,23 @@ def test_equal_infinities_and_nans_are_equal() -> None:
     expected = fp32(float("nan"), float("inf"), float("-inf"), 1.0)
     got = np.array([[np.nan, np.inf, -np.inf, 1.25]], dtype=np.float32)
     assert cases.difference(expected, got) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "difference"),
+    [
+        ('[{"score": 0.5, "start": 3}]', '[{"score": 0.25, "start": 3}]', 0.25),
+        ('[{"score": 0.5}, {"score": 0.5}]', '[{"score": 0.5}, {"score": 0.375}]', 0.125),
+        ('[{"score": 0.5, "start": 3}]', '[{"start": 3, "score": 0.5}]', 0.0),
+        ('[{"start": 3}]', '[{"start": 4}]', np.inf),
+        ('[{"text": "a"}]', '[{"text": "b"}]', np.inf),
+        ('[{"text": "a"}]', "[]", np.inf),
+        ('{"a": 1.5}', '{"b": 1.5}', np.inf),
+        ("[1.5]", "[1]", np.inf),
+        ("[1.5", "[1.25", np.inf),
+        ("0.5", "0.25", np.inf),
+    ],
+)
+def test_json_answers_differ_by_their_numbers(want: str, got: str, difference: float) -> None:
+    expected = CaseTensor(name="Y", datatype="BYTES", shape=(1, 1), data=(want,))
+    assert cases.difference(expected, np.array([[got.encode()]], dtype=object)) == difference

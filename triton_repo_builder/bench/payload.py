@@ -26,6 +26,8 @@ OPEN_AXES = (8, 224)
 """Sizes tried for axes that a model leaves open."""
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
+LONG = 3000
+"""Words of the text that shows whether any length is taken."""
 ROOM = 64 * 2**20
 """Bytes of ready requests that each client process keeps at most."""
 NO_JSON = {"FP16", "BF16"}
@@ -48,8 +50,15 @@ def needed(target: Target) -> tuple[Tensor, ...]:
 
 
 def takes_text(target: Target) -> bool:
-    """Whether the corpus is what this endpoint reads."""
-    return any(tensor.datatype == "BYTES" for tensor in needed(target))
+    """Whether the corpus is what this endpoint reads: any text, alone or in each of its inputs.
+
+    Some take only texts of a kind (with a mask, as short as a question): their golden cases are sent instead.
+    """
+    texts = [tensor for tensor in needed(target) if tensor.datatype == "BYTES"]
+    if not texts:
+        return False
+    probe = "word" if len(texts) == 1 else "word " * LONG
+    return target.golden is None or _accepted(target, text_inputs(target, (probe,), 1)[0])
 
 
 def check_rows(target: Target, rows: int) -> None:

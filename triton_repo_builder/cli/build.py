@@ -21,7 +21,11 @@ from triton_repo_builder.options import BATCHING, DEVICES
     type=click.Path(path_type=Path),
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
-@click.option("--task", help="embedding, text-classification or tensor.  [default: from the model's files]")
+@click.option(
+    "--task",
+    help="embedding, text-classification, rerank, token-classification, question-answering, fill-mask, "
+    "zero-shot-classification or tensor.  [default: from the model's files]",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
@@ -50,6 +54,19 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
+)
+@click.option(
+    "--aggregation", help="none, simple, first, average or max: tokens to entities.  [default: simple]"
+)
+@click.option(
+    "--handle-impossible-answer/--no-handle-impossible-answer",
+    default=None,
+    help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
+)
+@click.option("--top-k", type=int, help="Tokens that fill-mask gives for each mask.  [default: 5]")
+@click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
+@click.option(
+    "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
 )
 @click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
 @click.option(
@@ -142,7 +159,8 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
     if made.entry["facts"]:

@@ -36,6 +36,7 @@ class Ports:
 def choose(options: ServeOptions) -> Ports:
     """The ports to use; raises where one is taken."""
     wanted = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
+    _check_distinct(wanted)
     numbers = {}
     with contextlib.ExitStack() as held:
         for kind, number in wanted.items():
@@ -44,6 +45,20 @@ def choose(options: ServeOptions) -> Ports:
             )
             numbers[kind] = int(taken.getsockname()[1])
     return Ports(**numbers)
+
+
+def _check_distinct(wanted: dict[str, int | None]) -> None:
+    taken: dict[int, str] = {}
+    for kind, number in wanted.items():
+        port = DEFAULTS[kind] if number is None else number
+        if port and port in taken:
+            raise TrbError(
+                Exit.PORT_BUSY,
+                f"{port} is the port for both {taken[port]} and {kind}",
+                where=f"--{kind}-port",
+                remedy="give each a port of its own (0 picks a free one)",
+            )
+        taken[port] = kind
 
 
 def _bind(host: str, kind: str, port: int) -> socket.socket:

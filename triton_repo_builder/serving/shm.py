@@ -22,20 +22,23 @@ TEXT = 64 << 10
 """Bytes counted for a string: a long text, a small picture."""
 
 
-def needed(repository: Repository) -> int:
-    """Bytes for /dev/shm: an upper bound, as only what is used takes memory.
+DEFAULT = {"python": 1, "onnxruntime": 2}
+"""Instances on CPU where none are named; in trb's own image both backends run in Python processes."""
 
-    Models of the onnxruntime backend count as well: in trb's own image they run in Python processes.
-    """
+
+def needed(repository: Repository) -> int:
+    """Bytes for /dev/shm: an upper bound, as only what is used takes memory."""
     total = BASE
     for model in repository.models:
-        if model.backend in ("python", "onnxruntime"):
-            total += _instances(model.config) * max(SMALLEST, HEADROOM * _execute(model.config))
+        if model.backend in DEFAULT:
+            total += _instances(model.config, DEFAULT[model.backend]) * max(
+                SMALLEST, HEADROOM * _execute(model.config)
+            )
     return math.ceil(total / MEBI) * MEBI
 
 
-def _instances(config: Mapping[str, Any]) -> int:
-    return sum(int(group.get("count") or 1) for group in config.get("instance_group") or [{}])
+def _instances(config: Mapping[str, Any], default: int) -> int:
+    return sum(int(group.get("count") or default) for group in config.get("instance_group") or [{}])
 
 
 def _execute(config: Mapping[str, Any]) -> int:

@@ -6,10 +6,32 @@ from types import ModuleType
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, tensor, text_classification
+from triton_repo_builder.tasks import (
+    embedding,
+    fill_mask,
+    generation,
+    question_answering,
+    rerank,
+    tensor,
+    text_classification,
+    token_classification,
+    zero_shot_classification,
+)
 from triton_repo_builder.tasks.base import takes_text
 
-TASKS: dict[str, ModuleType] = {module.NAME: module for module in (text_classification, embedding, tensor)}
+TASKS: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (
+        rerank,
+        text_classification,
+        zero_shot_classification,
+        token_classification,
+        question_answering,
+        fill_mask,
+        embedding,
+        tensor,
+    )
+}
 
 
 def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
@@ -23,6 +45,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
     text = takes_text(source.signature)
     if wanted == tensor.NAME:
         return tensor, ""
+    generation.refuse(source, wanted)
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):
         raise tokenizer.slow_error(source.path.parent, sign)
     if wanted is not None:
@@ -56,4 +79,4 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
                 module,
                 "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
             )
-    return tensor, "neither an embedding nor a classification model: served as plain tensors"
+    return tensor, "no task is known for this model: served as plain tensors"

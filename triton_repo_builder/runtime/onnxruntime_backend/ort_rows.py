@@ -63,3 +63,18 @@ def groups(lengths: Sequence[int], slack: float = SLACK) -> list[list[int]]:
             found.append([index])
             total = longest
     return found
+
+
+def stack(rows: Sequence[Array]) -> Array:
+    """Rows of one output in one array, the shorter ones filled up with zeros.
+
+    An answer as long as its row has another size in each group; the C++ backend fills up in the same way.
+    """
+    if len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    sizes = np.max([row.shape for row in rows], axis=0)
+    values = np.zeros((len(rows), *sizes), rows[0].dtype)
+    for number, row in enumerate(rows):
+        place = (number, *map(slice, row.shape))
+        values[place] = row
+    return values

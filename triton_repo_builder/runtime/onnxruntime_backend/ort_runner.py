@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import dims_of
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import ort_text
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_rows import groups, ragged_filler, rows_of
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_rows import groups, ragged_filler, rows_of, stack
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import run_options
 else:
     from ort_batch_inputs import batch_inputs, batch_outputs, scatter
     from ort_checks import dims_of
     from ort_errors import ort_text
-    from ort_rows import groups, ragged_filler, rows_of
+    from ort_rows import groups, ragged_filler, rows_of, stack
     from ort_settings import run_options
 
 Array = np.ndarray[Any, Any]
@@ -103,7 +103,7 @@ class Runner:
             parts[row.item].append(answer)
         return [
             pb_utils.InferenceResponse(
-                [pb_utils.Tensor(name, np.stack([answer[name] for answer in part])) for name in item.wanted]
+                [pb_utils.Tensor(name, stack([answer[name] for answer in part])) for name in item.wanted]
             )
             for item, part in zip(items, parts, strict=True)
         ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -27,6 +29,8 @@ UP = 120.0
 LIMITS = {"memlock": -1, "stack": 64 << 20}
 """What NVIDIA gives its containers: pinned memory without limit, a stack for TensorRT."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UNNAMED = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What Docker does not take in a name."""
 NOBODY = "1000:1000"
 """Who runs the server where ``trb`` itself runs as root; the official image knows this user."""
 
@@ -111,7 +115,7 @@ def _launch(
             folder=folder,
             endpoints=chosen.endpoints,
             volume=volume,
-            about=_described(image),
+            about=_described(image, images.choose(options.container)),
             exit_timeout=options.exit_timeout,
         )
     except BaseException:
@@ -122,9 +126,7 @@ def _launch(
         raise
     try:
         if not loading.is_up(server, UP):
-            raise refusals.ended(
-                server.died(), causes.read(server.log), str(image.tags[0] if image.tags else "")
-            )
+            raise refusals.ended(server.died(), causes.read(server.log), images.choose(options.container))
     except BaseException:
         server.stop(hurry=True)
         raise
@@ -197,6 +199,7 @@ def _settings(
         "security_opt": ["no-new-privileges:true"],
         "device_requests": devices or None,
         "labels": labels.mine(root),
+        "name": f"trb-{UNNAMED.sub('-', root.name)}-{secrets.token_hex(4)}",
         "environment": {"PYTHONDONTWRITEBYTECODE": "1"},
     }
 
@@ -249,8 +252,7 @@ def _urls(container: Any, options: ServeOptions) -> Urls:
     return at.urls(daemon.remote_host() or options.host)
 
 
-def _described(image: Any) -> str:
-    name = image.tags[0] if image.tags else image.short_id
+def _described(image: Any, name: str) -> str:
     labels_of = image.labels or {}
     version = labels_of.get("com.nvidia.tritonserver.version") or labels_of.get(f"{labels.TRB}.server") or ""
     digest = next(iter(image.attrs.get("RepoDigests") or ()), image.id).rpartition("@")[2]

@@ -55,7 +55,7 @@ def _pull(client: Any, name: str, tell: Progress) -> None:
     try:
         for event in client.api.pull(name, stream=True, decode=True):
             if "error" in event:
-                raise _failed(name, str(event["error"]))
+                raise failed(name, str(event["error"]))
             detail = event.get("progressDetail") or {}
             if event.get("status") == "Downloading" and detail.get("total"):
                 sizes[event["id"]] = (int(detail["current"]), int(detail["total"]))
@@ -65,9 +65,9 @@ def _pull(client: Any, name: str, tell: Progress) -> None:
                 told = time.monotonic()
                 tell(f"pulling {name}  {bar(*map(sum, zip(*sizes.values(), strict=True)))}")
     except docker.errors.APIError as error:
-        raise _failed(name, error.explanation or str(error)) from None
+        raise failed(name, error.explanation or str(error)) from None
     except requests.RequestException as error:
-        raise _failed(name, str(error)) from None
+        raise failed(name, str(error)) from None
 
 
 def bar(done: int, total: int) -> str:
@@ -77,7 +77,7 @@ def bar(done: int, total: int) -> str:
     return f"{'━' * full}{'─' * (BAR - full)} {share:4.0%}  {done / 1e9:.1f} of {total / 1e9:.1f} GB"
 
 
-def _failed(name: str, text: str) -> TrbError:
+def failed(name: str, text: str) -> TrbError:
     """The registry's words, and what to do about them."""
     lower = text.lower()
     registry = (

@@ -1,0 +1,128 @@
+"""The slim image: what is in it, that it serves a baked-in repository, and that it is made the same twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docker.conftest import BASE
+from tests.integration import serve_repository as made
+from triton_repo_builder import image
+
+pytestmark = pytest.mark.docker
+
+
+def test_it_is_small_and_confined(client: Any, slim: str) -> None:
+    found = client.images.get(slim).attrs
+    config = found["Config"]
+    assert config["User"] == "1000:1000"
+    assert config["Healthcheck"]["Test"][0] == "CMD"
+    assert config["Entrypoint"] == ["/opt/tritonserver/entrypoint.sh"]
+    assert config["Labels"]["org.opencontainers.image.version"] == "24.10"
+    own = found["Size"] - client.images.get(BASE).attrs["Size"]
+    assert own < 400e6, f"{own / 1e6:.0f} MB beyond the base image"
+    said = client.containers.run(slim, ["id", "-u"], remove=True)
+    assert said == b"1000\n"
+
+
+def test_a_baked_in_repository_is_served_and_healthy(
+    tmp_path: Path, client: Any, slim: str, wheels: Path, minilm: Path
+) -> None:
+    tag = "trb-test:baked"
+    said = made.trb(
+        tmp_path,
+        "image",
+        "build",
+        "--repository",
+        str(minilm),
+        "--tag",
+        tag,
+        "--wheels",
+        str(wheels),
+        "--json",
+    )
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["tag"] == tag
+    running = client.containers.run(
+        tag,
+        detach=True,
+        shm_size="256m",
+        read_only=True,
+        tmpfs={"/tmp": ""},
+        cap_drop=["ALL"],
+        ports={"8000/tcp": ("127.0.0.1", None)},
+    )
+    try:
+
+        def health() -> str:
+            running.reload()
+            return str(running.attrs["State"]["Health"]["Status"])
+
+        made.until(lambda: health() == "healthy", 90)
+        port = running.attrs["NetworkSettings"]["Ports"]["8000/tcp"][0]["HostPort"]
+        body = {"inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": ["hello"]}]}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v2/models/minilm/infer",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            assert json.load(response)["outputs"][0]["shape"] == [1, 384]
+    finally:
+        running.remove(force=True)
+        client.images.remove(tag)
+
+
+def test_a_wheel_that_is_missing_is_named(tmp_path: Path, client: Any) -> None:
+    (tmp_path / "wheels").mkdir()
+    said = made.trb(tmp_path, "image", "build", "--wheels", str(tmp_path / "wheels"))
+    assert said.returncode == 22
+    assert "has no wheel of numpy==1.26.4" in said.stderr
+    assert "pip download" in said.stderr
+
+
+def test_a_build_that_fails_shows_why_and_keeps_the_old_image(
+    tmp_path: Path, client: Any, slim: str, wheels: Path
+) -> None:
+    before = client.images.get(slim).id
+    said = made.trb(
+        tmp_path, "image", "build", "--wheels", str(wheels), "--base", slim, "--tag", slim, "--no-cache"
+    )
+    assert said.returncode == 49
+    assert "must be a Debian or Ubuntu image" in said.stderr
+    assert client.images.get(slim).id == before
+
+
+def test_two_builds_hold_the_same_files(client: Any, slim: str, wheels: Path) -> None:
+    tag = "trb-test:again"
+    image.build(image.Request(tag=tag, base=BASE, wheels=wheels, cache=False))
+    try:
+        assert content(client, slim) == content(client, tag)
+    finally:
+        client.images.remove(tag)
+
+
+def content(client: Any, tag: str) -> dict[str, tuple[int, int, int, str]]:
+    """Mode, owner, size and digest of every file in an image."""
+    container = client.containers.create(tag)
+    found = {}
+    try:
+        with tempfile.TemporaryFile() as file:
+            for chunk in container.export():
+                file.write(chunk)
+            file.seek(0)
+            with tarfile.open(fileobj=file) as tar:
+                for member in tar:
+                    data = tar.extractfile(member) if member.isreg() else None
+                    digest = hashlib.sha256(data.read()).hexdigest() if data else member.linkname
+                    found[member.name] = (member.mode, member.uid, member.size, digest)
+    finally:
+        container.remove()
+    return found
