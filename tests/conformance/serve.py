@@ -128,6 +128,7 @@ def ask(client: GrpcClient, cell: Cell, exports: Path) -> Result:
     document = json.loads(file.read_text())
     entries, answers = [_entry(entry) for entry in document["entries"]], document["answers"]
     if cell.task.task == "tensor":
+        answers = [answer for answer in answers if not _refused(answer)]
         entries = [{name: answer[name] for name in cell.task.fields} for answer in answers]
     model = cell.endpoint + cell.task.model
     batched = _batched(client, model)
