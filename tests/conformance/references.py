@@ -28,7 +28,7 @@ def _each(entries: Sequence[Any], answer: Callable[[Any], Any]) -> Answers:
     return answers
 
 
-def _encode(tokenizer: Any, *texts: str) -> Any:
+def _encode(tokenizer: Any, *texts: str | list[str]) -> Any:
     batch = tokenizer(*texts, truncation=True, return_tensors="pt")
     # transformers makes an empty list of floats of a text without tokens.
     return {name: values.long() for name, values in batch.items()}
@@ -101,9 +101,9 @@ def rerank(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:
     """A cross-encoder's score of a pair: the sigmoid of its only logit, as sentence-transformers has it."""
 
     def answer(entry: Any) -> Any:
-        return float(
-            torch.sigmoid(model(**_encode(tokenizer, entry["QUERY"], entry["DOCUMENT"])).logits[0, 0])
-        )
+        # In lists, as sentence-transformers asks: alone, transformers takes an empty document for none.
+        batch = _encode(tokenizer, [entry["QUERY"]], [entry["DOCUMENT"]])
+        return float(torch.sigmoid(model(**batch).logits[0, 0]))
 
     return _each(entries, answer)
 
