@@ -7,7 +7,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-_SIZES = ((32, 32), (224, 224), (1, 1), (640, 48), (48, 640), (33, 61), (300, 200), (17, 17))
+_SIZES = ((32, 32), (224, 224), (2, 5), (640, 48), (48, 640), (33, 61), (300, 200), (17, 17))
 _MODES = (("RGB", "JPEG"), ("RGB", "PNG"), ("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG"))
 _MORE = (("L", "JPEG"), ("1", "PNG"), ("LA", "PNG"))
 TURNED = 6
