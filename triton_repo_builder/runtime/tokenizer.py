@@ -112,7 +112,9 @@ class TritonPythonModel:
         if self.no_empty:
             self.refuse_empty(others, second)
         if not self.hypothesis:
-            return [[pair] for pair in zip(texts, others, strict=True)]
+            pairs = zip(texts, others, strict=True)
+            # transformers' text-classification takes an empty second text for none.
+            return [[text if second == "TEXT_PAIR" and not other else (text, other)] for text, other in pairs]
         each = len(others) // len(texts) if texts else 0
         rows = []
         for number, text in enumerate(texts):
