@@ -24,7 +24,7 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    served = Tokenizer.from_str(spec.content.decode("utf-8"))
+    served = Tokenizer.from_str(spec.served.decode("utf-8"))
     served.no_padding()
     served.no_truncation()
     try:

@@ -226,10 +226,12 @@ def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, flo
 
     Absolute, and relative to the largest number of the output.
     """
-    numbers = [tensor for tensor in case.outputs if tensor.datatype != "BYTES"]
+    keys = {tensor.at for tensor in case.outputs if tensor.at}
+    numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.
-    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers}
-    moved = [(cases.difference(t, own[t.name]), _scale(t)) for t in numbers]
+    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
+    row = {name: array[:1] for name, array in both.items()} | own
+    moved = [(cases.among(case.outputs, t, row), _scale(t)) for t in numbers]
     return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
 
 
@@ -250,7 +252,7 @@ def _tokenizer(source: Source, settings: TextSettings) -> Any:
     assert source.tokenizer is not None
     # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
     spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
-    library = Tokenizer.from_str(spec.content.decode("utf-8"))
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
     special = {
         name: token
         for name in PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES
@@ -302,7 +304,7 @@ def _run_rows(
             "else repair the model, or use --no-golden",
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
-    return outputs, tensors["attention_mask"]
+    return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
 
 
 def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
@@ -319,8 +321,11 @@ def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[Ca
     if len(task.labels) > 1 and "label" in answer:
         second, first = np.sort(answer["scores"][0])[-2:]
         tied = bool(first - second < 10 * ABSOLUTE)
+    keys = dict(task.sparse)
     return tuple(
-        _record(task, name, array) for name, array in sorted(answer.items()) if not (tied and name == "label")
+        replace(_record(task, name, array), at=keys.get(name, ""))
+        for name, array in sorted(answer.items())
+        if not (tied and name == "label")
     )
 
 

@@ -76,6 +76,7 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "external_data": [{"file": file.location, "bytes": file.bytes} for file in signature.external],
         "operators": sorted(signature.operators),
         "tokenizer": str(found.source.tokenizer) if found.source.tokenizer else None,
+        "preprocessor": str(found.source.preprocessor) if found.source.preprocessor else None,
         "max_length": found.max_length,
         "vocabulary": signature.vocabulary,
         "task": found.task,

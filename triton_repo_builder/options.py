@@ -41,6 +41,7 @@ class BuildOptions:
     model: Path
     name: str | None = None
     tokenizer: Path | None = None
+    preprocessor: Path | None = None
     task: str | None = None
     output: Path = Path("model_repository")
     version: int = 1
@@ -62,6 +63,9 @@ class BuildOptions:
     hypothesis_template: str | None = None
     multi_label: bool | None = None
     raw_output: bool = False
+    query: bool | None = None
+    """Late interaction: encode queries; else documents."""
+    query_length: int | None = None
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
@@ -69,6 +73,9 @@ class BuildOptions:
     warmup: bool = True
     golden: bool = True
     tokenizers_wheel: Path | None = None
+    pillow_wheel: tuple[Path, ...] = ()
+    share_tokenizer: bool | None = None
+    """Call the tokenizer model by its content, so that equal ones are stored once. None: with ``--all``."""
 
 
 def duration(text: str) -> int:
@@ -169,6 +176,8 @@ def _typed(name: str, value: Any, path: Path) -> Any:
         return duration(str(value))
     if name == "preferred_batch_size":
         return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)) if value else ()
+    if name == "pillow_wheel":
+        return tuple(path.parent / str(one) for one in (value if isinstance(value, list) else [value]))
     annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):

@@ -100,6 +100,8 @@ class Head:
     strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
     """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
+    oldest_opset: int = 11
+    """Which opset of the user's graph its operators need; CumSum and GatherElements are of 11."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,8 @@ class RepositoryPlan:
     version: int
     notes: tuple[str, ...] = ()
     """Decisions the user should know of: guesses, fallbacks."""
+    shared: tuple[str, ...] = ()
+    """Models that other endpoints may use, too (``shared.py``)."""
 
     @property
     def endpoint(self) -> ModelPlan:

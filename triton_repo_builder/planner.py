@@ -65,7 +65,7 @@ def text(
 
     ``sample`` and ``texts`` are the first requests of the model and of the tokenizer.
     """
-    outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
+    outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
@@ -95,7 +95,11 @@ def text(
             model,
             batch_input=(_LENGTHS,),
             # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
-            parameters=(*model.parameters, ("ragged_filler", str(ragged.FILLER))),
+            parameters=(
+                *model.parameters,
+                ("ragged_filler", str(ragged.FILLER)),
+                *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
+            ),
         )
     steps: tuple[Step, ...] = (
         _step(tokenizer, [text.name for text in task.texts], [plan.name for plan in tokenizer.output]),
@@ -242,16 +246,16 @@ def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec,
     return signature.inputs
 
 
-def _whole(plan: TensorPlan, batching: bool, rows: int) -> TensorPlan:
+def whole(plan: TensorPlan, batching: bool, size: int) -> TensorPlan:
     """Without batching the batch axis is an axis like any other and must be written."""
     if batching:
         return plan
     return TensorPlan(
-        name=plan.name, data_type=plan.data_type, dims=(rows, *plan.dims), label_filename=plan.label_filename
+        name=plan.name, data_type=plan.data_type, dims=(size, *plan.dims), label_filename=plan.label_filename
     )
 
 
-def _rows(signature: ModelSignature, task: TaskPlan) -> int:
+def rows(signature: ModelSignature, task: TaskPlan) -> int:
     """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
     names = task.head.bind.values() if task.head else ()
     specs = [signature.output(name) or signature.input(name) for name in names]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import auto_tokenizer, golden, planner, resources, tokenizer, vendor
+from triton_repo_builder import auto_tokenizer, golden, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -60,6 +60,10 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
+    unmarked = spec  # golden cases put markers in on their own
+    if task.rules is not None:
+        spec = markers.apply(spec, task.rules)
+        options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
@@ -68,12 +72,12 @@ def parts(
         pad_to=fixed,
         pad_id=spec.pad_id,
         positions_from_pad=spec.positions_from_pad,
-        tokenizer=spec,
+        tokenizer=unmarked,
     )
     recorded = None
     not_batchable = ""
     if runner is not None:
-        notes = (*notes, *filter(None, (auto_tokenizer.note(spec, examples.TEXTS),)))
+        notes = (*notes, *filter(None, (auto_tokenizer.note(unmarked, examples.TEXTS),)))
         recorded = golden.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
@@ -141,9 +145,9 @@ def parts(
 
 def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
     """The user's own file where that is what is served."""
-    if spec.converted is None:
+    if spec.content is None:
         return File(path=path, source=spec.file)
-    return File(path=path, content=spec.converted)
+    return File(path=path, content=spec.content)
 
 
 def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
@@ -280,7 +284,7 @@ def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list
     """Two texts as the served tokenizer will encode them, and before them a pair where the task takes any."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_str(spec.content.decode("utf-8"))
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
     library.no_padding()
     library.no_truncation()
     if max_length:

@@ -28,8 +28,6 @@ class TokenizerSpec:
 
     file: Path
     """Its tokenizer.json, or the vocabulary of a slow tokenizer."""
-    converted: bytes | None = None
-    """The tokenizer.json that is served, where that is not ``file`` itself."""
     max_length: int | None
     """Most tokens the model was made for; None where no file says so."""
     max_length_from: str
@@ -38,24 +36,27 @@ class TokenizerSpec:
     """Largest id it can produce, added tokens included."""
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
+    content: bytes | None = None
+    """The tokenizer.json to serve, where that is not ``file`` as it is."""
     truncation_side: str = "right"
     """The end of a long text that is cut off."""
     positions_from_pad: bool = False
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
 
     @property
-    def content(self) -> bytes:
+    def served(self) -> bytes:
         """The tokenizer.json that is served."""
-        return self.converted or self.file.read_bytes()
+        return self.file.read_bytes() if self.content is None else self.content
 
 
 def places(folder: Path) -> tuple[Path, ...]:
     """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
 
-    A parent without a tokenizer, or of a folder that has its own config.json, is somebody else's.
+    A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
     """
     parent = folder.resolve().parent
-    theirs = not (parent / FILE).is_file() and not slow_only(parent)
+    known = (parent / FILE, parent / "preprocessor_config.json")
+    theirs = not any(file.is_file() for file in known) and not slow_only(parent)
     return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
 
 
@@ -118,7 +119,7 @@ def read(file: Path) -> TokenizerSpec:
     length, source = max_length(folder)
     return TokenizerSpec(
         file=file,
-        converted=None if own else text.encode("utf-8"),
+        content=None if own else text.encode("utf-8"),
         max_length=length,
         max_length_from=source,
         pad_id=_pad_id(tokenizer, folder, document),

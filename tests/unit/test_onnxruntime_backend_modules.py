@@ -450,3 +450,14 @@ def test_imports_are_those_of_the_server() -> None:
     assert {path.name: imports(path) - allowed - {"triton_repo_builder"} for path in files} == {
         path.name: set() for path in files
     }
+
+
+def test_rows_of_different_length_are_filled_where_the_config_says_with_what() -> None:
+    given = {f"ragged_output_filler:{name}": value for name, value in (("ids", "-1"), ("a:b", "0"))}
+    fillers = rows.output_fillers(parameters(**given, ragged_filler="-1"))
+    assert fillers == {"ids": -1.0, "a:b": 0.0}
+    short, long = np.array([[1, 2]], np.int32), np.array([[3, 4], [5, 6]], np.int32)
+    filled = rows.stack([short, long], fillers["ids"])
+    assert filled.dtype == np.int32
+    assert filled.tolist() == [[[1, 2], [-1, -1]], [[3, 4], [5, 6]]]
+    assert rows.stack([short, long]).tolist() == [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]

@@ -36,16 +36,16 @@ def test_a_fast_one_is_preferred(tmp_path: Path) -> None:
 
 def test_a_vocabulary_is_converted(tmp_path: Path) -> None:
     spec = tokenizer.read(slow_bert(tmp_path, model_max_length=24) / "vocab.txt")
-    served = Tokenizer.from_str(spec.content.decode())
+    served = Tokenizer.from_str(spec.served.decode())
     assert served.encode("Hello the").tokens == ["[CLS]", "hello", "the", "[SEP]"]
     assert served.encode("fox", "the").type_ids == [0, 0, 0, 1, 1]
     assert (spec.pad_id, spec.max_length, spec.special_tokens) == (0, 24, 2)
-    assert json.loads(spec.content)["model"]["type"] == "WordPiece"
+    assert json.loads(spec.served)["model"]["type"] == "WordPiece"
 
 
 def test_its_settings_count(tmp_path: Path) -> None:
     spec = tokenizer.read(slow_bert(tmp_path, do_lower_case=False) / "vocab.txt")
-    assert Tokenizer.from_str(spec.content.decode()).encode("Hello").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    assert Tokenizer.from_str(spec.served.decode()).encode("Hello").tokens == ["[CLS]", "[UNK]", "[SEP]"]
 
 
 def test_the_same_bytes_again(tmp_path: Path) -> None:

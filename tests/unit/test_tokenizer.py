@@ -208,8 +208,8 @@ def test_positions_of_roberta_count_from_the_pad_id(tmp_path: Path) -> None:
 
 def test_the_users_file_is_served_as_it_is(tmp_path: Path) -> None:
     file = tiny.describe(tmp_path) / "tokenizer.json"
-    assert tokenizer.read(file).converted is None
-    assert tokenizer.read(file).content == file.read_bytes()
+    assert tokenizer.read(file).content is None
+    assert tokenizer.read(file).served == file.read_bytes()
 
 
 def test_tokenizer_config_has_the_last_word(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_tokenizer_config_has_the_last_word(tmp_path: Path) -> None:
     tiny.put_json(
         tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
     )
-    served = Tokenizer.from_str(tokenizer.read(file).content.decode())
+    served = Tokenizer.from_str(tokenizer.read(file).served.decode())
     assert Tokenizer.from_file(str(file)).encode("Hello").tokens == ["[CLS]", "hello", "[SEP]"]
     assert served.encode("Hello").tokens == ["[CLS]", "[UNK]", "[SEP]"]
 

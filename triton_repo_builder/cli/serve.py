@@ -31,7 +31,11 @@ PORT = click.IntRange(0, 65535)
 @click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
 @click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0 is any free port.")
 @click.option(
-    "--load", "models", multiple=True, metavar="NAME", help="Load only this and what it needs; repeatable."
+    "--load",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Load only this and what it needs; repeatable. none: nothing yet, see trb load.",
 )
 @click.option(
     "--timeout",
@@ -74,6 +78,7 @@ def command(
       trb serve
       trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
       trb serve --load bert --detach
+      trb serve --load none
       trb serve --engine docker --triton-release 24.10
     """
     from triton_repo_builder.serving import ServeOptions
@@ -191,22 +196,30 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(about, ensure_ascii=False))
         return
+    if about["endpoints"]:
+        show_endpoints(about["endpoints"])
+    else:
+        click.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
+    urls = about["urls"]
+    click.echo(about["about"])
+    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+
+
+def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
+    """A table of inputs and outputs, and a curl line for each endpoint."""
     from rich.markup import escape
     from rich.table import Table
 
     from triton_repo_builder.cli import ui
 
     table = Table("endpoint", "inputs", "outputs")
-    for endpoint in about["endpoints"]:
+    for endpoint in endpoints:
         cells = [endpoint["name"], _tensors(endpoint["inputs"]), _tensors(endpoint["outputs"])]
         table.add_row(*(escape(cell) for cell in cells))
     ui.console().print(table)
-    for endpoint in about["endpoints"]:
+    for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
-    urls = about["urls"]
-    click.echo(about["about"])
-    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:

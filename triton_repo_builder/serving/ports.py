@@ -102,16 +102,24 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
 
 
 def _by(port: int) -> str:
-    """Who listens on a port, as far as /proc shows it to this user."""
+    pid = holder(port)
+    with contextlib.suppress(OSError):
+        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" if pid else ""
+    return ""
+
+
+def holder(port: int) -> int:
+    """The process that listens on a port of this machine, as far as /proc shows it to this user; else 0."""
     sockets = _listening(port)
     for entry in Path("/proc").iterdir() if sockets else ():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
             for handle in (entry / "fd").iterdir():
-                if str(handle.readlink()) in sockets:
-                    return f" by {(entry / 'comm').read_text().strip()} (process {entry.name})"
-    return ""
+                with contextlib.suppress(OSError):
+                    if str(handle.readlink()) in sockets:
+                        return int(entry.name)
+    return 0
 
 
 def _listening(port: int) -> set[str]:

@@ -91,12 +91,25 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenRules:
+    """What a task asks of the tokens beyond what tokenizer.json says."""
+
+    marker: str | None = None
+    """A token put after the first one of every text."""
+    max_length: int | None = None
+    max_length_from: str = ""
+    pad_to: int = 0
+    """Every text has this many tokens; 0: as ``--padding`` says."""
+    pad_token: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskPlan:
     """One task for one model.
 
-    ``reference`` computes the endpoint's outputs from the original model's outputs and the attention
-    mask (both [rows, ...]), in numpy and apart from the head, so that the two can be compared. A task whose
-    answer needs more than that has ``answer`` instead.
+    ``reference`` computes the endpoint's outputs from the original model's outputs, its ``input_ids`` and
+    the attention mask (all [rows, ...]), in numpy and apart from the head, so that the two can be compared. A
+    task whose answer needs more than that has ``answer`` instead.
     """
 
     name: str
@@ -116,6 +129,11 @@ class TaskPlan:
     facts: tuple[tuple[str, Any], ...] = ()
     """What was decided, for the manifest: pooling, activation."""
     notes: tuple[str, ...] = ()
+    sparse: tuple[tuple[str, str], ...] = ()
+    """Outputs (values, indices) that list the entries of a row that are not 0."""
+    fillers: tuple[tuple[str, float], ...] = ()
+    """What ends the rows of an output whose rows differ in length."""
+    rules: TokenRules | None = None
 
     @property
     def answers(self) -> tuple[TensorPlan, ...]:
@@ -178,7 +196,7 @@ def token(source: Source, role: str) -> tuple[str, int]:
     """(text, id) of a special token; ("", -1) where the files name none or the vocabulary lacks it."""
     assert source.tokenizer is not None
     folder = source.tokenizer.parent
-    document = json.loads(tokenizer.read(source.tokenizer).content)
+    document = json.loads(tokenizer.read(source.tokenizer).served)
     known = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
     vocabulary = document.get("model", {}).get("vocab")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
