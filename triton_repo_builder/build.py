@@ -17,6 +17,7 @@ from triton_repo_builder import (
     releases,
     render,
     shared,
+    slow_tokenizer,
     source,
     tasks,
     textual,
@@ -268,7 +269,18 @@ def _plain(
             notes += (f"served without batching: {recorded.note}",)
         elif recorded.note:
             notes += (recorded.note,)
-    plan = planner.plain(name, src.signature, task, options, chosen, batching=batching)
+    # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
+    accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
+    warmup = options.warmup and (runner is None or bool(accepted))
+    plan = planner.plain(
+        name,
+        src.signature,
+        task,
+        replace(options, warmup=warmup),
+        chosen,
+        batching=batching,
+        accepted=accepted,
+    )
     return plan, case_file, notes
 
 
@@ -318,8 +330,9 @@ def _entry(
     sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
     if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
         sources += [src.preprocessor] if src.preprocessor else []
-    else:
-        sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
+    elif src.tokenizer and task.name != tensor.NAME:
+        slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
+        sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
     given = [File(path=path.name, source=path) for path in sources]
     return {
         "task": task.name,

@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder import cases
+from triton_repo_builder import tokenizer as tokenizer_files
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import Dim, TensorSpec
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks.base import Asked, Encoded, Example, TaskPlan
 from triton_repo_builder.tasks.examples import SINGLE
-from triton_repo_builder.tokenizer import FILE
+from triton_repo_builder.tokenizer import TokenizerSpec
 
 FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer is no reason to be lenient."""
@@ -47,6 +48,9 @@ class TextSettings:
     pad_to: int
     """0: no padding beyond the request's longest row."""
     pad_id: int
+    positions_from_pad: bool = False
+    tokenizer: TokenizerSpec | None = None
+    """The tokenizer as it is served; None: the file beside the model."""
 
 
 def session(source: Source) -> Any:
@@ -94,7 +98,7 @@ def text(
     runner: Any, source: Source, task: TaskPlan, settings: TextSettings, endpoint: str, *, batching: bool
 ) -> Recorded:
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
-    library = _tokenizer(source)
+    library = _tokenizer(source, settings)
     examples = task.examples or SINGLE
     asked = {
         name: one
@@ -237,26 +241,25 @@ def _scale(tensor: CaseTensor) -> float:
     return max([1e-6, *map(float, numbers)])
 
 
-def _tokenizer(source: Source) -> Any:
+def _tokenizer(source: Source, settings: TextSettings) -> Any:
     """The tokenizer as transformers reads it from its folder."""
     # Only its tokenizers are used: no advice on missing frameworks.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
 
-    file = source.tokenizer
-    assert file is not None
-    try:
-        if file.name == FILE and (file.parent / "tokenizer_config.json").is_file():
-            return AutoTokenizer.from_pretrained(str(file.parent), use_fast=True, local_files_only=True)
-        return PreTrainedTokenizerFast(tokenizer_file=str(file))
-    except Exception as error:
-        raise TrbError(
-            Exit.TOKENIZER_INVALID,
-            f"transformers cannot load it: {_first_line(error)}",
-            where=str(file.parent),
-            remedy="save it again with save_pretrained; --no-golden builds without this proof",
-        ) from None
+    assert source.tokenizer is not None
+    # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
+    spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    special = {
+        name: token
+        for name in PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES
+        if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
+        and library.token_to_id(token) is not None
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
 
 
 def _rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
@@ -288,7 +291,7 @@ def _run_rows(
         tensors["input_ids"][number, :length] = row["input_ids"]
         tensors["token_type_ids"][number, :length] = row["token_type_ids"]
         tensors["attention_mask"][number, :length] = 1
-        tensors["position_ids"][number, :length] = np.arange(length)
+        tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
     feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
     try:
         values = runner.run(None, feeds)
@@ -302,6 +305,14 @@ def _run_rows(
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
     return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
+
+
+def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
+    """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
+    if settings.positions_from_pad:
+        real = ids != settings.pad_id
+        return np.where(real, np.cumsum(real) + settings.pad_id, settings.pad_id)
+    return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
 
 
 def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:

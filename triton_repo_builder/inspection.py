@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import releases, source, tasks, tokenizer
+from triton_repo_builder import releases, slow_tokenizer, source, tasks, tokenizer
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.signature import TensorSpec
@@ -39,6 +39,8 @@ def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
         module, reason = tasks.choose(src, None)
         task = module.NAME
         tasks.tensor.check_types(src)
+        if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
+            tokenizer.read(src.tokenizer)
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:
         problem = error

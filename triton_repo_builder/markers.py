@@ -18,7 +18,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     """The tokenizer as the rules want it. Raises ``TrbError``."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_file(str(spec.file))
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
     if rules.pad_token is not None:
         spec = replace(spec, pad_id=_id(library, rules.pad_token, spec))
     if rules.max_length and (spec.max_length is None or rules.max_length < spec.max_length):
@@ -26,7 +26,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     if rules.marker is None:
         return spec
     number = _id(library, rules.marker, spec)
-    document = json.loads(spec.file.read_text(encoding="utf-8"))
+    document = json.loads(spec.served)
     template = _template(document.get("post_processor") or {})
     if template is None:
         raise TrbError(

@@ -42,6 +42,9 @@ class TextSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
+    truncation_side: str = "right"
+    positions_from_pad: bool = False
+    """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
     stride: int = 0
     """Tokens that the pieces of a long second text share; 0: it is cut."""
 
@@ -207,6 +210,8 @@ def _tokenizer(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
+            *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
+            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
             *((("stride", str(settings.stride)),) if settings.stride else ()),
             *((("spans", encoding.spans),) if encoding.spans else ()),
@@ -215,6 +220,12 @@ def _tokenizer(
         reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
         warmup=texts,
     )
+
+
+def _counted_by_tokenizer(signature: ModelSignature, settings: TextSettings) -> bool:
+    """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
+    given = signature.input("position_ids") is not None
+    return given and settings.positions_from_pad and not settings.ragged
 
 
 def encoded(
@@ -260,8 +271,9 @@ def plain(
     chosen: Settings,
     *,
     batching: bool,
+    accepted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RepositoryPlan:
-    """Tensors in and out: the model is the endpoint."""
+    """Tensors in and out: the model is the endpoint. ``accepted``: shapes that it is known to take."""
     model = onnx_model(
         name,
         "Endpoint (tensor): the ONNX model as it is.",
@@ -271,15 +283,18 @@ def plain(
         chosen,
         max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
         batching=batching,
-        warmup=tuple(_zeros(spec, batching) for spec in signature.inputs) if options.warmup else (),
+        warmup=tuple(_zeros(spec, batching, (accepted or {}).get(spec.name)) for spec in signature.inputs)
+        if options.warmup
+        else (),
         response_cache=options.response_cache,
     )
     return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
 
 
-def _zeros(spec: TensorSpec, batching: bool) -> WarmupInput:
-    """Open axes take 1 in a warm-up sample: any size warms the kernels, and 1 is always cheap."""
-    dims = spec.dims[1:] if batching else spec.dims
+def _zeros(spec: TensorSpec, batching: bool, accepted: tuple[int, ...] | None) -> WarmupInput:
+    """Open axes take the size that the model is known to accept, else 1: any size warms the kernels."""
+    whole = accepted or spec.dims
+    dims = whole[1:] if batching else whole
     return WarmupInput(
         name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
     )

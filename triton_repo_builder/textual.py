@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import golden, markers, planner, resources, tokenizer, vendor
+from triton_repo_builder import auto_tokenizer, golden, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -19,7 +19,7 @@ from triton_repo_builder.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.planner import TextSettings
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import question_answering, raw
+from triton_repo_builder.tasks import examples, question_answering, raw
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
 
@@ -60,16 +60,24 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
+    unmarked = spec  # golden cases put markers in on their own
     if task.rules is not None:
         spec = markers.apply(spec, task.rules)
         options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
-    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    recording = golden.TextSettings(
+        max_length=max_length,
+        pad_to=fixed,
+        pad_id=spec.pad_id,
+        positions_from_pad=spec.positions_from_pad,
+        tokenizer=unmarked,
+    )
     recorded = None
     not_batchable = ""
     if runner is not None:
+        notes = (*notes, *filter(None, (auto_tokenizer.note(unmarked, examples.TEXTS),)))
         recorded = golden.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
@@ -89,7 +97,13 @@ def parts(
         _refuse(src, task, obstacle)
     if not obstacle:
         wanted = [(item.name, item.dtype.onnx) for item in inputs]
-        text = ragged.front(wanted, pad_id=spec.pad_id, types=types, segments=task.encoding.segments)
+        text = ragged.front(
+            wanted,
+            pad_id=spec.pad_id,
+            types=types,
+            segments=task.encoding.segments,
+            positions_from_pad=spec.positions_from_pad,
+        )
         front = Front(text=text)
     elif batching and not fixed and options.padding == "ragged":
         notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
@@ -99,6 +113,8 @@ def parts(
         pad_to=fixed,
         ragged=front is not None,
         types=types,
+        truncation_side=spec.truncation_side,
+        positions_from_pad=spec.positions_from_pad,
         stride=stride,
     )
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
@@ -109,9 +125,7 @@ def parts(
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", content=spec.content)
-        if spec.content
-        else File(path=f"{root}/tokenizer.json", source=spec.file),
+        _tokenizer_file(f"{root}/tokenizer.json", spec),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
         *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
         *warm_files,
@@ -127,6 +141,13 @@ def parts(
         notes=notes,
         not_batchable=not_batchable,
     )
+
+
+def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
+    """The user's own file where that is what is served."""
+    if spec.content is None:
+        return File(path=path, source=spec.file)
+    return File(path=path, content=spec.content)
 
 
 def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
@@ -263,15 +284,19 @@ def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list
     """Two texts as the served tokenizer will encode them, and before them a pair where the task takes any."""
     from tokenizers import Tokenizer
 
-    library = (
-        Tokenizer.from_str(spec.content.decode()) if spec.content else Tokenizer.from_file(str(spec.file))
-    )
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
     library.no_padding()
     library.no_truncation()
     if max_length:
-        library.enable_truncation(max_length)
+        library.enable_truncation(max_length, direction=spec.truncation_side)
     pairs = [library.encode(*PROBES)] if len(task.texts) > 1 else []
     return [*pairs, *(library.encode(f"{text} {task.encoding.probe}".strip()) for text in PROBES)]
+
+
+def _positions(ids: Sequence[int], settings: TextSettings) -> tuple[Sequence[int], int]:
+    if not settings.positions_from_pad:
+        return range(len(ids)), 0
+    return range(settings.pad_id + 1, settings.pad_id + 1 + len(ids)), settings.pad_id
 
 
 def _warmup(
@@ -291,7 +316,7 @@ def _warmup(
         "input_ids": (row.ids, settings.pad_id),
         "attention_mask": ([1] * len(row.ids), 0),
         "token_type_ids": (row.type_ids, 0),
-        "position_ids": (range(len(row.ids)), 0),
+        "position_ids": _positions(row.ids, settings),
         ragged.TOKENS: (row.ids, ragged.FILLER),
         ragged.TYPES: (row.type_ids, 0),
     }

@@ -266,12 +266,3 @@ def test_a_model_that_fails_on_a_long_text(tmp_path: Path) -> None:
         text(folder, max_length=20)
     assert caught.value.code == Exit.GOLDEN_FAILED
     assert caught.value.message.startswith("the original model fails on ")
-
-
-def test_a_tokenizer_that_transformers_cannot_load(tmp_path: Path) -> None:
-    folder = tiny.embedder(tmp_path / "bert")
-    tiny.put_json(folder / "tokenizer_config.json", {"tokenizer_class": 3})
-    with pytest.raises(TrbError) as caught:
-        text(folder)
-    assert caught.value.code == Exit.TOKENIZER_INVALID
-    assert caught.value.message.startswith("transformers cannot load it: ")

@@ -54,6 +54,18 @@ _DERIVE = {
     counted_real = Where (real, counted_from_0, zero)
     position_ids = Cast <to = {to}> (counted_real)""",
 }
+# RoBERTa's: pad id + 1 is the first, and whatever has the pad id stays at it.
+_FROM_PAD = """
+    pad_id = Constant <value = int64 {{{pad_id}}}> ()
+    pad_id32 = Constant <value = int32 {{{pad_id}}}> ()
+    filled = Where (real, rows, pad_id32)
+    is_pad = Equal (filled, pad_id32)
+    no_pad = Not (is_pad)
+    no_pad64 = Cast <to = 7> (no_pad)
+    counted = CumSum (no_pad64, one)
+    counted_real = Mul (counted, no_pad64)
+    from_pad = Add (counted_real, pad_id)
+    position_ids = Cast <to = {to}> (from_pad)"""
 _TYPES_GIVEN = """
     types_found = Gather ({types_in}, safe_place)
     types_zero = Constant <value = int32 {{0}}> ()
@@ -147,22 +159,33 @@ _TOLD = {
 }
 
 
-def front(wanted: Iterable[tuple[str, int]], *, pad_id: int, types: bool, segments: str = "") -> str:
+def front(
+    wanted: Iterable[tuple[str, int]],
+    *,
+    pad_id: int,
+    types: bool,
+    segments: str = "",
+    positions_from_pad: bool = False,
+) -> str:
     """The text of the front for the model inputs ``wanted``: (name, ONNX element type, 6 or 7) each.
 
     With ``types`` the token types come in as a second ragged tensor; else they are 0, as they are for
     every single text of most tokenizers. With ``segments`` a row of the batch may be several rows of the
     model, and the head is told which in ``trb_places``: INT64 [batch, longest, 2] for ``tokens``, (row of
     the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
+    With ``positions_from_pad`` position ids count as RoBERTa's do.
     """
     names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": PLACES}
+    derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
+    if positions_from_pad:
+        derive["position_ids"] = _FROM_PAD
     body = (_SEGMENTS if segments else _ROWS).format(filler=FILLER, brk=BREAK, **names)
     outputs = []
     if segments:
         body += _TOLD[segments].format(**names)
         outputs.append(f"int64[B, {'W, 2' if segments == 'tokens' else 'K'}] {PLACES}")
     for name, to in wanted:
-        part = (_TYPES_GIVEN if types else _TYPES_ZERO) if name == "token_type_ids" else _DERIVE[name]
+        part = derive[name]
         body += part.format(pad_id=pad_id, to=to, **names)
         outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if segments else 'B'}, T] {name}")
     inputs = [f"int32[N] {TOKENS}", f"float[B, 1] {LENGTHS}"] + ([f"int32[N] {TYPES}"] if types else [])

@@ -196,7 +196,7 @@ def token(source: Source, role: str) -> tuple[str, int]:
     """(text, id) of a special token; ("", -1) where the files name none or the vocabulary lacks it."""
     assert source.tokenizer is not None
     folder = source.tokenizer.parent
-    document = json.loads(source.tokenizer.read_text(encoding="utf-8"))
+    document = json.loads(tokenizer.read(source.tokenizer).served)
     known = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
     vocabulary = document.get("model", {}).get("vocab")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

@@ -100,7 +100,7 @@ def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
         from tokenizers import Tokenizer
 
         assert source.tokenizer is not None
-        library = Tokenizer.from_file(str(source.tokenizer))
+        library = Tokenizer.from_str(files.read(source.tokenizer).served.decode("utf-8"))
         settings = files.settings(source.tokenizer.parent, "tokenizer_config.json")
         # Byte-pair tokens carry their spaces: cleaning would change them (as transformers 5 knows).
         clean = bool(settings.get("clean_up_tokenization_spaces")) and type(library.model).__name__ != "BPE"

@@ -183,7 +183,7 @@ def _ids(source: Source, words: tuple[str, ...]) -> tuple[int, ...]:
     assert source.tokenizer is not None
     if not words:
         return ()
-    library = Tokenizer.from_file(str(source.tokenizer))
+    library = Tokenizer.from_str(tokenizer.read(source.tokenizer).served.decode("utf-8"))
     found = (library.token_to_id(word) for word in words)
     return tuple(sorted({number for number in found if number is not None}))
 

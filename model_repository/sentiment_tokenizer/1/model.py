@@ -7,6 +7,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``max_length`` (0: no limit), ``truncation`` (which text of a pair is cut), ``stride`` (tokens that the
   pieces of a long second text share; without it there is one piece), ``pad_id``, ``pad_to`` (0: to the
   longest row of the request);
+- ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
+  ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
 - ``spans`` (``tokens`` or ``words``): where each token lies in its text, for ``trb_spans``;
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
@@ -51,6 +53,7 @@ class TritonPythonModel:
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
         self.pad_id = int(parameters.get("pad_id", "0"))
         self.pad_to = int(parameters.get("pad_to", "0"))
+        self.positions_from_pad = parameters.get("positions_from_pad") == "true"
         self.stride = int(parameters.get("stride", "0"))
         self.hypothesis = parameters.get("hypothesis", "")
         self.spans = parameters.get("spans", "")
@@ -71,7 +74,10 @@ class TritonPythonModel:
         max_length = int(parameters.get("max_length", "0"))
         if max_length:
             strategy = parameters.get("truncation", "longest_first")
-            self.tokenizer.enable_truncation(max_length, stride=self.stride, strategy=strategy)
+            side = parameters.get("truncation_side", "right")
+            self.tokenizer.enable_truncation(
+                max_length, stride=self.stride, strategy=strategy, direction=side
+            )
         # Only such a tokenizer says by its tokens where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
@@ -106,7 +112,9 @@ class TritonPythonModel:
         if self.no_empty:
             self.refuse_empty(others, second)
         if not self.hypothesis:
-            return [[pair] for pair in zip(texts, others, strict=True)]
+            pairs = zip(texts, others, strict=True)
+            # transformers' text-classification takes an empty second text for none.
+            return [[text if second == "TEXT_PAIR" and not other else (text, other)] for text, other in pairs]
         each = len(others) // len(texts) if texts else 0
         rows = []
         for number, text in enumerate(texts):
@@ -199,8 +207,16 @@ class TritonPythonModel:
             elif name in ("token_type_ids", TYPES):
                 values[number, : len(row)] = joined([segment.type_ids for segment in rows[number]], 0)
             elif name == "position_ids":
-                values[number, : len(row)] = np.arange(len(row))
+                values[number] = self.positions(row, width)
         return values
+
+    def positions(self, ids: list[int], width: int) -> Any:
+        """Position ids of one row, [width]."""
+        if not self.positions_from_pad:
+            return np.pad(np.arange(len(ids)), (0, width - len(ids)))
+        real = np.zeros(width, dtype=np.int64)
+        real[: len(ids)] = np.array(ids, dtype=np.int64) != self.pad_id
+        return np.cumsum(real) * real + self.pad_id
 
     def located(self, rows: list[Any], texts: list[Any], width: int, dtype: Any) -> Any:
         """``trb_spans``, [rows, width, 3]: first character, the one after the last, and the kind.

@@ -47,7 +47,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         chosen(path, "embedding")
     assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no tokenizer.json beside the model")
-    (tmp_path / "vocab.txt").write_text("[PAD]")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(TrbError) as caught:
         chosen(path)
     assert caught.value.code == Exit.SLOW_TOKENIZER
