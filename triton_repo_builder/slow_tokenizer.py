@@ -101,7 +101,8 @@ def _load(vocabulary: Path) -> Any:
 
 
 def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    # The first line may only announce a list of what was tried.
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(" from one of: ")
     return _error(
         vocabulary,
         f"transformers cannot convert it: {first[:300]}",
