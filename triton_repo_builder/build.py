@@ -14,6 +14,7 @@ from triton_repo_builder import (
     golden,
     hardware,
     planner,
+    provenance,
     releases,
     render,
     source,
@@ -97,6 +98,9 @@ def build(
         plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
         more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
+    progress("taking checksums")
+    entry = _entry(src, task, options, plan, release, case_file)
+    plan = provenance.stamp(plan, entry)
     progress("composing the graph")
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
@@ -104,8 +108,6 @@ def build(
     if task.labels:
         labels = "\n".join(task.labels) + "\n"
         files.append(File(path=f"{plan.models[-1].name}/{LABEL_FILE}", content=labels.encode()))
-    progress("taking checksums")
-    entry = _entry(src, task, options, plan, release, case_file)
     return Build(
         plan=plan,
         files=tuple(sorted(files, key=lambda file: file.path)),
@@ -290,6 +292,7 @@ def _entry(
         "opset": src.signature.opset,
         "ir_version": src.signature.ir_version,
         "tools": {"triton_repo_builder": __version__, "onnx": onnx.__version__},
+        **provenance.recorded(options),
     }
 
 

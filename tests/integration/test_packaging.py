@@ -33,6 +33,7 @@ def test_wheel_contains_exactly_the_package_and_its_templates(wheel: Path) -> No
         if path.suffix in {".py", *DATA} and "__pycache__" not in path.parts and "templates" not in path.parts
     }
     expected |= {f"triton_repo_builder/templates/{path.name}" for path in (ROOT / "templates").iterdir()}
+    expected.add("triton_repo_builder/schema/manifest.schema.json")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == expected

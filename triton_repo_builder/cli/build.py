@@ -68,6 +68,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
     type=click.Path(path_type=Path),
     help="Linux wheel to vendor, when not on Linux x86-64.",
 )
+@click.option("--source-run", metavar="ID", help="The training run that made the model, e.g. of ClearML.")
+@click.option("--dataset-id", metavar="ID", help="The data set (version) that it was trained on.")
+@click.option("--label", multiple=True, metavar="K=V", help="Anything else to record (repeatable).")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
 )
@@ -102,6 +105,7 @@ def command(
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
     if flags["preferred_batch_size"] is not None:
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
+    flags["label"] = options.labels(flags["label"]) or None
     default = Path("trb.toml")
     merged = options.merge(flags, config or (default if default.is_file() else None))
     with status() as progress:
