@@ -49,7 +49,10 @@ def prepare(
         for name in pointed:
             known[name] = {key: value for key, value in known[name].items() if key != "url"}
     if read.manifest is not None and known != read.manifest["files"]:
-        _write(root / repository.MANIFEST, _dump({**read.manifest, "files": dict(sorted(known.items()))}))
+        files.write(
+            root / repository.MANIFEST,
+            _dump({**read.manifest, "files": dict(sorted(known.items()))}).encode(),
+        )
     lfs = [name for name in heavy if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
     lines += [f"{_pattern(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
@@ -141,20 +144,10 @@ def _block(file: Path, lines: list[str]) -> None:
     ours = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
     new = theirs + ("\n" if theirs and not theirs.endswith("\n") else "") + ours
     if new and new != old:
-        _write(file, new)
+        files.write(file, new.encode())
     elif not new and file.is_file():
         file.unlink()
 
 
 def _dump(manifest: Mapping[str, Any]) -> str:
     return json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-
-
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    fresh = file.with_name(f".{file.name}.trb")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(file)
-    except OSError as error:
-        raise files.explain(error, file.parent) from None

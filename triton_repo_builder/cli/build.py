@@ -25,7 +25,12 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
-@click.option("--version", "version", type=int, help="Version directory to write.  [default: 1]")
+@click.option(
+    "--version", "version", metavar="N|next", help="Version to write; next: beside the others.  [default: 1]"
+)
+@click.option(
+    "--keep", type=click.IntRange(1), metavar="N", help="Then remove all but the newest N versions."
+)
 @click.option(
     "--batching",
     type=click.Choice(BATCHING),
@@ -86,6 +91,7 @@ def command(
     show_diff: bool,
     explain: bool,
     as_json: bool,
+    keep: int | None,
     **flags: Any,
 ) -> None:
     """Turn an ONNX model into a Triton model repository.
@@ -98,7 +104,9 @@ def command(
       trb build --model bert.onnx --device gpu --explain
       trb build --config trb.toml --diff
     """
-    from triton_repo_builder import build, options, publish
+    from dataclasses import replace
+
+    from triton_repo_builder import build, options, publish, source, versions
     from triton_repo_builder.cli.ui import status
 
     if flags["max_queue_delay"] is not None:
@@ -107,14 +115,22 @@ def command(
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
     flags["label"] = options.labels(flags["label"]) or None
     default = Path("trb.toml")
+    beside = flags["version"] == "next"
+    flags["version"] = None if beside else _number(flags["version"])
     merged = options.merge(flags, config or (default if default.is_file() else None))
+    if beside:
+        name = merged.name or source.default_name(source.model_file(merged.model))
+        merged = replace(merged, version=versions.following(merged.output, name))
     with status() as progress:
         made = build.build(merged, progress)
         progress("comparing with what is there")
+        made = versions.place(made, merged.output, serve=not beside, force=force or dry_run or show_diff)
         publication = publish.prepare(made, merged.output, force=force or dry_run or show_diff)
         if not (dry_run or show_diff):
             progress("writing")
             publish.publish(publication)
+            gone = versions.prune(merged.output, made.name, keep) if keep else ()
+            made = replace(made, notes=(*made.notes, *(f"version {v} was removed (--keep)" for v in gone)))
     if as_json:
         click.echo(_json(made, publication, written=not (dry_run or show_diff)))
     elif show_diff:
@@ -153,6 +169,12 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
     where = shlex.quote(str(publication.output))
     click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    raise click.BadParameter(f"'{text}' is neither a number nor next", param_hint="--version")
 
 
 def _bold(text: str) -> str:
