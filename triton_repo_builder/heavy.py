@@ -118,17 +118,19 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
 
 
 def _install(here: Git) -> list[str]:
-    """What lets the user's own git read and push what we put into LFS: filters, and the pre-push hook."""
+    """What lets the user's own git read and push what we put into LFS: its filters and hooks."""
     hook = here.path("hooks/pre-push")
-    if hook.is_file():
-        if "git-lfs" in hook.read_text(encoding="utf-8", errors="replace"):
-            return []
+    if hook.is_file() and "git-lfs" in hook.read_text(encoding="utf-8", errors="replace"):
+        return []
+    try:
+        here("lfs", "install", "--local")
+        return ["set up git LFS in this git repository (git lfs install --local)"]
+    except process.ProcessFailed:  # it writes no hook where the user has one
         here("lfs", "install", "--local", "--skip-repo")
         return [
-            "your pre-push hook does not call git-lfs: before 'git push' run 'git lfs push REMOTE BRANCH'"
+            "you have hooks of your own, so git-lfs added none: see 'git lfs update --manual', or run 'git lfs "
+            "push REMOTE BRANCH' before 'git push' (trb commit --push does)"
         ]
-    here("lfs", "install", "--local")
-    return ["set up git LFS in this git repository (git lfs install --local)"]
 
 
 def _pattern(name: str) -> str:

@@ -225,7 +225,9 @@ def _back(move: Move, urls: smoke.Urls, manifest: bytes, switched: bool) -> str:
 
 def _again(urls: smoke.Urls, model: str) -> str:
     try:
-        return http.load(urls.http, model, LOAD_TIMEOUT)
+        said = http.load(urls.http, model, LOAD_TIMEOUT)
+        _settled(urls, model)
+        return said
     except OSError as error:
         return f"{model}: {error}"
 
