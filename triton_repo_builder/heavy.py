@@ -128,8 +128,8 @@ def _install(here: Git) -> list[str]:
     except process.ProcessFailed:  # it writes no hook where the user has one
         here("lfs", "install", "--local", "--skip-repo")
         return [
-            "you have hooks of your own, so git-lfs added none: see 'git lfs update --manual', or run 'git lfs "
-            "push REMOTE BRANCH' before 'git push' (trb commit --push does)"
+            "you have hooks of your own, so git-lfs added none: see 'git lfs update --manual', or before "
+            "'git push' run 'git lfs push REMOTE BRANCH' (trb commit --push does)"
         ]
 
 

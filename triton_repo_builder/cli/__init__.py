@@ -28,6 +28,7 @@ COMMANDS = {
     "bench": "Load a server: throughput, latency, failures, batching, CPU.",
     "commit": "Commit a repository to git, with where it comes from.",
     "fetch": "Get the weights that a commit left out, and verify them.",
+    "diff": "Say what changes for a client between two versions.",
     "promote": "Serve another version, proven before and after.",
     "rollback": "Serve the version that was served before.",
     "provenance": "Show where a repository, or a running server's models, come from.",
