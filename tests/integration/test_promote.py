@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+import tiny
 import two_versions
-from test_main_job import trb
+from test_main_job import infer, trb
 
 from triton_repo_builder import process, repository, serving
 from triton_repo_builder.serving import http as triton
@@ -219,3 +221,77 @@ def test_promoted_in_the_repository_it_serves_what_it_says(repo: Path) -> None:
     trb("rollback", "sentiment", str(repo))
     with serve(repo) as server:
         assert served(server) == only("1")
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An endpoint that is one model, at two versions with other weights."""
+    folder = tmp_path_factory.mktemp("tensors")
+    for number in ("one", "two"):
+        tiny.tensor_model(folder / number / "net.onnx")
+    two_versions.change_weights(folder / "two" / "net.onnx", ("W",))
+    for number, version in (("one", "1"), ("two", "next")):
+        model = str(folder / number / "net.onnx")
+        trb("build", "--model", model, "--output", str(folder / "repo"), "--version", version)
+    return folder
+
+
+def test_a_model_without_steps_changes_without_a_lost_request(tensors: Path, tmp_path: Path) -> None:
+    repo = Path(shutil.copytree(tensors / "repo", tmp_path / "repo"))
+    row = np.random.default_rng(1).normal(size=(1, 32)).astype(np.float32)
+    expected = {
+        version: onnxruntime.InferenceSession(str(tensors / name / "net.onnx")).run(None, {"X": row})[0]
+        for version, name in (("1", "one"), ("2", "two"))
+    }
+    body = json.dumps(
+        {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 32], "data": row.ravel().tolist()}]}
+    )
+    seen: Counter[str] = Counter()
+    end = threading.Event()
+
+    def ask(url: str) -> None:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        while not end.is_set():
+            connection.request("POST", "/v2/models/net/infer", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+            if answer.status != 200:
+                seen[f"{answer.status} {said}"] += 1
+                continue
+            values = np.array(said["outputs"][0]["data"])
+            right = [v for v, rows in expected.items() if np.allclose(values, rows.ravel(), atol=1e-4)]
+            seen[right[0] if right else "neither"] += 1
+
+    with serve(repo) as server:
+        url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+        threads = [threading.Thread(target=ask, args=(server.urls.http,)) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            trb("promote", "net", str(repo), "--version", "2", *url)
+            trb("rollback", "net", str(repo), *url)
+        finally:
+            end.set()
+            for thread in threads:
+                thread.join(60)
+        assert set(seen) == {"1", "2"}, seen
+        assert served(server) == {"net": ["1"]}
+
+
+def test_what_is_promoted_answers_as_pytorch_does(exported: Path, tmp_path: Path) -> None:
+    """Version 1 has other weights; version 2 is the model whose answers PyTorch gave at its export."""
+    other = Path(shutil.copytree(exported / "classifier", tmp_path / "other" / "classifier"))
+    two_versions.change_weights(other / "model.onnx", ("classifier.weight",))
+    repo = tmp_path / "model_repository"
+    for model, version in ((other, "1"), (exported / "classifier", "next")):
+        trb("build", "--model", str(model), "--output", str(repo), "--instances", "1", "--version", version)
+    reference = json.loads((exported / "classifier" / "reference.json").read_text())
+    with serve(repo) as server:
+        url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+
+        def scores() -> Any:
+            return infer(server, "classifier", reference["texts"], "scores")
+
+        assert not np.allclose(scores(), np.array(reference["answers"]), atol=1e-2)
+        trb("promote", "classifier", str(repo), "--version", "2", *url)
+        np.testing.assert_allclose(scores(), np.array(reference["answers"]), atol=1e-4)
