@@ -29,7 +29,10 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--version", "version", metavar="N|next", help="Version to write; next: beside the others.  [default: 1]"
 )
 @click.option(
-    "--keep", type=click.IntRange(1), metavar="N", help="Then remove all but the newest N versions, the served one and the one before it."
+    "--keep",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Then keep the newest N versions only, and the served one and the one before.",
 )
 @click.option(
     "--batching",

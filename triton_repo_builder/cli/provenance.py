@@ -70,7 +70,7 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
             *((f"label {key}", value) for key, value in facts.labels),
-            ("trb", facts.trb_version),
+            ("built by", facts.trb_version and f"trb {facts.trb_version}"),
             ("git commit", link.commit),
             ("server", _server(link)),
         ]
