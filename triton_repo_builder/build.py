@@ -17,9 +17,12 @@ from triton_repo_builder import (
     provenance,
     releases,
     render,
+    shared,
+    slow_tokenizer,
     source,
     tasks,
     textual,
+    visual,
 )
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
@@ -33,11 +36,34 @@ from triton_repo_builder.plan import Front, ModelPlan, RepositoryPlan, TensorPla
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import refine
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, raw, tensor
+from triton_repo_builder.tasks import (
+    embedding,
+    fill_mask,
+    image_classification,
+    image_embedding,
+    late_interaction,
+    question_answering,
+    raw,
+    tensor,
+    token_classification,
+    zero_shot_classification,
+)
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
 CASES_FILE = "smoke.json"
+OWN_OPTIONS = {
+    "pooling": (embedding.NAME, image_embedding.NAME),
+    "normalize": (embedding.NAME, image_embedding.NAME),
+    "aggregation": (token_classification.NAME,),
+    "handle_impossible_answer": (question_answering.NAME,),
+    "top_k": (fill_mask.NAME, image_classification.NAME),
+    "hypothesis_template": (zero_shot_classification.NAME,),
+    "multi_label": (zero_shot_classification.NAME,),
+    "query": (late_interaction.NAME,),
+    "query_length": (late_interaction.NAME,),
+}
+"""Options of some tasks only."""
 Progress = Callable[[str], None]
 
 
@@ -61,11 +87,15 @@ def build(
     options: BuildOptions,
     progress: Progress = lambda message: None,
     machine: Hardware | None = None,
+    common: frozenset[str] = frozenset(),
 ) -> Build:
-    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing."""
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing.
+
+    ``common`` are options that were given for many models: this one's task may have no use for them.
+    """
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
-    src = source.read(options.model, options.tokenizer)
+    src = source.read(options.model, options.tokenizer, options.preprocessor)
     name = name or source.check_name(source.default_name(src.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     check_release(src, release)
@@ -79,8 +109,8 @@ def build(
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
-    _check_meaning(options, raw.NAME if options.raw_output and module is not tensor else module.NAME)
-    as_is = options.raw_output and module is not tensor
+    as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
+    _check_meaning(options, raw.NAME if as_is else module.NAME, common)
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
@@ -90,6 +120,14 @@ def build(
     if module is tensor:
         plan, case_file, more = _plain(src, task, options, name, chosen, batching, runner)
         extra: tuple[File, ...] = ()
+    elif module in tasks.IMAGE_TASKS:
+        seen = visual.parts(src, task, options, name, chosen, release, batching=batching, runner=runner)
+        if seen.not_batchable:
+            _refuse_batching(src, options, seen.not_batchable, "leave that option out")
+        why = seen.not_batchable or ("" if batching else src.signature.batch.reason)
+        plan, case_file, extra = seen.plan, seen.cases, seen.files
+        more = (*seen.notes, *((f"served without batching: {why}",) if why else ()))
+        task = replace(task, facts=(*task.facts, *seen.facts))
     else:
         made = textual.parts(src, task, options, name, chosen, batching=batching, runner=runner)
         if made.not_batchable:
@@ -98,6 +136,8 @@ def build(
         plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
         more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
+    if options.share_tokenizer:
+        plan, extra = shared.share(plan, extra)
     progress("taking checksums")
     entry = _entry(src, task, options, plan, release, case_file)
     plan = provenance.stamp(plan, entry)
@@ -105,9 +145,9 @@ def build(
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
         files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
-    if task.labels:
+    if task.labels:  # what a client gets by the classification extension
         labels = "\n".join(task.labels) + "\n"
-        files.append(File(path=f"{plan.models[-1].name}/{LABEL_FILE}", content=labels.encode()))
+        files.append(File(path=f"{plan.network.name}/{LABEL_FILE}", content=labels.encode()))
     return Build(
         plan=plan,
         files=tuple(sorted(files, key=lambda file: file.path)),
@@ -164,15 +204,18 @@ def _check_sizes(src: Source) -> None:
             )
 
 
-def _check_meaning(options: BuildOptions, task: str) -> None:
-    """``TrbError`` USAGE for an option that this task would ignore."""
-    given: dict[str, object] = {"pooling": options.pooling, "normalize": options.normalize}
-    if task == tensor.NAME:
+def _check_meaning(options: BuildOptions, task: str, common: frozenset[str]) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models."""
+    images = {module.NAME for module in tasks.IMAGE_TASKS}
+    given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
+    if task == tensor.NAME or task in images:
         given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
-    elif task == embedding.NAME:
-        return
+    if task in images:
+        given |= {"raw_output": options.raw_output or None}
+    else:
+        given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
     for field, value in given.items():
-        if value is not None:
+        if value is not None and field not in common:
             raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
 
 
@@ -228,7 +271,18 @@ def _plain(
             notes += (f"served without batching: {recorded.note}",)
         elif recorded.note:
             notes += (recorded.note,)
-    plan = planner.plain(name, src.signature, task, options, chosen, batching=batching)
+    # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
+    accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
+    warmup = options.warmup and (runner is None or bool(accepted))
+    plan = planner.plain(
+        name,
+        src.signature,
+        task,
+        replace(options, warmup=warmup),
+        chosen,
+        batching=batching,
+        accepted=accepted,
+    )
     return plan, case_file, notes
 
 
@@ -240,7 +294,7 @@ def _model_files(
     src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release, front: Front | None
 ) -> list[File]:
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
-    root = f"{plan.models[-1].name}/{plan.version}"
+    root = f"{plan.network.name}/{plan.version}"
     taken = {file.location for file in src.signature.external}
     if "model.onnx" in taken:
         raise TrbError(
@@ -276,12 +330,17 @@ def _entry(
 
     endpoint = plan.endpoint
     sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
-    sources += [src.tokenizer] if src.tokenizer and task.name != tensor.NAME else []
+    if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
+        sources += [src.preprocessor] if src.preprocessor else []
+    elif src.tokenizer and task.name != tensor.NAME:
+        slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
+        sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
     given = [File(path=path.name, source=path) for path in sources]
     return {
         "task": task.name,
         "facts": dict(task.facts),
         "models": [model.name for model in plan.models],
+        **({"shared": list(plan.shared)} if plan.shared else {}),
         "version": plan.version,
         "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
         "max_batch_size": endpoint.max_batch_size,
@@ -299,7 +358,9 @@ def _entry(
 def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
     """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
     batch = [-1] if model.max_batch_size else []
-    return {"name": item.name, "datatype": BY_CONFIG[item.data_type].wire, "shape": [*batch, *item.dims]}
+    wire = BY_CONFIG[item.data_type].wire
+    stated = {"name": item.name, "datatype": wire, "shape": [*batch, *item.dims]}
+    return {**stated, "optional": True} if item.optional else stated
 
 
 def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:

@@ -6,8 +6,10 @@ formula over the element's index), an output may be given at some ``indices`` on
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,17 +34,27 @@ class CaseTensor:
     """Wire name, e.g. ``FP32``, ``BYTES``."""
     shape: tuple[int, ...]
     data: tuple[Any, ...] = ()
-    """Flat values in C order (strings as str); with ``indices``, the values at those flat positions."""
+    """Flat values in C order; with ``indices``, the values at those flat positions. Strings are str, what is
+    no text is bytes (base64 in the file)."""
     pattern: int | None = None
     indices: tuple[int, ...] | None = None
+    at: str = ""
+    """The tensor that holds the key of each value here: what is not listed is 0, a key below 0 is padding."""
 
     def array(self) -> npt.NDArray[Any]:
         """The whole tensor; object array of bytes for BYTES. Not for sampled outputs."""
         if self.pattern is not None:
             return pattern(self.shape, self.datatype, self.pattern)
         if self.datatype == "BYTES":
-            return np.array([str(text).encode() for text in self.data], dtype=object).reshape(self.shape)
+            values = np.empty(len(self.data), dtype=object)
+            values[:] = [item if isinstance(item, bytes) else str(item).encode() for item in self.data]
+            return values.reshape(self.shape)
         return np.array(self.data, dtype=BY_WIRE[self.datatype].numpy).reshape(self.shape)
+
+    @property
+    def binary(self) -> bool:
+        """Whether it holds bytes that are no text, such as images: JSON strings cannot carry them."""
+        return any(isinstance(item, bytes) for item in self.data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +128,8 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
     if expected.indices is not None:
         flat = flat[list(expected.indices)]
     if expected.datatype == "BYTES":
-        same = [_plain(value) for value in flat.tolist()] == list(expected.data)
-        return 0.0 if same else float("inf")
+        pairs = zip(expected.data, [_plain(value) for value in flat.tolist()], strict=True)
+        return max((0.0 if want == got else _apart(want, got) for want, got in pairs), default=0.0)
     if flat.dtype.kind not in "fiub":
         return float("inf")
     # By way of the tensor's own type: decimals that name a float32 are not that float32 to a float64.
@@ -129,6 +141,41 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
     if not np.array_equal(want[~finite], got[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
         return float("inf")
     return float(np.max(np.abs(want[finite] - got[finite]), initial=0.0))
+
+
+def among(
+    outputs: Sequence[CaseTensor], expected: CaseTensor, answer: Mapping[str, npt.NDArray[Any]]
+) -> float:
+    """``difference`` of one output; where it lists a row's entries, by their keys and not by their places."""
+    if not expected.at:
+        return difference(expected, answer[expected.name])
+    keys = next(tensor for tensor in outputs if tensor.name == expected.at)
+    want = {int(key): float(value) for key, value in zip(keys.data, expected.data, strict=True) if key >= 0}
+    flat = (answer[name].reshape(-1).tolist() for name in (expected.at, expected.name))
+    got = {int(key): float(value) for key, value in zip(*flat, strict=False) if key >= 0}
+    # Of an output that is recorded at some places only, other entries are not known.
+    compared = want.keys() if expected.indices is not None else want.keys() | got.keys()
+    return max((abs(want.get(key, 0.0) - got.get(key, 0.0)) for key in compared), default=0.0)
+
+
+def _apart(want: Any, got: Any) -> float:
+    """Largest difference of two JSON texts that are equal but for their numbers; inf for other strings."""
+    if not (str(want).startswith(("[", "{")) and str(got).startswith(("[", "{"))):
+        return float("inf")
+    try:
+        return _values_apart(json.loads(want), json.loads(got))
+    except ValueError:
+        return float("inf")
+
+
+def _values_apart(want: Any, got: Any) -> float:
+    if isinstance(want, dict) and isinstance(got, dict) and want.keys() == got.keys():
+        return max((_values_apart(want[key], got[key]) for key in want), default=0.0)
+    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
+        return max((_values_apart(one, other) for one, other in zip(want, got, strict=True)), default=0.0)
+    if isinstance(want, float) and isinstance(got, float):
+        return abs(want - got)
+    return 0.0 if type(want) is type(got) and want == got else float("inf")
 
 
 def _plain(value: Any) -> Any:
@@ -170,7 +217,17 @@ def _dump_tensor(tensor: CaseTensor) -> dict[str, Any]:
         return document | {"pattern": tensor.pattern}
     if tensor.indices is not None:
         document["indices"] = list(tensor.indices)
-    return document | {"data": list(tensor.data)}
+    if tensor.at:
+        document["at"] = tensor.at
+    return document | {"data": [_dump_value(value) for value in tensor.data]}
+
+
+def _dump_value(value: Any) -> Any:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _load_value(value: Any) -> Any:
+    return base64.b64decode(value["base64"], validate=True) if isinstance(value, dict) else value
 
 
 def load(path: Path) -> CaseFile:
@@ -184,6 +241,8 @@ def load(path: Path) -> CaseFile:
         return _load_file(document)
     except KeyError as error:
         raise ValueError(f"lacks the field {error}") from None
+    except binascii.Error as error:
+        raise ValueError(f"has data that is no base64: {error}") from None
     except (TypeError, AttributeError) as error:
         raise ValueError(f"has a field of a wrong type: {error}") from None
 
@@ -212,7 +271,8 @@ def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
         name=document["name"],
         datatype=document["datatype"],
         shape=tuple(document["shape"]),
-        data=tuple(document.get("data", ())),
+        data=tuple(_load_value(value) for value in document.get("data", ())),
         pattern=document.get("pattern"),
         indices=None if indices is None else tuple(indices),
+        at=document.get("at", ""),
     )

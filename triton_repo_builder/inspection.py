@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import releases, source, tasks, tokenizer
+from triton_repo_builder import releases, slow_tokenizer, source, tasks, tokenizer
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.signature import TensorSpec
@@ -39,6 +39,8 @@ def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
         module, reason = tasks.choose(src, None)
         task = module.NAME
         tasks.tensor.check_types(src)
+        if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
+            tokenizer.read(src.tokenizer)
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:
         problem = error
@@ -74,6 +76,7 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "external_data": [{"file": file.location, "bytes": file.bytes} for file in signature.external],
         "operators": sorted(signature.operators),
         "tokenizer": str(found.source.tokenizer) if found.source.tokenizer else None,
+        "preprocessor": str(found.source.preprocessor) if found.source.preprocessor else None,
         "max_length": found.max_length,
         "vocabulary": signature.vocabulary,
         "task": found.task,

@@ -29,6 +29,8 @@ LARGEST = {
     "tokenizer_instances": _INT32,
     "threads": _INT32,
     "max_length": _INT32,
+    # Larger ones answer with the tail of the vocabulary, and every one of them is sent.
+    "top_k": 1000,
 }
 
 
@@ -39,6 +41,7 @@ class BuildOptions:
     model: Path
     name: str | None = None
     tokenizer: Path | None = None
+    preprocessor: Path | None = None
     task: str | None = None
     output: Path = Path("model_repository")
     version: int = 1
@@ -54,7 +57,15 @@ class BuildOptions:
     max_length: int | None = None
     pooling: str | None = None
     normalize: bool | None = None
+    aggregation: str | None = None
+    handle_impossible_answer: bool | None = None
+    top_k: int | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
     raw_output: bool = False
+    query: bool | None = None
+    """Late interaction: encode queries; else documents."""
+    query_length: int | None = None
     padding: str = "ragged"
     """``ragged``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
@@ -62,6 +73,9 @@ class BuildOptions:
     warmup: bool = True
     golden: bool = True
     tokenizers_wheel: Path | None = None
+    pillow_wheel: tuple[Path, ...] = ()
+    share_tokenizer: bool | None = None
+    """Call the tokenizer model by its content, so that equal ones are stored once. None: with ``--all``."""
     source_run: str | None = None
     """The training run that made the model, as the tracker names it."""
     dataset_id: str | None = None
@@ -179,6 +193,8 @@ def _typed(name: str, value: Any, path: Path) -> Any:
         return duration(str(value))
     if name == "preferred_batch_size":
         return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)) if value else ()
+    if name == "pillow_wheel":
+        return tuple(path.parent / str(one) for one in (value if isinstance(value, list) else [value]))
     if name == "label":
         pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
         return labels(pairs if isinstance(pairs, list) else [str(pairs)])
@@ -209,7 +225,7 @@ def check(options: BuildOptions) -> BuildOptions:
         raise usage("device", f"'{options.device}' is unknown", f"use one of {', '.join(DEVICES)}")
     if options.batching not in BATCHING:
         raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
-    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length"):
+    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length", "top_k"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")

@@ -19,6 +19,8 @@ class TensorPlan:
     reshape: tuple[int, ...] | None = None
     label_filename: str = ""
     allow_ragged_batch: bool = False
+    optional: bool = False
+    """An input that a request may leave out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ class Head:
     strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
     """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
+    oldest_opset: int = 11
+    """Which opset of the user's graph its operators need; CumSum and GatherElements are of 11."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +114,25 @@ class Front:
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryPlan:
-    """All models of one endpoint; the endpoint itself is ``models[0]``."""
+    """All models of one endpoint: the endpoint itself, its tokenizer, post-processing, and the ONNX model.
+
+    A plain model is only the last of these.
+    """
 
     task: str
     models: tuple[ModelPlan, ...]
     version: int
     notes: tuple[str, ...] = ()
     """Decisions the user should know of: guesses, fallbacks."""
+    shared: tuple[str, ...] = ()
+    """Models that other endpoints may use, too (``shared.py``)."""
 
     @property
     def endpoint(self) -> ModelPlan:
         """The model that clients call."""
         return self.models[0]
+
+    @property
+    def network(self) -> ModelPlan:
+        """The model that the user's graph runs in."""
+        return self.models[-1]

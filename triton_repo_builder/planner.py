@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.defaults import Settings
@@ -20,10 +21,13 @@ from triton_repo_builder.plan import (
 )
 from triton_repo_builder.signature import ModelSignature, TensorSpec
 from triton_repo_builder.tasks import tensor
-from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tasks.base import Postprocess, TaskPlan, TextInput
 
 CPU = "KIND_CPU"
+IDS_INSTEAD = "input_ids"
+"""What post-processing reads as ``trb_tokens`` where rows are padded by the tokenizer."""
 TEXTS_JOIN = "texts of any length join: TEXT has a fixed shape, so Triton never splits these batches"
+ANSWERS_JOIN = "answers of any length join: what has no fixed shape is marked as ragged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,11 @@ class TextSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
+    truncation_side: str = "right"
+    positions_from_pad: bool = False
+    """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
+    stride: int = 0
+    """Tokens that the pieces of a long second text share; 0: it is cut."""
 
 
 def text(
@@ -50,20 +59,30 @@ def text(
     *,
     batching: bool,
     sample: tuple[WarmupInput, ...],
+    texts: tuple[WarmupInput, ...],
 ) -> RepositoryPlan:
-    """TEXT → answer: an ensemble of a tokenizer and the model with its front and head."""
-    outputs = tuple(_whole(plan, batching, _rows(signature, task)) for plan in task.outputs)
+    """Texts → answer: an ensemble of a tokenizer, the model with front and head, and post-processing.
+
+    ``sample`` and ``texts`` are the first requests of the model and of the tokenizer.
+    """
+    outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
     same = tuple((tensor_name, tensor_name) for tensor_name in names)
-    tokenizer = _tokenizer(f"{name}_tokenizer", signature, task, options, settings, chosen, batching=batching)
+    tokenizer = _tokenizer(
+        f"{name}_tokenizer", signature, task, settings, chosen, batching=batching, texts=texts
+    )
     model = onnx_model(
         f"{name}_model",
         "The ONNX model, with its front and head in the graph."
         if settings.ragged
         else "The ONNX model, with its head in the graph.",
-        tuple(replace(plan, allow_ragged_batch=settings.ragged) for plan in tokenizer.output),
+        tuple(
+            replace(plan, allow_ragged_batch=settings.ragged)
+            for plan in tokenizer.output
+            if plan.name in names
+        ),
         outputs,
         options,
         chosen,
@@ -76,26 +95,76 @@ def text(
             model,
             batch_input=(_LENGTHS,),
             # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
-            parameters=(*model.parameters, ("ragged_filler", str(ragged.FILLER))),
-        )
-    ensemble = ModelPlan(
-        name=name,
-        about=f"Endpoint ({task.name}): TEXT in, {', '.join(plan.name for plan in outputs)} out.",
-        max_batch_size=tokenizer.max_batch_size,
-        input=tokenizer.input,
-        output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
-        response_cache=options.response_cache,
-        step=(
-            Step(model_name=tokenizer.name, input_map=(("TEXT", "TEXT"),), output_map=same),
-            Step(
-                model_name=model.name,
-                input_map=same,
-                output_map=tuple((plan.name, plan.name) for plan in outputs),
+            parameters=(
+                *model.parameters,
+                ("ragged_filler", str(ragged.FILLER)),
+                *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
             ),
+        )
+    steps: tuple[Step, ...] = (
+        _step(tokenizer, [text.name for text in task.texts], [plan.name for plan in tokenizer.output]),
+        Step(
+            model_name=model.name,
+            input_map=same,
+            output_map=tuple((plan.name, plan.name) for plan in outputs),
         ),
     )
+    models: tuple[ModelPlan, ...] = (tokenizer, model)
+    if task.post:
+        known = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
+        post = _postprocess(f"{name}_postprocess", task.post, known, tokenizer)
+        outputs, models = post.output, (tokenizer, post, model)
+        given = tuple((plan.name, plan.name if plan.name in known else IDS_INSTEAD) for plan in post.input)
+        steps = (*steps, replace(_step(post, (), [plan.name for plan in post.output]), input_map=given))
+    inputs = tuple(replace(text.plan, optional=text.optional) for text in task.texts)
+    ensemble = ModelPlan(
+        name=name,
+        about=f"Endpoint ({task.name}): {', '.join(_offered(text) for text in task.texts)} in, "
+        f"{', '.join(plan.name for plan in outputs)} out.",
+        max_batch_size=tokenizer.max_batch_size,
+        input=inputs,
+        output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
+        response_cache=options.response_cache,
+        step=steps,
+    )
     return RepositoryPlan(
-        task=task.name, models=(ensemble, tokenizer, model), version=options.version, notes=task.notes
+        task=task.name, models=(ensemble, *models), version=options.version, notes=task.notes
+    )
+
+
+def _offered(text: TextInput) -> str:
+    return f"optional {text.name}" if text.optional else text.name
+
+
+def _step(model: ModelPlan, inputs: Sequence[str], outputs: Sequence[str]) -> Step:
+    """A step whose tensors have the same names in the ensemble."""
+    return Step(
+        model_name=model.name,
+        input_map=tuple((name, name) for name in inputs),
+        output_map=tuple((name, name) for name in outputs),
+    )
+
+
+def _postprocess(
+    name: str, post: Postprocess, known: Mapping[str, TensorPlan], tokenizer: ModelPlan
+) -> ModelPlan:
+    """The Python model at the end: what it takes may have any length, so all of that is ragged."""
+    sources = [(tensor_name, known.get(tensor_name) or known[IDS_INSTEAD]) for tensor_name in post.inputs]
+    inputs = tuple(
+        replace(plan, name=tensor_name, allow_ragged_batch=-1 in plan.dims, optional=False)
+        for tensor_name, plan in sources
+    )
+    return ModelPlan(
+        name=name,
+        about="Post-processing: the answer in terms of the text.",
+        backend="python",
+        max_batch_size=tokenizer.max_batch_size,
+        input=inputs,
+        output=post.outputs,
+        dynamic_batching=DynamicBatching(),
+        instance_group=tokenizer.instance_group,
+        parameters=post.parameters,
+        reasons=(("batching", ANSWERS_JOIN),),
     )
 
 
@@ -111,23 +180,29 @@ def _tokenizer(
     name: str,
     signature: ModelSignature,
     task: TaskPlan,
-    options: BuildOptions,
     settings: TextSettings,
     chosen: Settings,
     *,
     batching: bool,
+    texts: tuple[WarmupInput, ...],
 ) -> ModelPlan:
     tokens = (settings.pad_to or -1,)
     dims = tokens if batching else (1, *tokens)
+    encoding = task.encoding
+    columns = 5 if encoding.spans == "words" else 3
+    spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch.",
         backend="python",
         max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
-        input=(TensorPlan(name="TEXT", data_type="TYPE_STRING", dims=(1,)),),
-        output=tuple(
-            TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
-            for tensor_name, dtype in encoded(signature, task, settings)
+        input=tuple(replace(text.plan, allow_ragged_batch=text.several and batching) for text in task.texts),
+        output=(
+            *(
+                TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
+                for tensor_name, dtype in encoded(signature, task, settings)
+            ),
+            *((spans,) if encoding.spans else ()),
         ),
         dynamic_batching=DynamicBatching() if batching else None,
         instance_group=InstanceGroup(count=int(chosen.tokenizer_instances.value), kind=CPU),
@@ -135,10 +210,22 @@ def _tokenizer(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
+            *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
+            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
+            *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
+            *((("stride", str(settings.stride)),) if settings.stride else ()),
+            *((("spans", encoding.spans),) if encoding.spans else ()),
+            *encoding.parameters,
         ),
         reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
-        warmup=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else (),
+        warmup=texts,
     )
+
+
+def _counted_by_tokenizer(signature: ModelSignature, settings: TextSettings) -> bool:
+    """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
+    given = signature.input("position_ids") is not None
+    return given and settings.positions_from_pad and not settings.ragged
 
 
 def encoded(
@@ -159,16 +246,16 @@ def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec,
     return signature.inputs
 
 
-def _whole(plan: TensorPlan, batching: bool, rows: int) -> TensorPlan:
+def whole(plan: TensorPlan, batching: bool, size: int) -> TensorPlan:
     """Without batching the batch axis is an axis like any other and must be written."""
     if batching:
         return plan
     return TensorPlan(
-        name=plan.name, data_type=plan.data_type, dims=(rows, *plan.dims), label_filename=plan.label_filename
+        name=plan.name, data_type=plan.data_type, dims=(size, *plan.dims), label_filename=plan.label_filename
     )
 
 
-def _rows(signature: ModelSignature, task: TaskPlan) -> int:
+def rows(signature: ModelSignature, task: TaskPlan) -> int:
     """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
     names = task.head.bind.values() if task.head else ()
     specs = [signature.output(name) or signature.input(name) for name in names]
@@ -184,8 +271,9 @@ def plain(
     chosen: Settings,
     *,
     batching: bool,
+    accepted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RepositoryPlan:
-    """Tensors in and out: the model is the endpoint."""
+    """Tensors in and out: the model is the endpoint. ``accepted``: shapes that it is known to take."""
     model = onnx_model(
         name,
         "Endpoint (tensor): the ONNX model as it is.",
@@ -195,15 +283,18 @@ def plain(
         chosen,
         max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
         batching=batching,
-        warmup=tuple(_zeros(spec, batching) for spec in signature.inputs) if options.warmup else (),
+        warmup=tuple(_zeros(spec, batching, (accepted or {}).get(spec.name)) for spec in signature.inputs)
+        if options.warmup
+        else (),
         response_cache=options.response_cache,
     )
     return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
 
 
-def _zeros(spec: TensorSpec, batching: bool) -> WarmupInput:
-    """Open axes take 1 in a warm-up sample: any size warms the kernels, and 1 is always cheap."""
-    dims = spec.dims[1:] if batching else spec.dims
+def _zeros(spec: TensorSpec, batching: bool, accepted: tuple[int, ...] | None) -> WarmupInput:
+    """Open axes take the size that the model is known to accept, else 1: any size warms the kernels."""
+    whole = accepted or spec.dims
+    dims = whole[1:] if batching else whole
     return WarmupInput(
         name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
     )

@@ -19,7 +19,7 @@ from triton_repo_builder.plan import RepositoryPlan
 PREFIX = "trb."
 LABEL = "label."
 _GIVEN = ("source_run", "dataset_id", "label")
-_PLACES = ("model", "name", "tokenizer", "output", "version", "tokenizers_wheel", *_GIVEN)
+_PLACES = ("model", "name", "tokenizer", "output", "version", "tokenizers_wheel", "pillow_wheel", *_GIVEN)
 """Options that say where or who, not how: two builds that differ in these alone are built alike."""
 
 
@@ -70,9 +70,12 @@ def parameters(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def stamp(plan: RepositoryPlan, entry: Mapping[str, Any]) -> RepositoryPlan:
-    """The plan with an entry's facts among the parameters of each of its models."""
+    """The plan with an entry's facts among its models' parameters; not of those that endpoints share."""
     facts = parameters(entry)
-    models = tuple(replace(model, parameters=(*model.parameters, *facts)) for model in plan.models)
+    models = tuple(
+        model if model.name in plan.shared else replace(model, parameters=(*model.parameters, *facts))
+        for model in plan.models
+    )
     return replace(plan, models=models)
 
 

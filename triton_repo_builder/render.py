@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -25,7 +26,20 @@ def environment() -> jinja2.Environment:
         autoescape=False,
     )
     env.filters["pbtxt"] = pbtxt.quote
+    env.filters["python"] = repr
+    env.filters["javascript"] = json.dumps
+    env.filters["docstring"] = _docstring
     return env
+
+
+def _docstring(text: str) -> str:
+    """A name within a docstring, which it must not end."""
+    return text.replace("\\", "/").replace('"', "'")
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of a template that is no config.pbtxt."""
+    return environment().get_template(template).render(**values)
 
 
 def config(model: ModelPlan) -> str:
@@ -99,6 +113,7 @@ def _tensor(tensor: TensorPlan) -> dict[str, Any]:
             "dims": list(tensor.dims),
             "label_filename": tensor.label_filename,
             "allow_ragged_batch": tensor.allow_ragged_batch,
+            "optional": tensor.optional,
         }
     )
     if tensor.reshape is not None:

@@ -26,9 +26,11 @@ def cyclonedx(repository: Repository) -> dict[str, Any]:
     for name, entry in sorted(manifest.get("endpoints", {}).items()):
         model = _model(Facts.of_entry(name, entry))
         components[model["bom-ref"]] = model
-    for metadata in sorted(repository.path.glob("*/*/vendor/*.dist-info/METADATA")):
+    for metadata in sorted(repository.path.glob("*/*/vendor/**/*.dist-info/METADATA")):
         library = _library(metadata, repository.path)
-        components.setdefault(library["bom-ref"], library)
+        first = components.setdefault(library["bom-ref"], library)
+        if first is not library:
+            first["evidence"]["occurrences"] += library["evidence"]["occurrences"]
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPEC,
@@ -76,7 +78,7 @@ def _library(metadata: Path, root: Path) -> dict[str, Any]:
         "version": version,
         "purl": purl,
         "licenses": _licences(about),
-        "hashes": _hashes(native[:1]),
+        "hashes": _hashes(native if len(native) == 1 else []),
         "externalReferences": references,
         "evidence": {"occurrences": [{"location": vendor.relative_to(root).as_posix()}]},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from triton_repo_builder.dtypes import DType
 
@@ -67,6 +67,8 @@ class ModelSignature:
     batch: Batchability
     vocabulary: int | None = None
     """Rows of the embedding table that ``input_ids`` indexes, where the graph shows it."""
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    """The operator that computes each output, e.g. ``Softmax``."""
 
     @property
     def opset(self) -> int:

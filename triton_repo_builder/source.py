@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository, tokenizer
+from triton_repo_builder import image_processor, repository, tokenizer
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.signature import ModelSignature
 
@@ -27,6 +27,8 @@ class Source:
     """config.json of the Hugging Face export, empty where there is none."""
     tokenizer: Path | None
     """The tokenizer.json found or given."""
+    preprocessor: Path | None = None
+    """The preprocessor_config.json found or given: how images are made ready."""
 
     @property
     def folder(self) -> Path:
@@ -34,8 +36,8 @@ class Source:
         return self.tokenizer.parent if self.tokenizer else self.path.parent
 
 
-def read(model: Path, given_tokenizer: Path | None = None) -> Source:
-    """Find the ONNX file and the tokenizer, and read the signature. Raises ``TrbError``."""
+def read(model: Path, given_tokenizer: Path | None = None, given_preprocessor: Path | None = None) -> Source:
+    """Find the ONNX file, tokenizer and preprocessor, and read the signature. Raises ``TrbError``."""
     from triton_repo_builder.graph import reader
 
     path = model_file(model)
@@ -43,7 +45,8 @@ def read(model: Path, given_tokenizer: Path | None = None) -> Source:
     file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
     folder = file.parent if file and given_tokenizer else path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
-    return Source(path=path, signature=signature, config=config, tokenizer=file)
+    images = image_processor.find(path, given_preprocessor)
+    return Source(path=path, signature=signature, config=config, tokenizer=file, preprocessor=images)
 
 
 def model_file(given: Path) -> Path:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import golden, planner, resources, tokenizer, vendor
+from triton_repo_builder import auto_tokenizer, golden, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -19,11 +19,15 @@ from triton_repo_builder.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.planner import TextSettings
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import raw
+from triton_repo_builder.tasks import examples, question_answering, raw
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+NO_CASES = (
+    "no golden cases: the examples are too long for the model, or float noise changes their answers; "
+    "trb smoke cannot prove them"
+)
 PROBES = ("Hello", "The first request must not be slower than the others.")
 
 
@@ -56,40 +60,77 @@ def parts(
     assert src.tokenizer is not None
     spec = tokenizer.read(src.tokenizer)
     check_vocabulary(src, spec)
+    unmarked = spec  # golden cases put markers in on their own
+    if task.rules is not None:
+        spec = markers.apply(spec, task.rules)
+        options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
-    max_length, notes = _max_length(spec, options, fixed, fixed_by)
-    recording = golden.TextSettings(max_length=max_length, pad_to=fixed, pad_id=spec.pad_id)
+    max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
+    stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
+    recording = golden.TextSettings(
+        max_length=max_length,
+        pad_to=fixed,
+        pad_id=spec.pad_id,
+        positions_from_pad=spec.positions_from_pad,
+        tokenizer=unmarked,
+    )
     recorded = None
     not_batchable = ""
     if runner is not None:
+        notes = (*notes, *filter(None, (auto_tokenizer.note(unmarked, examples.TEXTS),)))
         recorded = golden.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
-            recorded = golden.text(runner, src, task, recording, name, batching=False)
-    encodings = _encode(spec, max_length)
+            if task.post is None:
+                recorded = golden.text(runner, src, task, recording, name, batching=False)
+        if recorded.file is None:
+            notes = (*notes, NO_CASES)
+    encodings = _encode(spec, task, max_length)
     inputs = planner.model_inputs(src.signature, task)
-    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else "not asked for"
+    asked = f"--padding {options.padding} was asked for"
+    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else asked
     types = any(any(row.type_ids) for row in encodings) and any(i.name == "token_type_ids" for i in inputs)
     front = None
+    if not_batchable:
+        obstacle = not_batchable
+    if obstacle and (task.encoding.segments or (task.post and not batching)):
+        _refuse(src, task, obstacle)
     if not obstacle:
         wanted = [(item.name, item.dtype.onnx) for item in inputs]
-        front = Front(text=ragged.front(wanted, pad_id=spec.pad_id, types=types))
+        text = ragged.front(
+            wanted,
+            pad_id=spec.pad_id,
+            types=types,
+            segments=task.encoding.segments,
+            positions_from_pad=spec.positions_from_pad,
+        )
+        front = Front(text=text)
     elif batching and not fixed and options.padding == "ragged":
         notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
     settings = TextSettings(
-        max_length=max_length, pad_id=spec.pad_id, pad_to=fixed, ragged=front is not None, types=types
+        max_length=max_length,
+        pad_id=spec.pad_id,
+        pad_to=fixed,
+        ragged=front is not None,
+        types=types,
+        truncation_side=spec.truncation_side,
+        positions_from_pad=spec.positions_from_pad,
+        stride=stride,
     )
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
+    texts, text_files = _first_texts(task, options, name)
     plan = planner.text(
-        name, src.signature, task, options, settings, chosen, batching=batching, sample=sample
+        name, src.signature, task, options, settings, chosen, batching=batching, sample=sample, texts=texts
     )
     root = f"{plan.models[1].name}/{options.version}"
     files = (
         File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-        File(path=f"{root}/tokenizer.json", source=spec.file),
+        _tokenizer_file(f"{root}/tokenizer.json", spec),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
         *vendor.tokenizers(f"{root}/vendor", options.tokenizers_wheel),
         *warm_files,
+        *text_files,
+        *_postprocess(task, name, options.version),
     )
     return TextParts(
         plan=plan,
@@ -100,6 +141,13 @@ def parts(
         notes=notes,
         not_batchable=not_batchable,
     )
+
+
+def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
+    """The user's own file where that is what is served."""
+    if spec.content is None:
+        return File(path=path, source=spec.file)
+    return File(path=path, content=spec.content)
 
 
 def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
@@ -117,6 +165,52 @@ def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
         if spec.shape is None or len(spec.shape) != 2:
             return f"input '{spec.name}' is not [batch, tokens]"
     return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
+
+
+def _refuse(src: Source, task: TaskPlan, obstacle: str) -> None:
+    raise TrbError(
+        Exit.NOT_BATCHABLE,
+        f"the task {task.name} needs a model that takes rows of any length in a batch: {obstacle}",
+        where=str(src.path),
+        remedy="export again with dynamic axes [batch, tokens] on every input (optimum's default), "
+        "without --padding, or use --task tensor",
+    )
+
+
+def _postprocess(task: TaskPlan, name: str, version: int) -> tuple[File, ...]:
+    """The files of the Python model at the end, where the task has one."""
+    if task.post is None:
+        return ()
+    root = f"{name}_postprocess/{version}"
+    return (
+        File(path=f"{root}/model.py", content=resources.runtime("postprocess.py").read_bytes()),
+        File(path=f"{root}/answer.py", content=resources.runtime(f"answers/{task.post.module}").read_bytes()),
+        *(File(path=f"{root}/{file}", content=content) for file, content in task.post.files().items()),
+    )
+
+
+def _first_texts(
+    task: TaskPlan, options: BuildOptions, name: str
+) -> tuple[tuple[WarmupInput, ...], list[File]]:
+    """The tokenizer's first request: an empty text, or an example where not every text is answered."""
+    if not options.warmup:
+        return (), []
+    inputs, files = [], []
+    example = task.examples[0][1] if task.encoding.parameters else {}
+    for text in task.texts:
+        values = example.get(text.name, ("",))
+        file = text.name if example else ""
+        dims = (len(values),)
+        if not text.optional:
+            inputs.append(
+                WarmupInput(name=text.name, data_type="TYPE_STRING", dims=dims, input_data_file=file)
+            )
+        if file:
+            # Strings in Triton's raw form: four bytes of length before each.
+            raw = [value.encode() for value in values]
+            content = b"".join(len(item).to_bytes(4, "little") + item for item in raw)
+            files.append(File(path=f"{name}_tokenizer/warmup/{file}", content=content))
+    return tuple(inputs), files
 
 
 def _fixed(src: Source, options: BuildOptions) -> tuple[int, str]:
@@ -152,7 +246,7 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
 
 
 def _max_length(
-    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str
+    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str, of_task: int | None
 ) -> tuple[int | None, tuple[str, ...]]:
     """Where truncation sets in, and what the user should know of it."""
     limits = [
@@ -169,6 +263,8 @@ def _max_length(
                 "lower it, or leave it out",
             )
         limits = [(options.max_length, "--max-length")]
+    elif of_task:
+        limits.append((of_task, "the task"))
     if not limits:
         return None, (
             "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
@@ -184,16 +280,23 @@ def _max_length(
     return limit, ()
 
 
-def _encode(spec: TokenizerSpec, max_length: int | None) -> list[Any]:
-    """Two texts as the served tokenizer will encode them."""
+def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list[Any]:
+    """Two texts as the served tokenizer will encode them, and before them a pair where the task takes any."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_file(str(spec.file))
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
     library.no_padding()
     library.no_truncation()
     if max_length:
-        library.enable_truncation(max_length)
-    return [library.encode(text) for text in PROBES]
+        library.enable_truncation(max_length, direction=spec.truncation_side)
+    pairs = [library.encode(*PROBES)] if len(task.texts) > 1 else []
+    return [*pairs, *(library.encode(f"{text} {task.encoding.probe}".strip()) for text in PROBES)]
+
+
+def _positions(ids: Sequence[int], settings: TextSettings) -> tuple[Sequence[int], int]:
+    if not settings.positions_from_pad:
+        return range(len(ids)), 0
+    return range(settings.pad_id + 1, settings.pad_id + 1 + len(ids)), settings.pad_id
 
 
 def _warmup(
@@ -213,7 +316,7 @@ def _warmup(
         "input_ids": (row.ids, settings.pad_id),
         "attention_mask": ([1] * len(row.ids), 0),
         "token_type_ids": (row.type_ids, 0),
-        "position_ids": (range(len(row.ids)), 0),
+        "position_ids": _positions(row.ids, settings),
         ragged.TOKENS: (row.ids, ragged.FILLER),
         ragged.TYPES: (row.type_ids, 0),
     }

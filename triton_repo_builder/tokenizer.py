@@ -13,17 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import slow_tokenizer, tokenizer_config
 from triton_repo_builder.errors import Exit, TrbError
 
 FILE = "tokenizer.json"
-SLOW_ONLY = (
-    "vocab.txt",
-    "vocab.json",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model",
-    "tokenizer_config.json",
-)
+SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -33,7 +27,7 @@ class TokenizerSpec:
     """What serving needs to know of a tokenizer."""
 
     file: Path
-    """Its tokenizer.json."""
+    """Its tokenizer.json, or the vocabulary of a slow tokenizer."""
     max_length: int | None
     """Most tokens the model was made for; None where no file says so."""
     max_length_from: str
@@ -42,25 +36,37 @@ class TokenizerSpec:
     """Largest id it can produce, added tokens included."""
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
+    content: bytes | None = None
+    """The tokenizer.json to serve, where that is not ``file`` as it is."""
+    truncation_side: str = "right"
+    """The end of a long text that is cut off."""
+    positions_from_pad: bool = False
+    """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
+
+    @property
+    def served(self) -> bytes:
+        """The tokenizer.json that is served."""
+        return self.file.read_bytes() if self.content is None else self.content
 
 
 def places(folder: Path) -> tuple[Path, ...]:
     """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
 
-    A parent without a tokenizer, or of a folder that has its own config.json, is somebody else's.
+    A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
     """
     parent = folder.resolve().parent
-    theirs = not (parent / FILE).is_file() and not slow_only(parent)
+    known = (parent / FILE, parent / "preprocessor_config.json")
+    theirs = not any(file.is_file() for file in known) and not slow_only(parent)
     return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
 
 
 def find(folder: Path) -> Path | None:
-    """The tokenizer.json in ``folder``, or in the parent that belongs to it."""
+    """The tokenizer.json in ``folder``, or in the parent that belongs to it; else a slow one's vocabulary."""
     for place in places(folder):
         if (place / FILE).is_file():
             return place / FILE
-        if slow_only(place):
-            return None
+        if sign := slow_only(place):
+            return place / sign if sign in slow_tokenizer.VOCABULARIES else None
     return None
 
 
@@ -72,12 +78,14 @@ def slow_only(folder: Path) -> str | None:
 
 
 def locate(given: Path) -> Path:
-    """The tokenizer.json that ``--tokenizer`` names, as a file or a folder."""
+    """The tokenizer.json, or slow tokenizer, that ``--tokenizer`` names, as a file or a folder."""
     with contextlib.suppress(OSError):  # a name that is too long
         file = given / FILE if given.is_dir() else given
         if file.is_file():
             return file
         if given.is_dir() and (sign := slow_only(given)):
+            if sign in slow_tokenizer.VOCABULARIES:
+                return given / sign
             raise slow_error(given, sign)
     raise TrbError(
         Exit.NOT_FOUND,
@@ -99,11 +107,35 @@ def slow_error(folder: Path, sign: str) -> TrbError:
 
 
 def read(file: Path) -> TokenizerSpec:
-    """Read a tokenizer.json and the configuration files beside it."""
-    from tokenizers import Tokenizer
+    """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it."""
+    folder = file.parent
+    said = settings(folder, "tokenizer_config.json")
+    text, own = _text(file)
+    tokenizer = _load(file, text)
+    document = json.loads(text)
+    changed = tokenizer_config.applied(document, said)
+    if changed is not None:
+        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
+    length, source = max_length(folder)
+    return TokenizerSpec(
+        file=file,
+        content=None if own else text.encode("utf-8"),
+        max_length=length,
+        max_length_from=source,
+        pad_id=_pad_id(tokenizer, folder, document),
+        largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
+        special_tokens=tokenizer.num_special_tokens_to_add(False),
+        truncation_side="left" if said.get("truncation_side") == "left" else "right",
+        positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
+    )
 
+
+def _text(file: Path) -> tuple[str, bool]:
+    """The tokenizer.json, and whether it is the user's own file."""
+    if file.name in slow_tokenizer.VOCABULARIES:
+        return slow_tokenizer.convert(file), False
     try:
-        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8"), True
     except OSError as error:
         raise TrbError(
             Exit.TOKENIZER_INVALID,
@@ -111,29 +143,32 @@ def read(file: Path) -> TokenizerSpec:
             where=str(file),
             remedy="check the path and its permissions",
         ) from None
+    except UnicodeDecodeError as error:
+        raise _invalid(file, error) from None
+
+
+def _load(file: Path, text: str) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(text)
     except Exception as error:  # the Rust library raises plain Exception
-        if file.read_bytes()[:40].startswith(b"version https://git-lfs"):
+        if text.startswith("version https://git-lfs"):
             raise TrbError(
                 Exit.LFS_POINTER,
                 "this is a git-LFS pointer, not the tokenizer",
                 where=str(file),
                 remedy="run 'git lfs pull' in that repository, then build again",
             ) from None
-        raise TrbError(
-            Exit.TOKENIZER_INVALID,
-            f"is no tokenizer.json that 'tokenizers' can load: {error}",
-            where=str(file),
-            remedy="save it again with transformers' save_pretrained",
-        ) from None
-    folder = file.parent
-    length, source = max_length(folder)
-    return TokenizerSpec(
-        file=file,
-        max_length=length,
-        max_length_from=source,
-        pad_id=_pad_id(tokenizer, folder, json.loads(file.read_text(encoding="utf-8"))),
-        largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
-        special_tokens=tokenizer.num_special_tokens_to_add(False),
+        raise _invalid(file, error) from None
+
+
+def _invalid(file: Path, error: Exception) -> TrbError:
+    return TrbError(
+        Exit.TOKENIZER_INVALID,
+        f"is no tokenizer.json that 'tokenizers' can load: {error}",
+        where=str(file),
+        remedy="save it again with transformers' save_pretrained",
     )
 
 
@@ -153,6 +188,14 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
                 ) from None
             return document if isinstance(document, dict) else {}
     return {}
+
+
+def token(folder: Path, name: str) -> Any:
+    """A special token by its name in tokenizer_config.json, else in special_tokens_map.json."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if value := settings(folder, file).get(name):
+            return value.get("content") if isinstance(value, dict) else value
+    return None
 
 
 def max_length(folder: Path) -> tuple[int | None, str]:

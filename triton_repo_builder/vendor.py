@@ -32,7 +32,7 @@ def _installed(target: str) -> list[File]:
 
     folder = Path(library.__file__).parent
     shared = list(folder.glob("*.abi3.so"))
-    if len(shared) != 1 or not _linux(shared[0].read_bytes()[:20]):
+    if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
             "the installed tokenizers library is not the one for Linux x86-64",
@@ -68,10 +68,11 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
     except (OSError, zipfile.BadZipFile) as error:
         raise TrbError(Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
-    if not any(file.path.endswith(".abi3.so") and _linux(file.content[:20]) for file in files):
+    if not any(file.path.endswith(".abi3.so") and linux_x86_64(file.content[:20]) for file in files):
         raise TrbError(Exit.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
     return files
 
 
-def _linux(head: bytes) -> bool:
+def linux_x86_64(head: bytes) -> bool:
+    """Whether a file that starts so is a shared library for Linux x86-64."""
     return head.startswith(ELF_X86_64) and head[18:20] == b"\x3e\x00"

@@ -125,8 +125,22 @@ def test_no_daemon(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyP
     assert f"unix://{tmp_path}/nothing.sock: the Docker daemon does not answer" in said
     said_by = made.trb(tmp_path, "image", "build")
     assert said_by.returncode == 48
-    # Commands that only may need Docker do without it.
-    assert made.trb(tmp_path, "stop", "--all").returncode == 45
+    monkeypatch.setenv("DOCKER_HOST", "tcp://host:notaport")
+    code, said = serve(tmp_path, repository)
+    assert code == 48
+    assert "correct DOCKER_HOST" in said
+    monkeypatch.delenv("DOCKER_HOST")
+    (tmp_path / "config.json").write_text('{"auths": "x"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    code, said = serve(tmp_path, repository)
+    assert code == 48
+    assert str(tmp_path / "config.json") in said
+    monkeypatch.delenv("DOCKER_CONFIG")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
+    # Commands that only may need Docker do without it, and say so.
+    stopped = made.trb(tmp_path, "stop", "--all")
+    assert stopped.returncode == 45
+    assert "containers were not looked for" in stopped.stderr
     assert made.trb(tmp_path, "status").returncode == 0
 
 
@@ -147,3 +161,38 @@ def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path)
     made.until(lambda: "loading" in running.err.read_text())
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(60) == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--image", "UPPER/Case"), 2, "is no name of an image"),
+        (("--image", "nosuch:1"), 49, "docker.io"),
+        (("--image", "x", "--triton-release", "25.03"), 2, "both choose the image"),
+        (("--engine", "embedded", "--gpus", "none"), 2, "--gpus is for Docker"),
+        (("--container-user", "somebody"), 2, "--container-user: 'somebody' is no user"),
+        (("--host", ""), 2, "is empty"),
+    ],
+)
+def test_options_that_make_no_sense(
+    tmp_path: Path, slim: str, repository: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    image = () if "--image" in arguments else ("--image", slim)
+    chosen = () if "--engine" in arguments else image
+    said = made.trb(tmp_path, "serve", str(repository), *made.FREE, *chosen, *arguments)
+    assert said.returncode == code, said.stderr
+    assert words in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_docker_options_choose_docker(tmp_path: Path, repository: Path) -> None:
+    said = made.trb(tmp_path, "smoke", str(repository), "--image", "trb-none:1", "--pull", "never")
+    assert said.returncode == 49
+    assert "trb-none:1" in said.stderr
+
+
+@pytest.mark.parametrize("tag", ["Upper", "a b", "rev:BAD:x"])
+def test_a_tag_that_docker_does_not_take(tmp_path: Path, tag: str) -> None:
+    said = made.trb(tmp_path, "image", "build", "--tag", tag)
+    assert said.returncode == 2
+    assert "--tag" in said.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -102,6 +104,67 @@ def test_however_trb_ends_no_container_stays(
         running.process.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whenever_trb_ends_nothing_stays(
+    tmp_path: Path, slim: str, client: Any, repository: Path, number: int
+) -> None:
+    """Signals over the whole of a start: before the container, while it is made, and while models load."""
+    before = set((tmp_path / "tmp").glob("*"))
+    for step in range(8):
+        running = made.Serve(tmp_path, repository, *docker(slim), "--json")
+        time.sleep(0.3 + 0.25 * step)
+        running.process.send_signal(number)
+        assert running.process.wait(60) in (130, -number, 0), running.err.read_text()
+        made.until(lambda: not ours(client))
+        made.until(lambda: set((tmp_path / "tmp").glob("*")) == before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_of_a_copy_that_was_cut_off(
+    tmp_path: Path, slim: str, client: Any, repository: Path, number: int
+) -> None:
+    (repository / "step" / "1" / "weights").write_bytes(os.urandom(1 << 20) * 300)
+    (tmp_path / "code.py").write_text(made.HEALTHY)
+    (repository / "step" / "1" / "model.py").unlink()
+    (repository / "step" / "1" / "model.py").symlink_to(tmp_path / "code.py")
+    running = made.Serve(tmp_path, repository, *docker(slim), "--json")
+    made.until(lambda: "copying the repository" in running.err.read_text())
+    time.sleep(0.2)
+    running.process.send_signal(number)
+    running.process.wait(60)
+    made.until(lambda: not ours(client))
+
+
+def test_modules_where_the_user_works_are_not_ours(
+    tmp_path: Path, slim: str, client: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("docker", "requests", "triton_repo_builder", "click"):
+        (work / f"{name}.py").write_text(f"raise SystemExit('imported {name} of the user')")
+    trb = str(Path(sys.executable).with_name("trb"))
+    monkeypatch.chdir(work)
+    arguments = [trb, "serve", str(repository), *made.FREE, *docker(slim), "--detach"]
+    said = subprocess.run(
+        arguments, capture_output=True, text=True, env=made.environment(tmp_path), check=False, timeout=120
+    )
+    assert said.returncode == 0, said.stderr
+    supervisor = json.loads(made.trb(tmp_path, "status", "--json", cwd=tmp_path).stdout)[0]["pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    made.until(lambda: not ours(client))
+
+
+@pytest.mark.parametrize("how", ["nowhere", "circle"])
+def test_a_link_that_cannot_be_followed_is_named(
+    tmp_path: Path, slim: str, repository: Path, how: str
+) -> None:
+    link = repository / "step" / "1" / "link"
+    link.symlink_to(tmp_path / "nowhere" if how == "nowhere" else link)
+    said = made.trb(tmp_path, "serve", str(repository), *made.FREE, *docker(slim))
+    assert said.returncode == 42
+    assert f"{link}: cannot be read: a link that cannot be followed" in said.stderr
+
+
 def test_stop_all_finds_a_container_that_nobody_looks_after(
     tmp_path: Path, slim: str, client: Any, repository: Path
 ) -> None:
@@ -115,7 +178,7 @@ def test_stop_all_finds_a_container_that_nobody_looks_after(
     assert ours(client) == [about["container"]]
     said = made.trb(tmp_path, "stop", "--all")
     assert said.returncode == 0, said.stderr
-    assert f"removed {about['container']}" in said.stdout
+    assert f"removed {about['container']} from Docker" in said.stdout
     assert not ours(client)
 
 

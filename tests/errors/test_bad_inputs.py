@@ -307,9 +307,11 @@ def other_tokenizer(folder: Path) -> list[str]:
 @case(
     "tokenizer-slow-only",
     Exit.SLOW_TOKENIZER,
-    "{folder}/bert: the tokenizer has 'vocab.txt' but no tokenizer.json (a slow-only tokenizer)",
-    'write one with: python -c "from transformers import AutoTokenizer as A; '
-    "A.from_pretrained('{folder}/bert', use_fast=True).save_pretrained('{folder}/bert')\"",
+    "{folder}/bert: the tokenizer has 'vocab.txt' but no tokenizer.json (a slow-only tokenizer): "
+    "transformers cannot convert it: Couldn't instantiate the backend tokenizer",
+    "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
+    'python -c "from transformers import AutoTokenizer as A; '
+    "A.from_pretrained('{folder}/bert').save_pretrained('{folder}/bert')\"",
 )
 def slow_only(folder: Path) -> list[str]:
     tiny.embedder(folder / "bert")

@@ -156,7 +156,7 @@ def serve(tmp: Path, repository: Path, *arguments: str) -> Iterator[Serve]:
             running.process.wait(60)
 
 
-def trb(tmp: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def trb(tmp: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     (tmp / "tmp").mkdir(exist_ok=True)
     return subprocess.run(
@@ -164,6 +164,7 @@ def trb(tmp: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=environment(tmp),
+        cwd=cwd,
         timeout=120,
         check=False,
     )

@@ -12,7 +12,7 @@ import pytest
 from triton_repo_builder import process
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = {".jinja", ".toml", ".typed", ".txt"}
+DATA = {".jinja", ".toml", ".typed", ".txt", ".png", ".jpg"}
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +25,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(target.glob("*.whl"))
 
 
-def test_wheel_contains_exactly_the_package_and_its_templates(wheel: Path) -> None:
+def test_wheel_contains_exactly_the_package_its_templates_and_the_dockerfile(wheel: Path) -> None:
     package = ROOT / "triton_repo_builder"
     expected = {
         f"triton_repo_builder/{path.relative_to(package).as_posix()}"
         for path in package.rglob("*")
         if path.suffix in {".py", *DATA} and "__pycache__" not in path.parts and "templates" not in path.parts
     }
-    expected |= {f"triton_repo_builder/templates/{path.name}" for path in (ROOT / "templates").iterdir()}
     expected.add("triton_repo_builder/schema/manifest.schema.json")
+    for folder in ("templates", "docker"):
+        expected |= {f"triton_repo_builder/{folder}/{path.name}" for path in (ROOT / folder).iterdir()}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == expected

@@ -7,12 +7,15 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import needs
+import numpy as np
 import pytest
 import tiny
+import tiny_images
 
-from triton_repo_builder import pbtxt, process, resources
+from triton_repo_builder import golden_images, image_processor, pbtxt, process, resources, vendor_pillow
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
@@ -36,7 +39,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="session", params=["3.10", "3.12"])
 def python(request: pytest.FixtureRequest) -> str:
-    """A Python of that version with numpy and nothing else, as in Triton's images (3.10 in 24.10, 3.12 now)."""
+    """A Python with numpy and nothing else, as in Triton's images: 3.10 in 24.10, 3.12 now."""
     version = str(request.param)
     folder = ROOT / ".cache" / "pythons" / version
     if not (folder / "ready").exists():
@@ -70,3 +73,155 @@ def test_the_built_tokenizer_model_needs_only_its_own_folder(tmp_path: Path, pyt
     assert printed["answer"]["trb_tokens"] == [[2, hello, 3, -1], [2, the, fox, 3]]
     assert printed["ours"] == []
     assert Path(printed["tokenizers"]).is_relative_to(model / "1" / "vendor")
+
+
+IMAGES = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+files = np.array([[open(name, "rb").read()] for name in sys.argv[4:]], dtype=object)
+response = model.execute([pb_utils.InferenceRequest([pb_utils.Tensor("IMAGE", files)])])[0]
+import PIL
+print(json.dumps({
+    "pixels": response.output_tensors()[0].as_numpy().tolist(),
+    "pillow": PIL.__file__,
+    "ours": sorted(name for name in sys.modules if name.startswith("triton_repo_builder")),
+}))
+"""
+
+
+def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
+    """And gives on every Python the pixels that transformers gives on this one."""
+    folder = tiny_images.folder(tmp_path / "vit")
+    # The release's own wheel is fetched by the build; the newer releases' is named, as a user would.
+    newer = vendor_pillow._fetched("cp312", "3.12")
+    tiny.put(folder, tmp_path / "repo", pillow_wheel=(newer,))
+    model = tmp_path / "repo" / "vit_preprocess"
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
+    files = sorted(golden_images.FOLDER.iterdir())
+    argv = [python, "-I", "-B", "-c", IMAGES, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
+    spec = image_processor.read(folder / "preprocessor_config.json")
+    expected = image_processor.prove(spec, [path.read_bytes() for path in files])
+    np.testing.assert_allclose(np.array(printed["pixels"]), expected, rtol=0, atol=1e-5)
+    assert printed["ours"] == []
+    assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")
+
+
+IN_INIT = {"__version__", "UnidentifiedImageError", "_plugins"}
+"""What PIL/__init__.py defines."""
+
+
+def test_the_pillow_of_every_python_is_complete(tmp_path: Path) -> None:
+    """By its files alone, as there is not every Python here: what is imported from PIL must be there."""
+    tiny.put(tiny_images.folder(tmp_path / "vit"), tmp_path / "repo")
+    vendor = tmp_path / "repo" / "vit_preprocess" / "1" / "vendor"
+    assert {"cp310", f"cp{sys.version_info.major}{sys.version_info.minor}"} == {
+        p.name for p in vendor.iterdir()
+    }
+    for folder in vendor.iterdir():
+        package = folder / "PIL"
+        waiting = ["__init__", "BmpImagePlugin", "GifImagePlugin", "Image", "ImageOps", "JpegImagePlugin"]
+        waiting += ["PngImagePlugin", "WebPImagePlugin", "MpoImagePlugin"]
+        seen = set(waiting)
+        while waiting:
+            tree = ast.parse((package / f"{waiting.pop()}.py").read_text())
+            for statement in tree.body:  # what a function or a try imports may be missing
+                if not isinstance(statement, ast.ImportFrom) or statement.level != 1:
+                    continue
+                names = [statement.module] if statement.module else [alias.name for alias in statement.names]
+                for name in set(names) - IN_INIT:
+                    library = list(package.glob(f"{name}.cpython-*.so"))
+                    assert library or (package / f"{name}.py").is_file(), name
+                    if name not in seen and (package / f"{name}.py").is_file():
+                        seen.add(name)
+                        waiting.append(name)
+        assert len(seen) > 10
+
+
+ANSWER_DRIVER = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+kinds = {"b": object, "i": np.int32, "f": np.float32}
+tensors = []
+for name, (kind, rows) in json.loads(sys.argv[4]).items():
+    array = np.array(rows, dtype=kinds[kind])
+    if kind == "b":
+        array = np.array([[item.encode() for item in row] for row in rows], dtype=object)
+    tensors.append(pb_utils.Tensor(name, array))
+response = model.execute([pb_utils.InferenceRequest(tensors)])[0]
+answer = {t.name(): t.as_numpy().tolist() for t in response.output_tensors()}
+print(json.dumps(answer, default=lambda item: item.decode()))
+"""
+# Per task: parameters, outputs (Triton type, dims), inputs (b bytes, i INT32, f FP32), and one answer.
+POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]], dict[str, Any], Any]] = {
+    "token_classification": (
+        {"labels": '["O", "B-X"]', "aggregation": "average"},
+        {"text": ("STRING", [-1]), "start": ("INT32", [-1])},
+        {
+            "TEXT": ("b", [["é 🗼"]]),
+            "trb_spans": ("i", [[[0, 1, 0], [2, 3, 0]]]),
+            "trb_scores": ("f", [[[0.9, 0.1], [0.2, 0.8]]]),
+        },
+        {"text": [["🗼"]], "start": [[2]]},
+    ),
+    "question_answering": (
+        {"impossible": "false"},
+        {"answer": ("STRING", [1]), "end": ("INT32", [1])},
+        {
+            "CONTEXT": ("b", [["é 🗼"]]),
+            "trb_spans": ("i", [[[0, 0, 1, 0, 0], [0, 1, 0, 0, 1], [2, 3, 0, 2, 3]]]),
+            "trb_starts": ("f", [[0, 0, 5]]),
+            "trb_ends": ("f", [[0, 0, 5]]),
+        },
+        {"answer": [["🗼"]], "end": [[3]]},
+    ),
+    "zero_shot_classification": (
+        {"multi_label": "false"},
+        {"labels": ("STRING", [-1])},
+        {"LABELS": ("b", [["a", "é"]]), "trb_logits": ("f", [[[0, 1], [0, 2]]])},
+        {"labels": [["é", "a"]]},
+    ),
+    "fill_mask": (
+        {"mask_id": "7"},
+        {"tokens": ("STRING", [-1, 2])},
+        {
+            "trb_tokens": ("i", [[1, 7]]),
+            "trb_ids": ("i", [[[1, 0]]]),
+            "trb_scores": ("f", [[[0.5, 0.25]]]),
+        },
+        {"tokens": [[["é", "a"]]]},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", POSTPROCESSED)
+def test_post_processing_needs_only_numpy(task: str, tmp_path: Path, python: str) -> None:
+    parameters, outputs, inputs, expected = POSTPROCESSED[task]
+    shutil.copyfile(resources.runtime("postprocess.py"), tmp_path / "model.py")
+    shutil.copyfile(resources.runtime(f"answers/{task}.py"), tmp_path / "answer.py")
+    (tmp_path / "tokens.json").write_text('["a", "é"]', encoding="utf-8")
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = {
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+        "output": [
+            {"name": n, "data_type": f"TYPE_{kind}", "dims": dims} for n, (kind, dims) in outputs.items()
+        ],
+    }
+    argv = [python, "-I", "-c", ANSWER_DRIVER, str(tmp_path / "stub"), str(tmp_path / "model.py")]
+    printed = process.run([*argv, json.dumps(config), json.dumps(inputs)], cwd=tmp_path, timeout=60)
+    assert json.loads(printed) == expected
+
+
+def test_every_post_processing_was_run() -> None:
+    assert {path.stem for path in resources.runtime("answers").glob("*.py")} == set(POSTPROCESSED)

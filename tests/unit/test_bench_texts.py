@@ -193,3 +193,24 @@ def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], messa
     with pytest.raises(TrbError, match=message) as raised:
         check(Options(**changes))
     assert raised.value.code == Exit.USAGE
+
+
+PAIR = Tensor(name="PAIR", datatype="BYTES", shape=(-1, 1))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "longest", "read"),
+    [((TEXT,), 10, True), ((TEXT,), 0, False), ((TEXT, PAIR), 10**6, True), ((TEXT, PAIR), 10, False)],
+)
+def test_an_endpoint_that_takes_only_some_texts_gets_its_golden_cases(
+    inputs: tuple[Tensor, ...], longest: int, read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask is missing in any text of the corpus; a question must be short."""
+
+    def accepted(endpoint: Any, sent: payload.Inputs) -> bool:
+        return all(len(item) <= longest for array in sent.values() for item in array.reshape(-1))
+
+    monkeypatch.setattr(payload, "_accepted", accepted)
+    assert payload.takes_text(target(*inputs, golden=golden("one"))) is read
+    assert payload.takes_text(target(*inputs))
+    assert not payload.takes_text(target(FIXED))

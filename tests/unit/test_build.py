@@ -384,6 +384,11 @@ def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path
         ({"task": "tensor", "max_length": 5}, "--max-length"),
         ({"task": "text-classification", "pooling": "mean"}, "--pooling"),
         ({"task": "text-classification", "normalize": True}, "--normalize"),
+        ({"task": "text-classification", "aggregation": "max"}, "--aggregation"),
+        ({"task": "text-classification", "handle_impossible_answer": True}, "--handle-impossible-answer"),
+        ({"task": "text-classification", "top_k": 3}, "--top-k"),
+        ({"task": "text-classification", "hypothesis_template": "{}"}, "--hypothesis-template"),
+        ({"task": "text-classification", "multi_label": True}, "--multi-label"),
     ],
 )
 def test_options_that_a_task_would_ignore(

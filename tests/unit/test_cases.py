@@ -147,3 +147,60 @@ def test_equal_infinities_and_nans_are_equal() -> None:
     expected = fp32(float("nan"), float("inf"), float("-inf"), 1.0)
     got = np.array([[np.nan, np.inf, -np.inf, 1.25]], dtype=np.float32)
     assert cases.difference(expected, got) == pytest.approx(0.25)
+
+
+def test_bytes_that_are_no_text_travel_as_base64(tmp_path: Path) -> None:
+    image = CaseTensor(name="IMAGE", datatype="BYTES", shape=(2, 1), data=(b"\xff\xd8\x00", "text"))
+    file = CaseFile(
+        endpoint="e",
+        recorded_with="r",
+        tolerance=Tolerance(alone=1e-4, batched=1e-4, reason="x"),
+        cases=(Case(name="c", inputs=(image,), outputs=()),),
+    )
+    path = tmp_path / "smoke.json"
+    path.write_text(cases.dump(file))
+    assert '{"base64": "/9gA"}, "text"' in path.read_text()
+    assert cases.load(path) == file
+    assert image.binary
+    assert image.array().tolist() == [[b"\xff\xd8\x00"], [b"text"]]
+    path.write_text(path.read_text().replace("/9gA", "/9g"))
+    with pytest.raises(ValueError, match="has data that is no base64"):
+        cases.load(path)
+
+
+def test_entries_are_compared_by_their_keys() -> None:
+    keys = CaseTensor(name="indices", datatype="INT32", shape=(1, 3), data=(2, 7, -1))
+    values = CaseTensor(name="values", datatype="FP32", shape=(1, 3), data=(0.5, 1.0, 0.0), at="indices")
+    outputs = (keys, values)
+
+    def off(places: list[int], numbers: list[float]) -> float:
+        answer = {"indices": np.array([places]), "values": np.array([numbers])}
+        return cases.among(outputs, values, answer)
+
+    assert off([2, 7], [0.5, 1.0]) == 0
+    assert off([2, 7, -1, -1, -1], [0.5, 1.0, 0, 0, 0]) == 0
+    # One that is almost 0 may be missing or come in, wherever it is listed.
+    assert off([1, 2, 7], [1e-6, 0.5, 1.0]) == pytest.approx(1e-6)
+    assert off([7], [1.0]) == 0.5
+    assert off([2, 8], [0.5, 1.0]) == 1.0
+    assert off([-1], [0.0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "difference"),
+    [
+        ('[{"score": 0.5, "start": 3}]', '[{"score": 0.25, "start": 3}]', 0.25),
+        ('[{"score": 0.5}, {"score": 0.5}]', '[{"score": 0.5}, {"score": 0.375}]', 0.125),
+        ('[{"score": 0.5, "start": 3}]', '[{"start": 3, "score": 0.5}]', 0.0),
+        ('[{"start": 3}]', '[{"start": 4}]', np.inf),
+        ('[{"text": "a"}]', '[{"text": "b"}]', np.inf),
+        ('[{"text": "a"}]', "[]", np.inf),
+        ('{"a": 1.5}', '{"b": 1.5}', np.inf),
+        ("[1.5]", "[1]", np.inf),
+        ("[1.5", "[1.25", np.inf),
+        ("0.5", "0.25", np.inf),
+    ],
+)
+def test_json_answers_differ_by_their_numbers(want: str, got: str, difference: float) -> None:
+    expected = CaseTensor(name="Y", datatype="BYTES", shape=(1, 1), data=(want,))
+    assert cases.difference(expected, np.array([[got.encode()]], dtype=object)) == difference

@@ -13,6 +13,7 @@ from triton_repo_builder import build, cases, golden, source, tasks
 from triton_repo_builder.cases import Case, CaseTensor
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks.examples import SINGLE
 
 
 def case(*data: float, datatype: str = "FP32") -> Case:
@@ -197,7 +198,7 @@ def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> N
     assert made.batchable
     assert made.file is not None
     assert "transformers" in made.file.recorded_with
-    assert [entry.name for entry in made.file.cases] == [name for name, _ in golden.TEXTS]
+    assert [entry.name for entry in made.file.cases] == [name for name, _ in SINGLE]
     assert made.file.tolerance.alone == made.file.tolerance.batched == 1e-4
     for entry in made.file.cases:
         (output,) = entry.outputs
@@ -218,17 +219,15 @@ def test_an_answer_that_changes_beside_a_long_text(
     beside: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tolerance, and no infinite one, makes up for it: the model is served one text at a time."""
-    answer = golden._answer
+    run_rows = golden._run_rows
 
-    def changing(runner: Any, read: Any, task: Any, rows: Any, settings: Any) -> Any:
-        values = answer(runner, read, task, rows, settings)
-        return (
-            values
-            if len(rows) == 1
-            else {name: np.full_like(array, beside) for name, array in values.items()}
-        )
+    def changing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
+        values, mask = run_rows(runner, read, rows, settings)
+        if len(rows) > 1:
+            values = {name: np.full_like(array, beside) for name, array in values.items()}
+        return values, mask
 
-    monkeypatch.setattr(golden, "_answer", changing)
+    monkeypatch.setattr(golden, "_run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
     assert (made.batchable, made.note) == (
         False,
@@ -267,12 +266,3 @@ def test_a_model_that_fails_on_a_long_text(tmp_path: Path) -> None:
         text(folder, max_length=20)
     assert caught.value.code == Exit.GOLDEN_FAILED
     assert caught.value.message.startswith("the original model fails on ")
-
-
-def test_a_tokenizer_that_transformers_cannot_load(tmp_path: Path) -> None:
-    folder = tiny.embedder(tmp_path / "bert")
-    tiny.put_json(folder / "tokenizer_config.json", {"tokenizer_class": 3})
-    with pytest.raises(TrbError) as caught:
-        text(folder)
-    assert caught.value.code == Exit.TOKENIZER_INVALID
-    assert caught.value.message.startswith("transformers cannot load it: ")

@@ -316,6 +316,13 @@ def test_rows_of_similar_length_run_together_and_keep_their_place() -> None:
     assert [outputs(answer)["Y"] for answer in answers] == [[[15.0]], [[820.0], [6.0]], [[741.0]]]
 
 
+def test_rows_of_other_sizes_are_filled_up_with_zeros() -> None:
+    short, long = np.ones((1, 2), np.float32), np.full((3, 2), 2, np.float32)
+    assert rows.stack([short, long]).tolist() == [[[1, 1], [0, 0], [0, 0]], [[2, 2]] * 3]
+    assert rows.stack([long, long]).shape == (2, 3, 2)
+    assert rows.stack([short, long]).dtype == np.float32
+
+
 @pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [1, 100], [10, 11, 12, 13, 60, 61], list(range(1, 65))])
 def test_groups_hold_at_most_30_percent_of_padding(lengths: list[int]) -> None:
     found = rows.groups(lengths)
@@ -443,3 +450,14 @@ def test_imports_are_those_of_the_server() -> None:
     assert {path.name: imports(path) - allowed - {"triton_repo_builder"} for path in files} == {
         path.name: set() for path in files
     }
+
+
+def test_rows_of_different_length_are_filled_where_the_config_says_with_what() -> None:
+    given = {f"ragged_output_filler:{name}": value for name, value in (("ids", "-1"), ("a:b", "0"))}
+    fillers = rows.output_fillers(parameters(**given, ragged_filler="-1"))
+    assert fillers == {"ids": -1.0, "a:b": 0.0}
+    short, long = np.array([[1, 2]], np.int32), np.array([[3, 4], [5, 6]], np.int32)
+    filled = rows.stack([short, long], fillers["ids"])
+    assert filled.dtype == np.int32
+    assert filled.tolist() == [[[1, 2], [-1, -1]], [[3, 4], [5, 6]]]
+    assert rows.stack([short, long]).tolist() == [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]

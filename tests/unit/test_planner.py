@@ -13,7 +13,7 @@ from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import DynamicBatching, Head, TensorPlan, WarmupInput
 from triton_repo_builder.signature import ModelSignature, TensorSpec, batchability
 from triton_repo_builder.tasks import tensor
-from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tasks.base import Encoding, Postprocess, TaskPlan, TextInput
 
 OPTIONS = BuildOptions(model=Path("m.onnx"))
 
@@ -55,11 +55,15 @@ def text(
     *,
     batching: bool = True,
     sample: tuple[WarmupInput, ...] = (),
+    task: TaskPlan = TASK,
     **settings: Any,
 ) -> Any:
     values: dict[str, Any] = {"pad_id": 1, "max_length": 24, "pad_to": 0, "ragged": False, "types": False}
     made = planner.TextSettings(**(values | settings))
-    return planner.text("bert", read, TASK, options, made, chosen(options), batching=batching, sample=sample)
+    texts = (WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else ()
+    return planner.text(
+        "bert", read, task, options, made, chosen(options), batching=batching, sample=sample, texts=texts
+    )
 
 
 def chosen(options: BuildOptions) -> defaults.Settings:
@@ -145,6 +149,68 @@ def test_fixed_rows_have_fixed_dims() -> None:
     _, tokenizer, model = text(pad_to=16).models
     assert {entry.dims for entry in (*tokenizer.output, *model.input)} == {(16,)}
     assert model.batch_input == ()
+
+
+SPANNED = replace(
+    TASK,
+    outputs=(TensorPlan(name="trb_scores", data_type="TYPE_FP32", dims=(-1, 3)),),
+    texts=(
+        TextInput(name="TEXT"),
+        TextInput(name="LABELS", several=True),
+        TextInput(name="X", optional=True),
+    ),
+    encoding=Encoding(truncation="only_second", spans="words", parameters=(("cls_id", "2"),)),
+    post=Postprocess(
+        module="a.py",
+        inputs=("LABELS", "trb_spans", "trb_tokens", "trb_scores"),
+        outputs=(TensorPlan(name="answer", data_type="TYPE_STRING", dims=(-1,)),),
+        parameters=(("k", "v"),),
+    ),
+)
+
+
+def test_post_processing_is_a_third_step_before_the_network_in_the_plan() -> None:
+    plan = text(task=SPANNED, ragged=True, stride=128)
+    ensemble, tokenizer, post, model = plan.models
+    assert (plan.network, post.name) == (model, "bert_postprocess")
+    assert [step.model_name for step in ensemble.step] == ["bert_tokenizer", "bert_model", "bert_postprocess"]
+    assert [(entry.name, entry.dims, entry.optional) for entry in ensemble.input] == [
+        ("TEXT", (1,), False),
+        ("LABELS", (-1,), False),
+        ("X", (1,), True),
+    ]
+    assert [entry.name for entry in ensemble.output] == ["answer"]
+    assert [entry.name for entry in tokenizer.output] == ["trb_tokens", "trb_spans"]
+    assert tokenizer.output[1].dims == (-1, 5)
+    assert [entry.name for entry in model.input] == ["trb_tokens"]
+    # Whatever has an open axis is ragged, so that requests of any size join.
+    assert [(entry.name, entry.allow_ragged_batch) for entry in tokenizer.input] == [
+        ("TEXT", False),
+        ("LABELS", True),
+        ("X", False),
+    ]
+    assert [(entry.name, entry.allow_ragged_batch) for entry in post.input] == [
+        ("LABELS", True),
+        ("trb_spans", True),
+        ("trb_tokens", True),
+        ("trb_scores", True),
+    ]
+    assert (post.dynamic_batching, post.parameters) == (DynamicBatching(), (("k", "v"),))
+    assert dict(tokenizer.parameters) == {
+        "max_length": "24",
+        "pad_id": "1",
+        "pad_to": "0",
+        "truncation": "only_second",
+        "stride": "128",
+        "spans": "words",
+        "cls_id": "2",
+    }
+
+
+def test_post_processing_reads_padded_ids_where_no_tokens_travel() -> None:
+    ensemble, _, post, _ = text(task=SPANNED).models
+    assert dict(ensemble.step[2].input_map)["trb_tokens"] == "input_ids"
+    assert {entry.name: entry.data_type for entry in post.input}["trb_tokens"] == "TYPE_INT32"
 
 
 def test_warm_up_can_be_left_out() -> None:

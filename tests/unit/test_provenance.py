@@ -179,3 +179,16 @@ def test_the_list_of_parts_is_read_from_what_is_vendored(model: Path, output: Pa
     assert {"expression": "MIT-CMU"} in next(p for p in parts if p["bom-ref"] == "pkg:pypi/pillow@11.0")[
         "licenses"
     ]
+
+
+def test_a_build_forgets_not_where_unchanged_weights_lie(model: Path, output: Path) -> None:
+    tiny.put(model, output)
+    document = manifest(output)
+    for name in ("bert_model/1/weights.onnx", "bert/config.pbtxt"):
+        document["files"][name]["url"] = f"file:///weights/{document['files'][name]['sha256']}"
+    (output / "manifest.json").write_text(json.dumps(document))
+    jsonschema.validate(document, schema())
+    tiny.put(model, output, source_run="another")
+    listed = manifest(output)["files"]
+    assert listed["bert_model/1/weights.onnx"]["url"].startswith("file:///weights/")
+    assert "url" not in listed["bert/config.pbtxt"]

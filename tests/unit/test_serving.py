@@ -368,6 +368,7 @@ def test_the_same_port_twice_and_a_foreign_address() -> None:
     with pytest.raises(TrbError) as twice:
         ports.choose(ServeOptions(http_port=free, grpc_port=free, metrics_port=0))
     assert (twice.value.code, twice.value.where) == (Exit.PORT_BUSY, "--grpc-port")
+    assert "for both http and grpc" in twice.value.message
     with pytest.raises(TrbError) as foreign:
         ports.choose(ServeOptions(host="192.0.2.1", http_port=0, grpc_port=0, metrics_port=0))
     assert (foreign.value.code, foreign.value.where) == (Exit.USAGE, "--host")

@@ -29,10 +29,8 @@ def model(name: str, **config: Any) -> Model:
     [
         ({}, "nvcr.io/nvidia/tritonserver:24.10-py3"),
         ({"release": "25.03"}, "nvcr.io/nvidia/tritonserver:25.03-py3"),
-        ({"image": "mine"}, "mine:latest"),
-        ({"image": "localhost:5000/mine"}, "localhost:5000/mine:latest"),
+        ({"image": "mine"}, "mine"),
         ({"image": "mine:1", "release": "25.03"}, "mine:1"),
-        ({"image": "mine@sha256:0"}, "mine@sha256:0"),
     ],
 )
 def test_which_image(options: dict[str, str], name: str) -> None:
@@ -142,14 +140,14 @@ def test_what_a_container_may_read(tmp_path: Path) -> None:
     file.write_text("")
     file.chmod(0o644)
     stranger = os.getuid() + 1
-    assert content.mountable(root, stranger, same_ids=True) == ""
+    assert content.obstacle(root, stranger, same_ids=True) == ""
     file.chmod(0o600)
-    assert "model/config.pbtxt cannot be read" in content.mountable(root, stranger, same_ids=True)
-    assert content.mountable(root, os.getuid(), same_ids=True) == ""
-    assert content.mountable(root, os.getuid(), same_ids=False)
+    assert "model/config.pbtxt cannot be read" in content.obstacle(root, stranger, same_ids=True)
+    assert content.obstacle(root, os.getuid(), same_ids=True) == ""
+    assert content.obstacle(root, os.getuid(), same_ids=False)
     file.chmod(0o644)
     (root / "out").symlink_to(tmp_path)
-    assert "out is a link that leads out" in content.mountable(root, stranger, same_ids=True)
+    assert "out is a link that leads out" in content.obstacle(root, stranger, same_ids=True)
 
 
 def test_a_stub_that_vanishes_from_the_daemons_list_has_ended() -> None:
@@ -171,6 +169,7 @@ def test_whose_container_it_is() -> None:
     mine = labels.owner(os.getpid())
     assert not labels.stray({labels.OWNER: "another-machine/1/5"})
     assert labels.stray({labels.OWNER: mine.rpartition("/")[0] + "/0"}), "a later process with the same id"
+    assert not labels.stray({labels.OWNER: mine.rpartition("/")[0] + "/"}), "not known"
     assert labels.stray({labels.OWNER: mine.replace(f"/{os.getpid()}/", "/4194305/")})
 
 
@@ -181,14 +180,19 @@ def test_auto_prefers_the_embedded_server_then_docker(monkeypatch: pytest.Monkey
     monkeypatch.setattr(install, "find", lambda: None)
     assert serving.choose() == "embedded"
     monkeypatch.setattr(install, "find", missing)
-    monkeypatch.setattr(daemon, "answers", lambda: True)
+    monkeypatch.setattr(daemon, "connect", lambda: SimpleNamespace(close=lambda: None))
     assert serving.choose() == "docker"
-    monkeypatch.setattr(daemon, "answers", lambda: False)
+
+    def refused() -> Any:
+        raise TrbError(Exit.DAEMON_UNREACHABLE, "this user may not", remedy="join the group")
+
+    monkeypatch.setattr(daemon, "connect", refused)
     with pytest.raises(TrbError) as caught:
         serving.choose()
     assert caught.value.code is Exit.ENGINE_MISSING
     assert "pip install it" in str(caught.value)
-    assert "start Docker" in str(caught.value)
+    assert "this user may not" in str(caught.value)
+    assert "join the group" in str(caught.value)
 
 
 def test_a_log_is_followed_by_whole_lines(tmp_path: Path) -> None:

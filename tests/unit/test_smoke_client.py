@@ -157,3 +157,21 @@ def test_a_long_neighbour_has_exactly_so_many_words(short: str, long: str) -> No
 def test_steps_are_named_once_for_each_call() -> None:
     assert steps({"name": "plain"}) == []
     assert steps({"ensemble_scheduling": {"step": [{"model_name": "a"}, {"model_name": "a"}]}}) == ["a", "a"]
+
+
+@pytest.mark.parametrize(("said", "words"), [(b"\x00\x00\x18\x04", "the gRPC port?"), (b"", "no answer")])
+def test_something_else_listens_there(said: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(RequestFailed) as error:
+            HttpClient(f"http://127.0.0.1:{listening.getsockname()[1]}", 5).version()
+        thread.join()
+    assert words in error.value.message

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
+from tokenizers import Tokenizer
 
 from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
@@ -181,14 +183,43 @@ def test_relative_paths_have_parents_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert tokenizer.find(Path("..")) is None
 
 
-@pytest.mark.parametrize("name", tokenizer.SLOW_ONLY)
-def test_slow_tokenizers_are_named(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("{}")
+def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text("{}")
     assert tokenizer.find(tmp_path) is None
     with pytest.raises(TrbError) as caught:
         tokenizer.locate(tmp_path)
     assert caught.value.code == Exit.SLOW_TOKENIZER
-    assert f"has '{name}' but no tokenizer.json" in caught.value.message
+    assert "has 'tokenizer_config.json' but no tokenizer.json" in caught.value.message
+
+
+@pytest.mark.parametrize(("said", "side"), [({}, "right"), ({"truncation_side": "left"}, "left")])
+def test_truncation_side(said: dict[str, Any], side: str, tmp_path: Path) -> None:
+    tiny.describe(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    tiny.put_json(file, {**json.loads(file.read_text()), **said})
+    assert tokenizer.read(tmp_path / "tokenizer.json").truncation_side == side
+
+
+def test_positions_of_roberta_count_from_the_pad_id(tmp_path: Path) -> None:
+    assert not tokenizer.read(tiny.describe(tmp_path / "bert") / "tokenizer.json").positions_from_pad
+    folder = tiny.describe(tmp_path / "roberta", model_type="roberta")
+    assert tokenizer.read(folder / "tokenizer.json").positions_from_pad
+
+
+def test_the_users_file_is_served_as_it_is(tmp_path: Path) -> None:
+    file = tiny.describe(tmp_path) / "tokenizer.json"
+    assert tokenizer.read(file).content is None
+    assert tokenizer.read(file).served == file.read_bytes()
+
+
+def test_tokenizer_config_has_the_last_word(tmp_path: Path) -> None:
+    file = tiny.tokenizer(tmp_path / "tokenizer.json", baked=False)
+    tiny.put_json(
+        tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    )
+    served = Tokenizer.from_str(tokenizer.read(file).served.decode())
+    assert Tokenizer.from_file(str(file)).encode("Hello").tokens == ["[CLS]", "hello", "[SEP]"]
+    assert served.encode("Hello").tokens == ["[CLS]", "[UNK]", "[SEP]"]
 
 
 @pytest.mark.parametrize("name", ["absent", "x" * 300, "absent/tokenizer.json"])

@@ -26,6 +26,8 @@ OPEN_AXES = (8, 224)
 """Sizes tried for axes that a model leaves open."""
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
+LONG = 3000
+"""Words of the text that shows whether any length is taken."""
 ROOM = 64 * 2**20
 """Bytes of ready requests that each client process keeps at most."""
 NO_JSON = {"FP16", "BF16"}
@@ -48,8 +50,17 @@ def needed(target: Target) -> tuple[Tensor, ...]:
 
 
 def takes_text(target: Target) -> bool:
-    """Whether the corpus is what this endpoint reads."""
-    return any(tensor.datatype == "BYTES" for tensor in needed(target))
+    """Whether the corpus is what this endpoint reads: any text, alone or in each of its inputs.
+
+    Some take only texts of a kind (with a mask, as short as a question), or no texts but files: their golden
+    cases are sent instead.
+    """
+    texts = [tensor for tensor in needed(target) if tensor.datatype == "BYTES"]
+    golden = target.golden.cases if target.golden else ()
+    if not texts or any(tensor.binary for case in golden for tensor in case.inputs):
+        return False
+    probe = "word" if len(texts) == 1 else "word " * LONG
+    return target.golden is None or _accepted(target, text_inputs(target, (probe,), 1)[0])
 
 
 def check_rows(target: Target, rows: int) -> None:
@@ -164,10 +175,20 @@ def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, M
     if protocol == "grpc":
         return _grpc(target.endpoint, inputs), {}
     types = {tensor.datatype for tensor in target.metadata.inputs + target.metadata.outputs}
-    # Half floats cannot travel as JSON (TRITON.md, section 7).
-    encoder = encode_binary if protocol == "http-binary" or types & NO_JSON else encode_json
+    # Neither half floats nor the bytes of a file can travel as JSON (TRITON.md, section 7).
+    no_json = types & NO_JSON or any(_no_text(array) for array in inputs.values())
+    encoder = encode_binary if protocol == "http-binary" or no_json else encode_json
     body = encoder(inputs)
     return body.data, body.headers
+
+
+def _no_text(array: Array) -> bool:
+    try:
+        for value in array.reshape(-1) if array.dtype.kind == "O" else ():
+            value.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _grpc(endpoint: str, inputs: Inputs) -> bytes:

@@ -19,8 +19,12 @@ from triton_repo_builder.errors import Exit, TrbError
 COMMANDS = {
     "inspect": "Show what a model file is: inputs, outputs, batching, tokenizer, releases.",
     "build": "Turn an ONNX model into a Triton model repository.",
+    "remove": "Take endpoints out of a repository.",
     "check": "Lint any Triton model repository, without a server.",
     "serve": "Run tritonserver on a repository and wait until it answers.",
+    "load": "Load models of a server that runs.",
+    "unload": "Unload models of a server that runs.",
+    "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
     "status": "List the servers started with trb serve --detach.",
     "logs": "Print what such a server wrote.",
     "stop": "Stop a server started with trb serve --detach.",

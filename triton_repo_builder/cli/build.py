@@ -15,13 +15,27 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option(
     "--model", type=click.Path(path_type=Path), help="ONNX file, or a folder that an exporter wrote."
 )
+@click.option(
+    "--all", "folder", type=click.Path(path_type=Path), help="Build every model found below this folder."
+)
+@click.option("--fail-fast", is_flag=True, help="With --all: stop at the first model that fails.")
 @click.option("--name", help="Name of the endpoint.  [default: from the file or folder]")
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
-@click.option("--task", help="embedding, text-classification or tensor.  [default: from the model's files]")
+@click.option(
+    "--preprocessor",
+    type=click.Path(path_type=Path),
+    help="preprocessor_config.json of an image model or its folder.  [default: beside the model]",
+)
+@click.option(
+    "--task",
+    help="embedding, sparse-embedding, late-interaction, text-classification, rerank, token-classification, "
+    "question-answering, fill-mask, zero-shot-classification, image-classification, image-embedding or "
+    "tensor.  [default: from the model's files]",
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
@@ -44,7 +58,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--max-queue-delay", help="How long to wait for them, e.g. 200us.  [default: 0]")
 @click.option("--device", type=click.Choice(DEVICES), help="Where it will run.  [default: as this machine]")
 @click.option("--instances", type=int, help="Instances of the model.  [default: one per core or GPU]")
-@click.option("--tokenizer-instances", type=int, help="Instances of the tokenizer.  [default: 1]")
+@click.option(
+    "--tokenizer-instances", type=int, help="Instances of the tokenizer or image decoder.  [default: 1]"
+)
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
 @click.option("--padding", help="ragged, rows or fixed:N.  [default: ragged: any mix of lengths is a batch]")
 @click.option(
@@ -58,6 +74,31 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
+)
+@click.option(
+    "--query/--document",
+    default=None,
+    help="Late interaction: what this endpoint encodes.  [default: document]",
+)
+@click.option(
+    "--query-length", type=int, help="Late interaction: tokens of a query.  [default: from its files]"
+)
+@click.option(
+    "--aggregation", help="none, simple, first, average or max: tokens to entities.  [default: simple]"
+)
+@click.option(
+    "--handle-impossible-answer/--no-handle-impossible-answer",
+    default=None,
+    help="Question answering may answer nothing.  [default: no, as transformers' pipeline]",
+)
+@click.option(
+    "--top-k",
+    type=int,
+    help="How many tokens fill-mask gives for a mask, and labels for an image.  [default: 5]",
+)
+@click.option("--hypothesis-template", help="Zero-shot.  [default: 'This example is {}.']")
+@click.option(
+    "--multi-label/--single-label", default=None, help="Zero-shot labels by themselves.  [default: single]"
 )
 @click.option("--triton-release", help="Release to build for, e.g. 24.10.  [default: 24.10]")
 @click.option(
@@ -80,6 +121,17 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--dataset-id", metavar="ID", help="The data set (version) that it was trained on.")
 @click.option("--label", multiple=True, metavar="K=V", help="Anything else to record (repeatable).")
 @click.option(
+    "--pillow-wheel",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Linux wheel of Pillow to vendor, one for each Python that will serve (repeatable).",
+)
+@click.option(
+    "--share-tokenizer/--no-share-tokenizer",
+    default=None,
+    help="Store equal tokenizer models once.  [default: only with --all]",
+)
+@click.option(
     "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
 )
 @click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them.")
@@ -88,6 +140,8 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--explain", is_flag=True, help="Say why each setting has its value.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
+    folder: Path | None,
+    fail_fast: bool,
     config: Path | None,
     force: bool,
     dry_run: bool,
@@ -96,8 +150,11 @@ def command(
     as_json: bool,
     keep: int | None,
     **flags: Any,
-) -> None:
+) -> int:
     """Turn an ONNX model into a Triton model repository.
+
+    With --all every model below a folder: its endpoint is named by its path there, a trb.toml in its folder
+    holds options of its own, equal tokenizers are stored once. A model that fails does not stop the others.
 
     \b
     Examples:
@@ -106,6 +163,7 @@ def command(
       trb build --model resnet.onnx --task tensor --instances 4
       trb build --model bert.onnx --device gpu --explain
       trb build --config trb.toml --diff
+      trb build --all exported --output model_repository
     """
     from dataclasses import replace
 
@@ -117,10 +175,35 @@ def command(
     if flags["preferred_batch_size"] is not None:
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
     flags["label"] = options.labels(flags["label"]) or None
-    default = Path("trb.toml")
     beside = flags["version"] == "next"
     flags["version"] = None if beside else _number(flags["version"])
-    merged = options.merge(flags, config or (default if default.is_file() else None))
+    flags["pillow_wheel"] = flags["pillow_wheel"] or None
+    default = Path("trb.toml")
+    config = config or (default if default.is_file() else None)
+    if folder is not None:
+        from triton_repo_builder.cli import build_all
+
+        if explain:
+            raise options.usage("explain", "has no meaning with --all", "use --json, which has every setting")
+        if beside or keep:
+            raise options.usage(
+                "version" if beside else "keep",
+                "is for one endpoint, not for --all",
+                "build that model by itself",
+            )
+        writes = not (dry_run or show_diff)
+        return build_all.run(
+            folder,
+            config,
+            flags,
+            force=force or not writes,
+            fail_fast=fail_fast,
+            write=writes,
+            show="json" if as_json else "diff" if show_diff else "text",
+        )
+    if fail_fast:
+        raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
+    merged = options.merge(flags, config)
     if beside:
         name = merged.name or source.default_name(source.model_file(merged.model))
         merged = replace(merged, version=versions.following(merged.output, name))
@@ -143,29 +226,23 @@ def command(
     if explain and not as_json:
         for name, setting in made.settings.explained():
             click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
+    return 0
 
 
 def _report(made: Any, publication: Any, *, written: bool) -> None:
     changes = publication.changes
     for note in (*made.notes, *changes.notes):
         click.echo(click.style("note: ", fg="yellow") + note, err=True)
-    counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
     if not written:
-        for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
-            for path in paths:
-                if "/vendor/" not in path:
-                    click.echo(f"  {sign} {path}")
-        click.echo(f"dry run: {counts}; nothing was written")
-        if changes.edited:
-            listed = ", ".join(changes.edited[:5])
-            click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
+        would(changes)
         return
-    click.echo(f"{publication.output}: {counts if changes else 'unchanged'}")
+    click.echo(f"{publication.output}: {counted(changes) if changes else 'unchanged'}")
     for model in made.plan.models:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{t['name']} {t['datatype']}{t['shape']}" for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
     if made.entry["facts"]:
@@ -178,6 +255,23 @@ def _number(text: str | None) -> int | None:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     raise click.BadParameter(f"'{text}' is neither a number nor next", param_hint="--version")
+
+
+def counted(changes: Any) -> str:
+    """How many files come, change and go."""
+    return f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
+
+
+def would(changes: Any) -> None:
+    """What a dry run has to say."""
+    for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
+        for path in paths:
+            if "/vendor/" not in path:
+                click.echo(f"  {sign} {path}")
+    click.echo(f"dry run: {counted(changes)}; nothing was written")
+    if changes.edited:
+        listed = ", ".join(changes.edited[:5])
+        click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
 
 
 def _bold(text: str) -> str:
@@ -196,20 +290,25 @@ def _plain(value: Any) -> str:
 def _json(made: Any, publication: Any, *, written: bool) -> str:
     import json
 
+    notes = [*made.notes, *publication.changes.notes]
+    return json.dumps({**summary(publication, written=written), **about(made), "notes": notes}, indent=1)
+
+
+def summary(publication: Any, *, written: bool) -> dict[str, Any]:
+    """The change, for ``--json``."""
     changes = publication.changes
-    return json.dumps(
-        {
-            "endpoint": made.name,
-            "output": str(publication.output),
-            "written": written,
-            "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
-            "edited": changes.edited,
-            "notes": [*made.notes, *changes.notes],
-            "settings": {
-                name: {"value": setting.value, "reason": setting.reason}
-                for name, setting in made.settings.explained()
-            },
-            **made.entry,
-        },
-        indent=1,
-    )
+    return {
+        "output": str(publication.output),
+        "written": written,
+        "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
+        "edited": changes.edited,
+    }
+
+
+def about(made: Any) -> dict[str, Any]:
+    """One endpoint, for ``--json``."""
+    settings = {
+        name: {"value": setting.value, "reason": setting.reason}
+        for name, setting in made.settings.explained()
+    }
+    return {"endpoint": made.name, "settings": settings, **made.entry, "notes": made.notes}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,27 @@ class Choice:
     pull: str = "missing"
     gpus: str = "auto"
     user: str = ""
+
+    def checked(self) -> Choice:
+        """The choice with its engine settled where an option for Docker alone is given."""
+        given = [
+            option
+            for option, value, default in (
+                ("--image", self.image, ""),
+                ("--triton-release", self.release, ""),
+                ("--pull", self.pull, "missing"),
+                ("--gpus", self.gpus, "auto"),
+                ("--container-user", self.user, ""),
+            )
+            if value != default
+        ]
+        if not self.host:
+            raise click.BadParameter("is empty; 127.0.0.1 is this machine alone", param_hint="--host")
+        if self.image and self.release:
+            raise click.UsageError("--image and --triton-release both choose the image: give one.")
+        if given and self.name == "embedded":
+            raise click.UsageError(f"{given[0]} is for Docker: leave it out, or use --engine docker.")
+        return replace(self, name="docker") if given else self
 
     def container(self) -> ContainerOptions:
         """The part for the Docker engine."""
@@ -61,10 +83,27 @@ def running(repository: Path, choice: Choice) -> Iterator[RunningServer]:
     options = serving.ServeOptions(
         host=choice.host, http_port=0, grpc_port=0, metrics_port=0, container=choice.container()
     )
-    with ui.status() as progress:
-        server = serving.start(repository, options, engine=choice.name, progress=progress)
-    with server:
-        yield server
+    with signals():
+        with ui.status() as progress:
+            server = serving.start(repository, options, engine=choice.name, progress=progress)
+        with server:
+            yield server
+
+
+@contextmanager
+def signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the command like Ctrl-C: what was started is stopped."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def options(function: Command) -> Command:
@@ -91,7 +130,7 @@ def options(function: Command) -> Command:
             gpus=gpus,
             user=container_user or "",
         )
-        return function(*args, engine=choice, **rest)
+        return function(*args, engine=choice.checked(), **rest)
 
     decorated: Any = collected
     for option in reversed(_OPTIONS):

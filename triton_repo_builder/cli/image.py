@@ -16,7 +16,7 @@ def command() -> None:
     Examples:
       trb image build
       trb image build --repository model_repository --tag my-endpoint:1
-      trb serve --engine docker --image trb-tritonserver
+      trb serve --image trb-tritonserver:24.10-cpu
     """
 
 
@@ -58,7 +58,7 @@ def build(
       trb image build
       trb image build --repository model_repository --tag my-endpoint:1
       docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g my-endpoint:1
-      pip download --no-deps -d wheels -r docker/requirements.txt && trb image build --wheels wheels
+      trb image build --wheels wheels
     """
     from triton_repo_builder import image, releases
     from triton_repo_builder.cli import ui

@@ -92,6 +92,7 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
         ("producer", signature.producer or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
         ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),
+        *((("images", f"made ready as in {src.preprocessor}"),) if src.preprocessor else ()),
         ("task", found.task + (f"  ({found.task_reason})" if found.task_reason else "")),
         ("Triton", _releases(found)),
     ]

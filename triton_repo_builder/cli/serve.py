@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,11 @@ PORT = click.IntRange(0, 65535)
 @click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
 @click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0 is any free port.")
 @click.option(
-    "--load", "models", multiple=True, metavar="NAME", help="Load only this and what it needs; repeatable."
+    "--load",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Load only this and what it needs; repeatable. none: nothing yet, see trb load.",
 )
 @click.option(
     "--timeout",
@@ -74,6 +77,7 @@ def command(
       trb serve
       trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
       trb serve --load bert --detach
+      trb serve --load none
       trb serve --engine docker --triton-release 24.10
     """
     from triton_repo_builder.serving import ServeOptions
@@ -89,7 +93,7 @@ def command(
         log_verbose=int(verbose),
         container=engine.container(),
     )
-    with _signals():
+    with engines.signals():
         if detach:
             return _detached(repo, engine, options, as_json=as_json)
         with _shown(options) if logs else nullcontext(options) as options:
@@ -103,10 +107,13 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
     from triton_repo_builder.serving import tail
 
-    with tempfile.TemporaryDirectory(prefix="trb-log-") as folder:
-        file = options.log_file or Path(folder) / "server.log"
-        with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
-            yield replace(options, log_file=file)
+    own = options.log_file is None
+    file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
+    with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
+        yield replace(options, log_file=file)
+    # After a failure the message names it.
+    if own:
+        file.unlink(missing_ok=True)
 
 
 def _run(
@@ -191,22 +198,30 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(about, ensure_ascii=False))
         return
+    if about["endpoints"]:
+        show_endpoints(about["endpoints"])
+    else:
+        click.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
+    urls = about["urls"]
+    click.echo(about["about"])
+    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+
+
+def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
+    """A table of inputs and outputs, and a curl line for each endpoint."""
     from rich.markup import escape
     from rich.table import Table
 
     from triton_repo_builder.cli import ui
 
     table = Table("endpoint", "inputs", "outputs")
-    for endpoint in about["endpoints"]:
+    for endpoint in endpoints:
         cells = [endpoint["name"], _tensors(endpoint["inputs"]), _tensors(endpoint["outputs"])]
         table.add_row(*(escape(cell) for cell in cells))
     ui.console().print(table)
-    for endpoint in about["endpoints"]:
+    for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
-    urls = about["urls"]
-    click.echo(about["about"])
-    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:
@@ -229,19 +244,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with ui.status() as spinner:
         yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)
     spinning = False
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command like Ctrl-C: what was started is stopped."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.serving.state import Background
+
+SHOWN = 8
+"""Names in a cell of the table; --json has all."""
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per server, in a list.")
 def command(as_json: bool) -> int:
-    """List the servers that trb serve --detach started and that still run.
+    """List the servers that trb serve --detach started and that still run, with the models they have loaded.
 
     One that ended by itself is named once, with its reason. The exit code is 0 also when there is none.
 
@@ -25,8 +33,12 @@ def command(as_json: bool) -> int:
     for name, words in ended:
         click.echo(f"{name} has ended: {words}", err=True)
     ready = {server.pid: http.ready(server.urls["http"]) for server in running}
+    loaded = {server.pid: _loaded(server) for server in running}
     if as_json:
-        listed = [{**state.about(server), "ready": ready[server.pid]} for server in running]
+        listed = [
+            {**state.about(server), "ready": ready[server.pid], "loaded": loaded[server.pid][0]}
+            for server in running
+        ]
         click.echo(json.dumps(listed, ensure_ascii=False))
         return 0
     if not running:
@@ -37,7 +49,7 @@ def command(as_json: bool) -> int:
 
     from triton_repo_builder.cli import ui
 
-    table = Table("name", "pid", "engine", "HTTP", "gRPC", "state", "endpoints", "repository")
+    table = Table("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
     for server in running:
         cells = [
             server.name,
@@ -46,9 +58,29 @@ def command(as_json: bool) -> int:
             server.urls["http"],
             server.urls["grpc"],
             "ready" if ready[server.pid] else "not ready",
-            ", ".join(endpoint["name"] for endpoint in server.endpoints),
+            _short(*loaded[server.pid]),
             server.repository,
         ]
         table.add_row(*(escape(cell) for cell in cells))
     ui.console().print(table)
     return 0
+
+
+def _loaded(server: Background) -> tuple[list[str], int]:
+    """The endpoints that answer now, and how many the repository has."""
+    from triton_repo_builder import repository
+    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.serving import http
+
+    try:
+        ready = http.loaded(server.urls["http"])
+        read = repository.read(Path(server.repository))
+    except (OSError, TrbError):
+        return [], 0
+    steps = {step for model in read.models if model.name in ready for step in model.steps}
+    return sorted(set(ready) - steps), len(read.endpoints)
+
+
+def _short(names: list[str], total: int) -> str:
+    listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return f"{len(names)} of {total}: {listed}" if names else f"none of {total}"

@@ -27,7 +27,7 @@ def command(server: str | None, everything: bool) -> int:
     running, _ = state.sweep()
     left = _strays() if everything else []
     for name in left:
-        click.echo(f"removed {name}, a container that nobody looked after")
+        click.echo(f"removed {name} from Docker: nobody looked after it")
     if left and not running:
         return 0
     for entry in running if everything and running else [state.select(running, server)]:
@@ -37,7 +37,15 @@ def command(server: str | None, everything: bool) -> int:
 
 
 def _strays() -> list[str]:
-    """Containers without their trb, removed; none where no daemon answers."""
+    """What was left in Docker by a trb that was killed, removed; says so where that cannot be looked up."""
+    from triton_repo_builder.errors import TrbError
     from triton_repo_builder.serving.container import daemon, labels
 
-    return labels.remove_strays(daemon.connect()) if daemon.answers() else []
+    if not daemon.wanted():
+        return []
+    try:
+        with daemon.talking():
+            return labels.remove_strays(daemon.connect())
+    except TrbError as error:
+        click.echo(f"warning: containers were not looked for: {error.message}", err=True)
+        return []

@@ -65,6 +65,9 @@ class HttpClient:
         except TimeoutError:
             raise RequestFailed(SILENT, "", f"no answer within {self.timeout:g} s") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
+            # A connection that is cut is a BadStatusLine for http.client, too.
+            if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+                raise RequestFailed(SILENT, "", "no HTTP server answers; is this the gRPC port?") from None
             raise RequestFailed(SILENT, "", f"no answer: {str(error) or type(error).__name__}") from None
 
     def call(self, method: str, path: str, body: Body | None = None) -> Any:

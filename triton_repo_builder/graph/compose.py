@@ -14,8 +14,6 @@ from triton_repo_builder.plan import Front, Head
 from triton_repo_builder.releases import Release
 
 PREFIX = "trb/"
-OLDEST_OPSET = 11
-"""CumSum and GatherElements are younger than older opsets."""
 
 
 def compose(
@@ -38,12 +36,12 @@ def compose(
 
 def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    if opset < OLDEST_OPSET:
+    if opset < head.oldest_opset:
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
             f"opset {opset} is too old for a head in the graph",
             where=str(path),
-            remedy=f"export with opset {OLDEST_OPSET} or newer, or use --task tensor",
+            remedy=f"export with opset {head.oldest_opset} or newer, or use --task tensor",
         )
     graph = onnx.parser.parse_graph(head.text)
     outputs = {value.name for value in graph.output}

@@ -155,17 +155,24 @@ ACTIVATIONS = {
 
 
 def classification(*, activation: str, labels: int) -> str:
-    """logits [batch, labels] → scores; with several labels also the top one's name and score.
+    """logits [batch, labels] → scores, and the top one's name and score.
 
     The names are the text model's string initializer ``label_names``, which the composer adds.
     """
     cast = f"logits32 = Cast <to = 1> (logits)\n    {ACTIVATIONS[activation]}\n"
-    if labels == 1:
-        return f"classify (float[B, 1] logits) => (float[B, 1] scores) {{\n    {cast}}}"
     return f"""classify (float[B, {labels}] logits, string[{labels}] label_names)
         => (string[B, 1] label, float[B, 1] score, float[B, {labels}] scores) {{
     {cast}
     top = ArgMax <axis = 1, keepdims = 1> (scores)
     label = Gather <axis = 0> (label_names, top)
     score = GatherElements <axis = 1> (scores, top)
+}}"""
+
+
+def rerank(*, activation: str) -> str:
+    """The one logit of a cross-encoder [batch, 1] → score."""
+    return f"""rerank (float[B, 1] logits) => (float[B, 1] score) {{
+    logits32 = Cast <to = 1> (logits)
+    {ACTIVATIONS[activation]}
+    score = Identity (scores)
 }}"""

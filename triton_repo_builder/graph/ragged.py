@@ -12,10 +12,16 @@ from collections.abc import Iterable
 
 TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 """Inputs of the served model: INT32 [all tokens], INT32 [all tokens], FP32 [rows, 1]."""
+PLACES = "trb_places"
+"""What the front tells the head of segments."""
+SPANS = "trb_spans"
+"""What the tokenizer tells post-processing: INT32 [rows, longest, 3 or 5], beside the model."""
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
 FILLER = -1
 """What a request of several rows pads its own rows with: no token has this id."""
+BREAK = -2
+"""What parts the segments of a row."""
 
 _ROWS = """
     zero = Constant <value = int64 {{0}}> ()
@@ -48,6 +54,18 @@ _DERIVE = {
     counted_real = Where (real, counted_from_0, zero)
     position_ids = Cast <to = {to}> (counted_real)""",
 }
+# RoBERTa's: pad id + 1 is the first, and whatever has the pad id stays at it.
+_FROM_PAD = """
+    pad_id = Constant <value = int64 {{{pad_id}}}> ()
+    pad_id32 = Constant <value = int32 {{{pad_id}}}> ()
+    filled = Where (real, rows, pad_id32)
+    is_pad = Equal (filled, pad_id32)
+    no_pad = Not (is_pad)
+    no_pad64 = Cast <to = 7> (no_pad)
+    counted = CumSum (no_pad64, one)
+    counted_real = Mul (counted, no_pad64)
+    from_pad = Add (counted_real, pad_id)
+    position_ids = Cast <to = {to}> (from_pad)"""
 _TYPES_GIVEN = """
     types_found = Gather ({types_in}, safe_place)
     types_zero = Constant <value = int32 {{0}}> ()
@@ -58,18 +76,117 @@ _TYPES_ZERO = """
     token_type_ids = Cast <to = {to}> (types_all_0)"""
 
 
-def front(wanted: Iterable[tuple[str, int]], *, pad_id: int, types: bool) -> str:
+# A row of the batch may stand for several rows of the model, its segments, with BREAK between them: the
+# pieces of a long text, or a text beside each of its labels. ``segment`` [N] says to which row of the model
+# each token belongs, ``inner`` [N] its place in it.
+_SEGMENTS = """
+    zero = Constant <value = int64 {{0}}> ()
+    one = Constant <value = int64 {{1}}> ()
+    all = Constant <value = int64[1] {{-1}}> ()
+    from_first = Constant <value = int64[1] {{0}}> ()
+    as_column = Constant <value = int64[2] {{-1, 1}}> ()
+    filler = Constant <value = int32 {{{filler}}}> ()
+    break = Constant <value = int32 {{{brk}}}> ()
+    lengths = Cast <to = 7> ({lengths_in})
+    ends = CumSum (lengths, zero)
+    starts = Sub (ends, lengths)
+    total_1d = Shape ({tokens_in})
+    total = Squeeze (total_1d)
+    index = Range (zero, total, one)
+    is_break = Equal ({tokens_in}, break)
+    breaks = Cast <to = 7> (is_break)
+    breaks_through = CumSum (breaks, zero)
+    breaks_before = Sub (breaks_through, breaks)
+    no_marks = Sub (breaks, breaks)
+    zeros_of_rows = Sub (starts, starts)
+    ones_of_rows = Add (zeros_of_rows, one)
+    marks = Reshape (ones_of_rows, all)
+    row_marks = ScatterND (no_marks, starts, marks)
+    row_from_1 = CumSum (row_marks, zero)
+    row_of = Sub (row_from_1, one)
+    segment = Add (row_of, breaks_before)
+    but_last = Slice (segment, from_first, all)
+    previous = Concat <axis = 0> (all, but_last)
+    goes_on = Equal (segment, previous)
+    begins = Not (goes_on)
+    begins_2d = NonZero (begins)
+    begin = Reshape (begins_2d, all)
+    begin_of = Gather (begin, segment)
+    inner = Sub (index, begin_of)
+    is_token = Less (filler, {tokens_in})
+    inner_of_token = Where (is_token, inner, zero)
+    last_place = ReduceMax <keepdims = 0> (inner_of_token)
+    longest = Add (last_place, one)
+    column = Range (zero, longest, one)
+    begin_column = Reshape (begin, as_column)
+    place = Add (begin_column, column)
+    exists = Less (place, total)
+    safe_place = Where (exists, place, zero)
+    segment_there = Gather (segment, safe_place)
+    own_segment = Gather (segment, begin)
+    own_column = Reshape (own_segment, as_column)
+    same = Equal (segment_there, own_column)
+    inside = And (same, exists)
+    found = Gather ({tokens_in}, safe_place)
+    rows = Where (inside, found, filler)
+    real = Less (filler, rows)
+    mask = Cast <to = 7> (real)
+"""
+_TOLD = {
+    # [batch, longest, 2]: of each place in a row of the batch the row of the model and the place in that.
+    "tokens": """
+    segment_column = Reshape (segment, as_column)
+    inner_column = Reshape (inner_of_token, as_column)
+    pairs = Concat <axis = 1> (segment_column, inner_column)
+    row_longest = ReduceMax <keepdims = 0> (lengths)
+    row_column = Range (zero, row_longest, one)
+    row_inside = Less (row_column, lengths)
+    row_place = Add (starts, row_column)
+    row_safe_place = Where (row_inside, row_place, zero)
+    {places} = Gather (pairs, row_safe_place)""",
+    # [batch, most]: the rows of the model that a row of the batch stands for, filled up with its last.
+    "rows": """
+    first = Gather (segment, starts)
+    end = Sub (ends, one)
+    last = Gather (segment, end)
+    extra = Sub (last, first)
+    most_extra = ReduceMax <keepdims = 0> (extra)
+    most = Add (most_extra, one)
+    nth = Range (zero, most, one)
+    nth_of_row = Add (first, nth)
+    too_far = Less (last, nth_of_row)
+    {places} = Where (too_far, last, nth_of_row)""",
+}
+
+
+def front(
+    wanted: Iterable[tuple[str, int]],
+    *,
+    pad_id: int,
+    types: bool,
+    segments: str = "",
+    positions_from_pad: bool = False,
+) -> str:
     """The text of the front for the model inputs ``wanted``: (name, ONNX element type, 6 or 7) each.
 
     With ``types`` the token types come in as a second ragged tensor; else they are 0, as they are for
-    every single text of most tokenizers.
+    every single text of most tokenizers. With ``segments`` a row of the batch may be several rows of the
+    model, and the head is told which in ``trb_places``: INT64 [batch, longest, 2] for ``tokens``, (row of
+    the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
+    With ``positions_from_pad`` position ids count as RoBERTa's do.
     """
-    names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS}
-    body = _ROWS.format(filler=FILLER, **names)
+    names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": PLACES}
+    derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
+    if positions_from_pad:
+        derive["position_ids"] = _FROM_PAD
+    body = (_SEGMENTS if segments else _ROWS).format(filler=FILLER, brk=BREAK, **names)
     outputs = []
+    if segments:
+        body += _TOLD[segments].format(**names)
+        outputs.append(f"int64[B, {'W, 2' if segments == 'tokens' else 'K'}] {PLACES}")
     for name, to in wanted:
-        part = (_TYPES_GIVEN if types else _TYPES_ZERO) if name == "token_type_ids" else _DERIVE[name]
+        part = derive[name]
         body += part.format(pad_id=pad_id, to=to, **names)
-        outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[B, T] {name}")
+        outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if segments else 'B'}, T] {name}")
     inputs = [f"int32[N] {TOKENS}", f"float[B, 1] {LENGTHS}"] + ([f"int32[N] {TYPES}"] if types else [])
     return f"ragged ({', '.join(inputs)}) => ({', '.join(outputs)}) {{{body}\n}}"

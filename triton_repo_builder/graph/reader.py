@@ -55,6 +55,7 @@ def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
     initialized |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     inputs = tuple(_spec(value) for value in model.graph.input if value.name not in initialized)
     outputs = tuple(_spec(value) for value in model.graph.output)
+    named = {spec.name for spec in outputs}
     external = tuple(_external(model, path))
     return ModelSignature(
         inputs=inputs,
@@ -68,6 +69,7 @@ def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
         bytes=path.stat().st_size + sum(file.bytes for file in external),
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
+        made_by={name: node.op_type for node in model.graph.node for name in node.output if name in named},
     )
 
 

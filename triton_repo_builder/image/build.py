@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ from triton_repo_builder import __version__, releases, repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.image import context
 from triton_repo_builder.image.context import Request
+from triton_repo_builder.serving import targets
 from triton_repo_builder.serving.container import daemon, images, labels
 
+TAG = re.compile(
+    r"([a-z0-9][a-z0-9._-]*(:\d+)?/)*[a-z0-9]+([._-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
 Progress = Callable[[str], None]
 
 
@@ -29,15 +34,23 @@ class Built:
 def build(request: Request, progress: Progress | None = None) -> Built:
     """Build and tag the image. Raises ``TrbError``; a tag that existed stays as it was then."""
     tell = progress or (lambda text: None)
+    if not TAG.fullmatch(request.tag):
+        raise TrbError(
+            Exit.USAGE,
+            f"'{request.tag}' is no name of an image",
+            where="--tag",
+            remedy="name:tag in lower case",
+        )
     marks = _labels(request)
-    client = daemon.connect()
-    images.provide(client, request.base if ":" in request.base else f"{request.base}:latest", "missing", tell)
-    with tempfile.TemporaryFile() as file:
-        tell("collecting files")
-        context.write(request, file)
-        file.seek(0)
-        _run(client, request, file, marks, tell)
-    image = client.images.get(request.tag)
+    with daemon.talking():
+        client = daemon.connect()
+        images.provide(client, request.base, "missing", tell, "--base")
+        with tempfile.TemporaryFile() as file:
+            tell("collecting files")
+            context.write(request, file)
+            file.seek(0)
+            _run(client, request, file, marks, tell)
+        image = client.images.get(request.tag)
     return Built(tag=request.tag, id=image.id, size=int(image.attrs["Size"]))
 
 
@@ -46,11 +59,12 @@ def _labels(request: Request) -> dict[str, str]:
         "org.opencontainers.image.title": "tritonserver, slim, for CPU",
         "org.opencontainers.image.version": releases.default().name,
         "org.opencontainers.image.licenses": "Apache-2.0 AND BSD-3-Clause",
-        f"{labels.TRB}.server": releases.default().server,
+        images.SERVER_LABEL: releases.default().server,
         f"{labels.TRB}.version": __version__,
     }
     if request.repository is not None:
         repo = repository.read(request.repository)
+        targets.choose(repo)  # raises where there is no model
         marks[f"{labels.TRB}.endpoints"] = ",".join(model.name for model in repo.endpoints)
     return marks
 
@@ -92,7 +106,7 @@ def _failed(request: Request, text: str, said: list[str]) -> TrbError:
         remedy = "free space: docker system df, docker builder prune"
     elif "assemble.sh" in text and request.wheels is None:
         remedy = (
-            "if containers cannot reach PyPI: pip download --no-deps -d wheels -r docker/requirements.txt, "
+            f"if containers cannot reach PyPI: {context.download('wheels')} {' '.join(context.pinned())}; "
             "then --wheels wheels"
         )
     elif "apt-get" in text:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from triton_repo_builder import resources
+from triton_repo_builder import resources, tree
 from triton_repo_builder.errors import Exit, TrbError
 
 FILES = ("Dockerfile", "assemble.sh", "entrypoint.sh", "healthcheck.py", "requirements.txt")
@@ -50,13 +50,12 @@ def write(request: Request, sink: IO[bytes]) -> None:
         if request.repository is None:
             _bytes(tar, f"{MODELS}/.gitkeep", PLACEHOLDER)
             return
-        root = request.repository.resolve()
-        for path in sorted(root.rglob("*")):
-            name = f"{MODELS}/{path.relative_to(root).as_posix()}"
-            if path.is_dir():
+        for entry in tree.walk(request.repository):
+            name = f"{MODELS}/{entry.name}"
+            if entry.folder:
                 _folder(tar, name)
             else:
-                _file(tar, name, path)
+                _file(tar, name, entry.path)
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -64,16 +63,13 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _wheels(folder: Path | None) -> list[Path]:
-    """The wheels that requirements.txt names, one of each."""
+    """The wheels that requirements.txt names; of several for one package pip takes what fits."""
     if folder is None:
         return []
     found = sorted(folder.glob("*.whl")) if folder.is_dir() else []
-    lines = (resources.docker() / "requirements.txt").read_text(encoding="utf-8").splitlines()
     chosen, missing = [], []
-    for line in lines:
+    for line in pinned():
         name, _, version = line.partition("==")
-        if not version:
-            continue
         start = f"{name.replace('-', '_')}-{version}-"
         match = [path for path in found if path.name.lower().startswith(start)]
         chosen += match
@@ -83,9 +79,23 @@ def _wheels(folder: Path | None) -> list[Path]:
             Exit.NOT_FOUND,
             f"has no wheel of {', '.join(missing)}",
             where=str(folder),
-            remedy=f"pip download --no-deps -d {folder} {' '.join(missing)}",
+            remedy=f"{download(folder)} {' '.join(missing)}",
         )
     return chosen
+
+
+def pinned() -> list[str]:
+    """``name==version`` of every package in the image."""
+    lines = (resources.docker() / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if "==" in line]
+
+
+def download(folder: Path | str) -> str:
+    """The command that fetches wheels for the image, whatever runs here: bookworm's Python is 3.11."""
+    platforms = " ".join(
+        f"--platform {tag}_x86_64" for tag in ("manylinux_2_35", "manylinux_2_28", "manylinux2014")
+    )
+    return f"pip download --no-deps --only-binary=:all: --python-version 3.11 {platforms} -d {folder}"
 
 
 def _folder(tar: tarfile.TarFile, name: str) -> None:

@@ -57,11 +57,13 @@ def choose() -> str:
     try:
         install.find()
     except TrbError as missing:
-        if daemon.answers():
-            return "docker"
-        raise TrbError(
-            Exit.ENGINE_MISSING,
-            f"nothing can run a tritonserver here: {missing.message}, and no Docker daemon answers",
-            remedy=f"{missing.remedy}; or start Docker (systemctl start docker) for --engine docker",
-        ) from None
+        try:
+            daemon.connect().close()
+        except TrbError as refused:
+            raise TrbError(
+                Exit.ENGINE_MISSING,
+                f"nothing can run a tritonserver here: {missing.message}, and {refused.message}",
+                remedy=f"{missing.remedy}; or for Docker: {refused.remedy}",
+            ) from None
+        return "docker"
     return "embedded"

@@ -56,6 +56,15 @@ def failures(
     )
 
 
+def listed(failed: tuple[Failure, ...]) -> str:
+    """Each failure with the first lines of its details, indented."""
+    lines = []
+    for failure in failed:
+        lines.append(f"{failure.model}: {failure.cause}")
+        lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
+    return "\n".join(f"  {line}" for line in lines)
+
+
 def last_errors(log: str, count: int = 8) -> str:
     """The last lines of a log that say what went wrong."""
     lines = []
@@ -69,10 +78,16 @@ def last_errors(log: str, count: int = 8) -> str:
     return "\n".join(lines[-count:])
 
 
-def read(log: Path) -> str:
-    """The log so far."""
+def explained(failure: Failure, log: Path, since: int = 0) -> Failure:
+    """A stub that ended without an answer may have said why on its standard error."""
+    said = last_errors(read(log, since), 4)
+    return Failure(model=failure.model, cause=failure.cause, detail=said)
+
+
+def read(log: Path, since: int = 0) -> str:
+    """The log from this byte on."""
     try:
-        return log.read_text(encoding="utf-8", errors="replace")
+        return log.read_bytes()[since:].decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +54,13 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
     inputs = _tensors(metadata["inputs"])
     outputs = _tensors(metadata["outputs"])
     needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
-    note = _obstacle(config, needed)
+    note = obstacle(config, needed)
     url = f"{base}/v2/models/{quote(name)}/infer"
-    curl = "" if note else _curl(url, _golden(folder, needed) or _zeros(needed), outputs)
+    file = None if note else _file(folder, needed)
+    if file is not None:
+        curl = _curl_file(url, needed[0], file)
+    else:
+        curl = "" if note else curl_line(url, example(folder, needed), outputs)
     return Endpoint(name=name, inputs=inputs, outputs=outputs, curl=curl, note=note)
 
 
@@ -68,11 +74,17 @@ def _tensors(listed: list[dict[str, Any]]) -> tuple[Tensor, ...]:
     )
 
 
-def _obstacle(config: dict[str, Any], inputs: tuple[Tensor, ...]) -> str:
+def obstacle(config: Mapping[str, Any], inputs: tuple[Tensor, ...]) -> str:
+    """Why plain JSON cannot call the model; empty where it can."""
     if config.get("model_transaction_policy", {}).get("decoupled"):
         return "answers in several parts (decoupled): use the gRPC stream of a Triton client"
     half = [tensor.name for tensor in inputs if tensor.datatype in NO_JSON]
     return f"{', '.join(half)} cannot travel as JSON: use a Triton client" if half else ""
+
+
+def example(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
+    """Inputs to ask with: name, datatype, shape, and data, which may be one value for all elements."""
+    return _golden(folder, inputs) or _zeros(inputs)
 
 
 def _golden(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]] | None:
@@ -95,6 +107,30 @@ def _golden(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]] | 
     telling = [body for body in bodies if all(any(str(value).strip() for value in t["data"]) for t in body)]
     best = min(telling, key=lambda body: len(json.dumps(body)), default=None)
     return best if best is not None and len(json.dumps(best)) <= INLINE else None
+
+
+def _file(folder: Path, inputs: tuple[Tensor, ...]) -> bytes | None:
+    """The smallest golden file, where the only input is a file such as an image; None where it is not."""
+    try:
+        golden = cases.load(folder / GOLDEN).cases
+    except (OSError, ValueError):
+        return None
+    files = [case.inputs[0].data[0] for case in golden if len(case.inputs) == 1 and case.inputs[0].binary]
+    return min(files, key=len, default=None) if len(inputs) == 1 else None
+
+
+def _curl_file(url: str, tensor: Tensor, content: bytes) -> str:
+    """A JSON header, then the file after its length in four bytes; so the answer is JSON.
+
+    The file alone would do as well (header length 0), but then Triton answers in binary.
+    """
+    item = {"name": tensor.name, "datatype": "BYTES", "shape": [max(1, dim) for dim in tensor.shape]}
+    header = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": len(content) + 4}}]})
+    length = "".join(f"\\{byte:03o}" for byte in len(content).to_bytes(4, "little"))
+    body = f"printf %s {shlex.quote(header)}; printf '{length}'; "
+    body += f"echo {base64.b64encode(content).decode()} | base64 -d"
+    send = f"curl -s {shlex.quote(url)} -H 'Content-Type: application/octet-stream'"
+    return f"({body}) | {send} -H 'Inference-Header-Content-Length: {len(header)}' --data-binary @-"
 
 
 def _zeros(inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
@@ -121,7 +157,7 @@ def _value(datatype: str) -> Any:
     return 0.0 if datatype.startswith("FP") else 0
 
 
-def _curl(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
+def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
     """One line of shell. ``data`` that is no list stands for that value in every element."""
     full = [
         item

@@ -14,6 +14,8 @@ from triton_repo_builder.serving import state
 from triton_repo_builder.serving.state import Background
 
 TICK = 0.05
+RUN = "import sys; sys.path = [p for p in sys.path if p]; from triton_repo_builder.cli import main; main()"
+"""``python -m`` would import from the folder that the user happens to work in."""
 
 
 def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int:
@@ -23,7 +25,7 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
     """
     file = state.folder() / f"{secrets.token_hex(6)}.json"
     messages = file.with_suffix(state.MESSAGES)
-    argv = [sys.executable, "-m", "triton_repo_builder", "serve", *arguments, "--supervise", str(file)]
+    argv = [sys.executable, "-c", RUN, "serve", *arguments, "--supervise", str(file)]
     child = process.spawn(argv, log=messages, env=os.environ)
     told = 0
     try:

@@ -39,7 +39,7 @@ class ServeOptions:
     load_timeout: float = 300.0
     """Seconds in which all models must be ready."""
     models: tuple[str, ...] = ()
-    """Names to load, with what they need; empty for all."""
+    """Names to load, with what they need; empty for all, ``("none",)`` for nothing yet."""
     log_file: Path | None = None
     """Where the server's output goes; by default a temporary file that is kept only after a failure."""
     log_verbose: int = 0

@@ -47,10 +47,25 @@ def load(base: str, model: str, timeout: float) -> str:
     return "" if status == 200 else error_text(answer)
 
 
-def unload(base: str, model: str, timeout: float) -> str:
-    """Unload a model; the server goes on with that in the background."""
-    status, answer = call(f"{base}/v2/repository/models/{quote(model)}/unload", {}, timeout=timeout)
+def unload(base: str, model: str, timeout: float, *, steps: bool = False) -> str:
+    """Unload a model; the server goes on with that in the background.
+
+    With ``steps`` also the models it is made of that nothing else that is loaded needs.
+    """
+    body = {"parameters": {"unload_dependents": True}} if steps else {}
+    status, answer = call(f"{base}/v2/repository/models/{quote(model)}/unload", body, timeout=timeout)
     return "" if status == 200 else error_text(answer)
+
+
+def known(base: str, timeout: float = 10.0) -> tuple[str, ...]:
+    """Every model of the server's repository, loaded or not."""
+    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
+    return tuple(dict.fromkeys(entry["name"] for entry in answer)) if status == 200 else ()
+
+
+def loaded(base: str, timeout: float = 10.0) -> tuple[str, ...]:
+    """Every model that answers now."""
+    return tuple(name for name, (state, _) in index(base, timeout).items() if state == "READY")
 
 
 def index(base: str, timeout: float = 10.0) -> dict[str, tuple[str, str]]:

@@ -80,15 +80,21 @@ def bring_up(
         lambda fail: Watch(
             server.urls.http,
             server.stubs,
-            dependents=lambda name: tuple(
-                other for other in targets.needing(repo, name) if other in chosen.members
-            ),
+            needing=lambda name: targets.needing(_now(repo), name),
             alive=server.alive,
             progress=tell,
             fail=fail,
             timeout=options.load_timeout,
         )
     )
+
+
+def _now(repo: Repository) -> Repository:
+    """The repository as it is by now: models that were built since may be loaded since."""
+    try:
+        return repository.read(repo.path)
+    except TrbError:
+        return repo
 
 
 def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress) -> None:
@@ -104,7 +110,7 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
     )
     if not server.alive():
         raise server.died()
-    known = (*chosen.failures, *(_explained(failure, server.log) for failure in loaded.hung))
+    known = (*chosen.failures, *(causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     states = {} if loaded.ok else http.index(server.urls.http)
     failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
@@ -119,22 +125,11 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         )
 
 
-def _explained(failure: Failure, log: Path) -> Failure:
-    """A stub that ended without an answer may have said why on its standard error."""
-    said = causes.last_errors(causes.read(log), 4)
-    return Failure(model=failure.model, cause=failure.cause, detail=said)
-
-
 def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
-    lines = []
-    for failure in failed:
-        lines.append(f"{failure.model}: {failure.cause}")
-        lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
     count = "a model" if len(failed) == 1 else f"{len(failed)} models"
-    text = "\n".join(f"  {line}" for line in lines)
     return TrbError(
         Exit.MODEL_FAILED,
-        f"{count} cannot be loaded, no server is left running\n{text}",
+        f"{count} cannot be loaded, no server is left running\n{causes.listed(failed)}",
         remedy="correct that and start again; 'trb check' finds most causes without a server"
         + (f"; the server's whole log is {log}" if log else ""),
     )

@@ -36,6 +36,7 @@ class Ports:
 def choose(options: ServeOptions) -> Ports:
     """The ports to use; raises where one is taken."""
     wanted = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
+    _check_distinct(wanted)
     numbers = {}
     with contextlib.ExitStack() as held:
         for kind, number in wanted.items():
@@ -44,6 +45,20 @@ def choose(options: ServeOptions) -> Ports:
             )
             numbers[kind] = int(taken.getsockname()[1])
     return Ports(**numbers)
+
+
+def _check_distinct(wanted: dict[str, int | None]) -> None:
+    taken: dict[int, str] = {}
+    for kind, number in wanted.items():
+        port = DEFAULTS[kind] if number is None else number
+        if port and port in taken:
+            raise TrbError(
+                Exit.PORT_BUSY,
+                f"{port} is the port for both {taken[port]} and {kind}",
+                where=f"--{kind}-port",
+                remedy="give each a port of its own (0 picks a free one)",
+            )
+        taken[port] = kind
 
 
 def _bind(host: str, kind: str, port: int) -> socket.socket:
@@ -87,16 +102,24 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
 
 
 def _by(port: int) -> str:
-    """Who listens on a port, as far as /proc shows it to this user."""
+    pid = holder(port)
+    with contextlib.suppress(OSError):
+        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" if pid else ""
+    return ""
+
+
+def holder(port: int) -> int:
+    """The process that listens on a port of this machine, as far as /proc shows it to this user; else 0."""
     sockets = _listening(port)
     for entry in Path("/proc").iterdir() if sockets else ():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
             for handle in (entry / "fd").iterdir():
-                if str(handle.readlink()) in sockets:
-                    return f" by {(entry / 'comm').read_text().strip()} (process {entry.name})"
-    return ""
+                with contextlib.suppress(OSError):
+                    if str(handle.readlink()) in sockets:
+                        return int(entry.name)
+    return 0
 
 
 def _listening(port: int) -> set[str]:

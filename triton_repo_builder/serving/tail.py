@@ -17,25 +17,25 @@ def follow(file: Path, write: Callable[[str], object], ended: Callable[[], bool]
     wait = threading.Event()
     while True:
         last = ended()
-        position = _relay(file, position, write)
+        position = _relay(file, position, write, last=last)
         if last:
             return
         wait.wait(TICK)
 
 
-def _relay(file: Path, position: int, write: Callable[[str], object]) -> int:
+def _relay(file: Path, position: int, write: Callable[[str], object], *, last: bool) -> int:
     try:
         with file.open("rb") as source:
             source.seek(position)
             while chunk := source.read(CHUNK):
-                # Whole lines only, so that no character is cut in two.
-                whole = chunk if len(chunk) == CHUNK else chunk[: chunk.rfind(b"\n") + 1]
-                if not whole:
+                # Whole lines, so that no character is cut in two; at the end what there is.
+                end = chunk.rfind(b"\n") + 1
+                if not end and not last and len(chunk) < CHUNK:
                     break
+                whole = chunk[: end or len(chunk)]
                 write(whole.decode("utf-8", "replace"))
                 position += len(whole)
-                if whole is not chunk:
-                    break
+                source.seek(position)
     except OSError:
         pass
     return position
@@ -57,7 +57,9 @@ def following(file: Path, write: Callable[[str], object]) -> Iterator[None]:
 def last_lines(file: Path, count: int) -> int:
     """Byte at which the last ``count`` lines begin."""
     data = file.read_bytes()
-    position = len(data.rstrip(b"\n"))
+    if not count:
+        return len(data)
+    position = len(data) - data.endswith(b"\n")
     for _ in range(count):
         position = data.rfind(b"\n", 0, position)
         if position < 0:

@@ -11,6 +11,8 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.serving.engine import Failure
 
 LARGEST_VERSION = 2**63 - 1
+NOTHING = ("none",)
+"""Wanted: no model at all, for a server whose models are loaded later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,8 @@ def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
     strangers = tuple(model.name for model in repository.models if model.name not in models)
     if not models:
         raise _empty(repository)
+    if wanted == NOTHING and NOTHING[0] not in models:
+        return Targets(load=(), endpoints=(), members=(), strangers=strangers, failures=())
     _check_wanted(repository, models, wanted)
     steps = {step for model in models.values() for step in model.steps}
     tops = wanted or tuple(name for name in models if name not in steps)

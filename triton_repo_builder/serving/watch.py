@@ -28,7 +28,7 @@ class Watch(threading.Thread):
         base: str,
         stubs: Processes,
         *,
-        dependents: Callable[[str], tuple[str, ...]],
+        needing: Callable[[str], tuple[str, ...]],
         alive: Callable[[], bool],
         progress: Progress,
         fail: Callable[[TrbError], None],
@@ -37,7 +37,7 @@ class Watch(threading.Thread):
         super().__init__(name="trb-watch", daemon=True)
         self._base = base
         self._stubs = stubs
-        self._dependents = dependents
+        self._needing = needing
         self._alive = alive
         self._progress = progress
         self._fail = fail
@@ -76,9 +76,9 @@ class Watch(threading.Thread):
 
     def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         self._handled |= {stub.pid for stub in dead}
-        state, _ = http.index(self._base).get(model, ("", ""))
-        if state != "READY":
-            return
+        loaded = http.loaded(self._base)
+        if model not in loaded:
+            return  # unloaded on purpose, or still loading: whoever asked for that is told
         what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         times = self._reloads.setdefault(model, deque())
         now = time.monotonic()
@@ -95,36 +95,38 @@ class Watch(threading.Thread):
         self._progress(
             f"model '{model}' lost its Python process ({what}); loading it again ({len(times)} of {RELOADS})"
         )
-        self._reload(model, stubs)
+        self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
         self._progress(f"model '{model}' is ready again")
 
-    def _reload(self, model: str, stubs: tuple[Stub, ...]) -> None:
-        """Unload and load: a load alone does nothing, as the files have not changed."""
+    def _reload(self, model: str, stubs: tuple[Stub, ...], above: tuple[str, ...]) -> None:
+        """Unload and load: a load alone does nothing, as the files have not changed.
+
+        ``above`` are the ensembles that were loaded and need it.
+        """
         before = [stub for stub in stubs if stub.model == model]
         answer = http.unload(self._base, model, self._timeout)
         if answer:
             raise TrbError(
                 Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
-        # Ensembles come back by themselves with their last step; asking for them again says whether they did.
-        for names in ((model,), self._dependents(model)):
-            loaded = ready.load(
-                self._base,
-                names,
-                self._stubs,
-                timeout=self._timeout,
-                alive=self._alive,
-                progress=lambda text: None,
-                ignore=frozenset(self._handled | {stub.pid for stub in before}),
+        # A step that is asked for by name would stay when the ensemble is unloaded later.
+        loaded = ready.load(
+            self._base,
+            above or (model,),
+            self._stubs,
+            timeout=self._timeout,
+            alive=self._alive,
+            progress=lambda text: None,
+            ignore=frozenset(self._handled | {stub.pid for stub in before}),
+        )
+        if not loaded.ok:
+            causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
+            raise TrbError(
+                Exit.MODEL_FAILED,
+                f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
+                where=model,
+                remedy="see the server's log, correct the model, then start again",
             )
-            if not loaded.ok:
-                causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
-                raise TrbError(
-                    Exit.MODEL_FAILED,
-                    f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
-                    where=model,
-                    remedy="see the server's log, correct the model, then start again",
-                )
         # A model that was asked for something after its process died never finishes unloading.
         self._handled |= {stub.pid for stub in before}
         self._leftovers |= {stub.pid: time.monotonic() + LEFTOVER for stub in before}

@@ -13,7 +13,6 @@ from triton_repo_builder.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.smoke.session import BINARY, Endpoint, Session, inputs_of
 
 MADE = "repeatability"
-NOT_JSON = "binary tensors: JSON cannot carry 16-bit floats"
 
 
 def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
@@ -37,7 +36,7 @@ def _alone(
 ) -> Seen:
     answer = session.ask(endpoint.name, protocol, inputs_of(case))
     seen = compare.same(case, answer, file.tolerance.alone)
-    return replace(seen, detail=NOT_JSON if protocol == BINARY else "")
+    return replace(seen, detail=endpoint.not_json if protocol == BINARY else "")
 
 
 def unproven(endpoint: str, why: str, *, asked: bool) -> Check:

@@ -42,6 +42,8 @@ def probes(session: Session, endpoint: Endpoint) -> Iterator[Probe]:
     yield from _wrong_bodies(session, endpoint, inputs)
     if endpoint.text:
         yield from _strange_texts(session, endpoint, inputs)
+    if endpoint.binary:
+        yield from _bad_files(session, endpoint, inputs)
 
 
 def _wrong_tensors(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
@@ -156,7 +158,25 @@ def _strange_texts(session: Session, endpoint: Endpoint, inputs: Mapping[str, Ar
     raw = encode_json(filled(marker)) if endpoint.http_protocol == JSON else None
     if raw:
         body = Body(data=raw.data.replace(marker, bad), headers=raw.headers)
-        yield Probe(name=what, protocol=JSON, send=_post(session, endpoint, body), strange=True)
+        post = _post(session, endpoint, body)
+        yield Probe(name=what, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
+
+
+def _bad_files(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+    """Files that are none, or damaged: to be refused."""
+    name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
+    sound = inputs[name].reshape(-1)[0]
+    for what, data in (
+        ("an empty file", b""),
+        ("a text in place of a file", b"not a file of that kind"),
+        ("a file cut short", sound[: len(sound) // 2]),
+        ("a file of zeros", bytes(len(sound))),
+    ):
+        array = inputs[name].copy()
+        array.fill(data)
+        for protocol in endpoint.protocols:
+            send = session.sender(endpoint.name, protocol, {**inputs, name: array})
+            yield Probe(name=what, protocol=protocol, send=send)
 
 
 def _post(session: Session, endpoint: Endpoint, body: Body) -> Callable[[], object]:

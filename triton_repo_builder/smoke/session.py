@@ -72,9 +72,21 @@ class Endpoint:
 
     @property
     def http_protocol(self) -> str:
-        """JSON, but for types that cannot travel so (TRITON.md, section 7)."""
+        """JSON, but for what cannot travel so (TRITON.md, section 7)."""
+        return BINARY if self.not_json else JSON
+
+    @property
+    def not_json(self) -> str:
+        """Why requests cannot be JSON; empty where they can."""
         types = {tensor.datatype for tensor in self.metadata.inputs + self.metadata.outputs}
-        return BINARY if types & NOT_IN_JSON else JSON
+        if types & NOT_IN_JSON:
+            return "binary tensors: JSON cannot carry 16-bit floats"
+        return "binary tensors: JSON strings cannot carry the bytes of a file" if self.binary else ""
+
+    @property
+    def binary(self) -> bool:
+        """Whether it takes bytes that are no text, such as image files."""
+        return self.file is not None and any(t.binary for case in self.file.cases for t in case.inputs)
 
     @property
     def protocols(self) -> tuple[str, str]:
@@ -83,8 +95,8 @@ class Endpoint:
 
     @property
     def text(self) -> bool:
-        """Whether it takes strings."""
-        return any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs)
+        """Whether it takes texts."""
+        return not self.binary and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,41 @@ from types import ModuleType
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, tensor, text_classification
+from triton_repo_builder.tasks import (
+    embedding,
+    fill_mask,
+    generation,
+    image_classification,
+    image_embedding,
+    late_interaction,
+    question_answering,
+    rerank,
+    sparse_embedding,
+    tensor,
+    text_classification,
+    token_classification,
+    vision,
+    zero_shot_classification,
+)
 from triton_repo_builder.tasks.base import takes_text
 
-TASKS: dict[str, ModuleType] = {module.NAME: module for module in (text_classification, embedding, tensor)}
+IMAGE_TASKS = (image_classification, image_embedding)
+TASKS: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (
+        late_interaction,
+        sparse_embedding,
+        rerank,
+        text_classification,
+        zero_shot_classification,
+        token_classification,
+        question_answering,
+        fill_mask,
+        embedding,
+        *IMAGE_TASKS,
+        tensor,
+    )
+}
 
 
 def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
@@ -23,6 +54,9 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
     text = takes_text(source.signature)
     if wanted == tensor.NAME:
         return tensor, ""
+    generation.refuse(source, wanted)
+    if (chosen := _image_task(source, wanted)) is not None:
+        return chosen
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):
         raise tokenizer.slow_error(source.path.parent, sign)
     if wanted is not None:
@@ -56,4 +90,26 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
                 module,
                 "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
             )
-    return tensor, "neither an embedding nor a classification model: served as plain tensors"
+    return tensor, "no task is known for this model: served as plain tensors"
+
+
+def _image_task(source: Source, wanted: str | None) -> tuple[ModuleType, str] | None:
+    """As ``choose``, for a model of images; None where it is none."""
+    if wanted is not None:
+        module = TASKS[wanted]
+        if module not in IMAGE_TASKS:
+            return None
+        vision.check(source, wanted)
+        return module, ""
+    vision.check_towers(source)
+    if vision.images(source):
+        for module in IMAGE_TASKS:
+            if module.fits(source):
+                sure = bool(source.config.get("architectures"))
+                guess = f"task '{module.NAME}' is a guess from the model's files; --task overrides it"
+                return module, "" if sure else guess
+        return tensor, "neither an image classifier nor an image embedding: served as plain tensors"
+    found = vision.image_input(source.signature)
+    if found is not None and found.name == vision.NAME:
+        return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
+    return None

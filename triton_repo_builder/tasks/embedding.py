@@ -19,7 +19,7 @@ from triton_repo_builder.tasks.dense import Dense
 
 NAME = "embedding"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
-POOLED = ("sentence_embedding", "pooled", "embedding", "embeddings")
+POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
 
 # Flags of sentence-transformers' 1_Pooling/config.json.
 FLAGS = {

@@ -11,11 +11,14 @@ from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import heads
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.signature import TensorSpec
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, by_rank
+from triton_repo_builder.tasks.examples import PAIRS, SINGLE
 
 NAME = "text-classification"
 LABEL_FILE = "labels.txt"
+TEXTS = (TextInput(name="TEXT"), TextInput(name="TEXT_PAIR", optional=True))
 
 
 def fits(source: Source) -> bool:
@@ -37,9 +40,34 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task embedding or --task tensor",
         )
+    names, notes = labels_of(source, logits)
+    width = len(names)
+    activation = _activation(source, width)
+    if width == 1 and activation == "sigmoid":
+        notes += ("one logit: if this is a cross-encoder, --task rerank takes QUERY and DOCUMENT",)
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=heads.classification(activation=activation, labels=width),
+            bind={"logits": logits.name},
+            strings=(("label_names", names),),
+        ),
+        outputs=_outputs(width),
+        reference=_reference(logits.name, activation, names),
+        labels=names,
+        texts=TEXTS,
+        examples=(*SINGLE, *PAIRS),
+        facts=(("activation", activation), ("labels", list(names))),
+        notes=notes,
+    )
+
+
+def labels_of(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(labels, notes): the names of the last axis of ``logits``. Raises ``TrbError`` TASK_UNCLEAR."""
     names = _labels(source)
-    width = logits.shape[1] if isinstance(logits.shape[1], int) else len(names) or None
-    if width is None:
+    last = logits.dims[-1]
+    width = last if last > 0 else len(names)
+    if not width:
         raise TrbError(
             Exit.TASK_UNCLEAR,
             f"nothing says how many labels output '{logits.name}' has",
@@ -53,23 +81,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use the config.json that belongs to this model",
         )
-    notes = (
-        () if names else (f"no labels found in config.json: they are called LABEL_0 to LABEL_{width - 1}",)
-    )
-    names = names or tuple(f"LABEL_{number}" for number in range(width))
-    activation = _activation(source, width)
-    return TaskPlan(
-        name=NAME,
-        head=Head(
-            text=heads.classification(activation=activation, labels=width),
-            bind={"logits": logits.name},
-            strings=(("label_names", names),) if width > 1 else (),
-        ),
-        outputs=_outputs(width),
-        reference=_reference(logits.name, activation, names),
-        labels=names,
-        facts=(("activation", activation), ("labels", list(names))),
-        notes=notes,
+    if names:
+        return names, ()
+    called = "LABEL_0" if width == 1 else f"LABEL_0 to LABEL_{width - 1}"
+    return (
+        tuple(f"LABEL_{number}" for number in range(width)),
+        (f"no labels found in config.json: they are called {called}",),
     )
 
 
@@ -100,13 +117,10 @@ def _activation(source: Source, width: int) -> str:
 
 
 def _outputs(width: int) -> tuple[TensorPlan, ...]:
-    scores = TensorPlan(name="scores", data_type="TYPE_FP32", dims=(width,), label_filename=LABEL_FILE)
-    if width == 1:
-        return (scores,)
     return (
         TensorPlan(name="label", data_type="TYPE_STRING", dims=(1,)),
         TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),
-        scores,
+        TensorPlan(name="scores", data_type="TYPE_FP32", dims=(width,), label_filename=LABEL_FILE),
     )
 
 
@@ -118,12 +132,8 @@ def _reference(logits: str, activation: str, names: tuple[str, ...]) -> Any:
             scores /= scores.sum(axis=1, keepdims=True)
         elif activation == "sigmoid":
             scores = 1 / (1 + np.exp(-scores))
-        answer = {"scores": scores.astype(np.float32)}
-        if len(names) > 1:
-            top = scores.argmax(axis=1)
-            label = np.array([[names[index].encode()] for index in top], dtype=object)
-            score = scores.max(axis=1, keepdims=True).astype(np.float32)
-            answer |= {"label": label, "score": score}
-        return answer
+        label = np.array([[names[index].encode()] for index in scores.argmax(axis=1)], dtype=object)
+        score = scores.max(axis=1, keepdims=True).astype(np.float32)
+        return {"scores": scores.astype(np.float32), "label": label, "score": score}
 
     return reference

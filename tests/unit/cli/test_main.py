@@ -189,8 +189,8 @@ def test_build_writes_and_says_what(tmp_path: Path, output: Path, capsys: pytest
     printed = capsys.readouterr()
     assert printed.err == ""
     assert (
-        "endpoint sentiment: TEXT BYTES[-1, 1], label BYTES[-1, 1], score FP32[-1, 1], scores FP32[-1, 3]"
-        in printed.out
+        "endpoint sentiment: TEXT BYTES[-1, 1], optional TEXT_PAIR BYTES[-1, 1], "
+        "label BYTES[-1, 1], score FP32[-1, 1], scores FP32[-1, 3]" in printed.out
     )
     assert (output / "manifest.json").is_file()
     assert run(*argv) == 0

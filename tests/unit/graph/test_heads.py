@@ -129,8 +129,19 @@ def test_classification(activation: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("activation", heads.ACTIVATIONS)
-def test_one_label_has_a_score_and_no_name(activation: str) -> None:
+def test_one_label_has_a_name_too(activation: str) -> None:
     run = session(heads.classification(activation=activation, labels=1), 17)
-    assert [output.name for output in run.get_outputs()] == ["scores"]
-    (scores,) = run.run(None, {"logits": np.zeros((2, 1), np.float32)})
-    assert scores.tolist() == [[0.5]] * 2 if activation == "sigmoid" else scores.shape == (2, 1)
+    feeds = {"logits": np.array([[0.0], [3.0]], np.float32), "label_names": np.array(["only"], dtype=object)}
+    label, score, scores = run.run(None, feeds)
+    assert label.tolist() == [["only"]] * 2
+    np.testing.assert_array_equal(score, scores)
+    expected = {"sigmoid": [0.5, 0.952574], "softmax": [1, 1], "none": [0, 3]}[activation]
+    np.testing.assert_allclose(scores[:, 0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("activation", "expected"), [("sigmoid", 0.952574), ("none", 3.0)])
+def test_a_cross_encoder_has_one_score(activation: str, expected: float) -> None:
+    (score,) = session(heads.rerank(activation=activation), 11).run(
+        None, {"logits": np.array([[3.0]], np.float32)}
+    )
+    assert score.tolist() == [[pytest.approx(expected, rel=1e-5)]]

@@ -22,8 +22,16 @@ INT32, INT64 = TensorProto.INT32, TensorProto.INT64
 WANTED = [("input_ids", INT64), ("attention_mask", INT64), ("token_type_ids", INT32), ("position_ids", INT64)]
 
 
-def session(opset: int = 17, *, pad_id: int = 1, types: bool = False, wanted: Any = WANTED) -> Any:
-    graph = onnx.parser.parse_graph(ragged.front(wanted, pad_id=pad_id, types=types))
+def session(
+    opset: int = 17,
+    *,
+    pad_id: int = 1,
+    types: bool = False,
+    wanted: Any = WANTED,
+    positions_from_pad: bool = False,
+) -> Any:
+    text = ragged.front(wanted, pad_id=pad_id, types=types, positions_from_pad=positions_from_pad)
+    graph = onnx.parser.parse_graph(text)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.checker.check_model(model)
     return onnxruntime.InferenceSession(model.SerializeToString())
@@ -54,6 +62,12 @@ def test_rows_of_any_length(opset: int) -> None:
         np.int32,
         np.int64,
     ]
+
+
+def test_positions_that_count_from_the_pad_id() -> None:
+    """As transformers' create_position_ids_from_input_ids: a pad token inside a text has no position."""
+    *_, positions = session(17, positions_from_pad=True).run(None, feed([[5, 1, 7], [8, -1], [9, 1]]))
+    assert positions.tolist() == [[2, 1, 3], [2, 1, 1], [2, 1, 1]]
 
 
 def test_types_that_are_given() -> None:

@@ -28,7 +28,7 @@ def model(
     datatype: str = "INT64",
     special: bool = True,
     batched: bool = True,
-    **parameters: int,
+    **parameters: int | str,
 ) -> Any:
     """A loaded model whose file and tokenizer lie in ``folder`` as in a repository."""
     shutil.copyfile(SOURCE, folder / "model.py")
@@ -100,6 +100,19 @@ def test_padding_and_truncation_saved_in_the_file_are_off(tmp_path: Path) -> Non
 def test_truncation_keeps_the_special_tokens(tmp_path: Path) -> None:
     (cut,) = answers(model(tmp_path, max_length=5), request("a b c d e f"))
     assert [len(cut["input_ids"][0]), cut["input_ids"][0][0], cut["input_ids"][0][-1]] == [5, 2, 3]
+
+
+def test_the_start_is_cut_off_where_the_tokenizer_says_so(tmp_path: Path) -> None:
+    (whole,) = answers(model(tmp_path), request("a b c d e f"))
+    (cut,) = answers(model(tmp_path, max_length=5, truncation_side="left"), request("a b c d e f"))
+    assert cut["input_ids"][0] == [2, *whole["input_ids"][0][-4:]]
+
+
+def test_positions_that_count_from_the_pad_id(tmp_path: Path) -> None:
+    outputs = ("input_ids", "position_ids")
+    made = model(tmp_path, outputs=outputs, pad_id=1, positions_from_pad="true")
+    (found,) = answers(made, request("a b", "a"))
+    assert found["position_ids"] == [[2, 3, 4, 5], [2, 3, 4, 1]]
 
 
 @pytest.mark.parametrize("length", [0, 1, 6, 200])

@@ -35,10 +35,10 @@ def test_what_is_a_guess_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_another_architecture_is_not_called_a_classifier(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path / "c")
-    tiny.put_json(folder / "config.json", {"architectures": ["BertForMaskedLM"]})
+    tiny.put_json(folder / "config.json", {"architectures": ["BertForMultipleChoice"]})
     name, reason = chosen(folder)
     assert name == "tensor"
-    assert reason == "neither an embedding nor a classification model: served as plain tensors"
+    assert reason == "no task is known for this model: served as plain tensors"
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         chosen(path, "embedding")
     assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no tokenizer.json beside the model")
-    (tmp_path / "vocab.txt").write_text("[PAD]")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(TrbError) as caught:
         chosen(path)
     assert caught.value.code == Exit.SLOW_TOKENIZER

@@ -88,7 +88,8 @@ def test_activation_by_the_rules_of_transformers(
     made = plan(configured(tmp_path, labels, problem_type=problem))
     assert dict(made.facts)["activation"] == activation
     names = [output.name for output in made.outputs]
-    assert names == (["scores"] if labels == 1 else ["label", "score", "scores"])
+    assert names == ["label", "score", "scores"]
+    assert [(text.name, text.optional) for text in made.texts] == [("TEXT", False), ("TEXT_PAIR", True)]
     logits = np.array([[0.0, 1.0, -1.0][:labels]], np.float32)
     scores = made.reference({"logits": logits}, np.ones((1, 4)))["scores"]
     expected = {

@@ -38,6 +38,16 @@ def ragged_filler(config: dict[str, Any]) -> int | None:
     return int(parameter["string_value"])
 
 
+def output_fillers(config: dict[str, Any]) -> dict[str, float]:
+    """Outputs whose rows may differ in length, each with what ends the shorter ones of a request."""
+    prefix = "ragged_output_filler:"
+    return {
+        key[len(prefix) :]: float(parameter["string_value"])
+        for key, parameter in config.get("parameters", {}).items()
+        if key.startswith(prefix)
+    }
+
+
 def rows_of(items: Sequence[dict[str, Array]], source: str, filler: int) -> list[Row]:
     """Every row of every request; ``source`` is the input whose filler counts."""
     rows = []
@@ -63,3 +73,18 @@ def groups(lengths: Sequence[int], slack: float = SLACK) -> list[list[int]]:
             found.append([index])
             total = longest
     return found
+
+
+def stack(rows: Sequence[Array], filler: float = 0) -> Array:
+    """Rows of one output in one array, the shorter ones filled up.
+
+    An answer as long as its row has another size in each group; the C++ backend fills up in the same way.
+    """
+    if len({row.shape for row in rows}) == 1:
+        return np.stack(rows)
+    sizes = np.max([row.shape for row in rows], axis=0)
+    values = np.full((len(rows), *sizes), filler, rows[0].dtype)
+    for number, row in enumerate(rows):
+        place = (number, *map(slice, row.shape))
+        values[place] = row
+    return values

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import dims_of
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import ort_text
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_rows import groups, ragged_filler, rows_of
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_rows import (
+        groups,
+        output_fillers,
+        ragged_filler,
+        rows_of,
+        stack,
+    )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import run_options
 else:
     from ort_batch_inputs import batch_inputs, batch_outputs, scatter
     from ort_checks import dims_of
     from ort_errors import ort_text
-    from ort_rows import groups, ragged_filler, rows_of
+    from ort_rows import groups, output_fillers, ragged_filler, rows_of, stack
     from ort_settings import run_options
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +67,7 @@ class Runner:
         # Only on a CPU: a GPU gains more by one large run than it loses by padding.
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         self._filler = ragged_filler(config) if on_cpu and self._batching else None
+        self._fillers = output_fillers(config)
         self._scalar_dims = {entry["name"]: dims_of(entry) for entry in config["output"]}
 
     def run(self, requests: Sequence[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
@@ -103,7 +110,12 @@ class Runner:
             parts[row.item].append(answer)
         return [
             pb_utils.InferenceResponse(
-                [pb_utils.Tensor(name, np.stack([answer[name] for answer in part])) for name in item.wanted]
+                [
+                    pb_utils.Tensor(
+                        name, stack([answer[name] for answer in part], self._fillers.get(name, 0))
+                    )
+                    for name in item.wanted
+                ]
             )
             for item, part in zip(items, parts, strict=True)
         ]

@@ -12,105 +12,135 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from triton_repo_builder import tree
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.serving.container import labels
+from triton_repo_builder.serving.container import daemon, labels
+from triton_repo_builder.serving.container.leash import Leash
 from triton_repo_builder.serving.engine import Progress
 
 MODELS = "/models"
 """Where the repository lies inside."""
 CHUNK = 1 << 20
+COMPARED = 12
+"""Files that are looked at through the daemon: the newest, which an older copy would not have."""
+WHOLE = 1 << 16
+"""Bytes up to which they are compared; of larger ones the size is."""
 
 
-def mountable(root: Path, uid: int, *, same_ids: bool) -> str:
-    """Why a container whose user is ``uid`` could not use a mount; empty where it can.
+def obstacle(root: Path, uid: int | None, *, same_ids: bool) -> str:
+    """Why a container whose user is ``uid`` (None: not known) could not use a mount; empty where it can.
 
-    ``same_ids``: a user id inside is the same user outside.
+    ``same_ids``: a user id inside is the same user outside. Raises ``TrbError`` for what cannot be read here.
     """
-    for path in [root, *root.rglob("*")]:
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
-            return f"{path.relative_to(root)} is a link that leads out of the repository"
-        facts = path.stat()
-        if same_ids and facts.st_uid == uid:
+    facts = root.stat()
+    entries = [("the repository", facts.st_mode, facts.st_uid, True)]
+    for entry in tree.walk(root):
+        if entry.outside:
+            return f"{entry.name} is a link that leads out of the repository"
+        entries.append((entry.name, entry.mode, entry.owner, entry.folder))
+    for name, mode, owner, folder in entries:
+        if same_ids and owner == uid:
             continue
-        need = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else 0)
-        if facts.st_mode & need != need:
-            return f"{path.relative_to(root)} cannot be read by user {uid} of the container"
+        need = stat.S_IROTH | (stat.S_IXOTH if folder else 0)
+        if mode & need != need:
+            return f"{name} cannot be read by the container's user"
     return ""
 
 
-def arrived(container: Any, root: Path) -> bool:
-    """Whether a mount shows the daemon the same files that lie here: one of them is compared."""
+def arrived(client: Any, container: str, root: Path) -> bool:
+    """Whether a mount shows the daemon the same files that lie here."""
+    files = [entry for entry in tree.walk(root) if not entry.folder]
+    newest = sorted(files, key=lambda entry: entry.modified, reverse=True)[:COMPARED]
+    return all(_same(client, container, entry) for entry in newest)
+
+
+def _same(client: Any, container: str, entry: tree.Entry) -> bool:
     import docker
 
-    sample = min(
-        (path for path in root.rglob("*") if path.is_file() and path.stat().st_size),
-        key=lambda path: path.stat().st_size,
-        default=None,
-    )
-    if sample is None:
-        return True
-    name = f"{MODELS}/{sample.relative_to(root).as_posix()}"
     try:
-        stream, _ = container.get_archive(name)
+        stream, facts = client.api.get_archive(container, f"{MODELS}/{entry.name}")
+        if facts["size"] != entry.size or entry.size > WHOLE:
+            return bool(facts["size"] == entry.size)
         with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
             member = archive.extractfile(archive.getmembers()[0])
-            return member is not None and member.read() == sample.read_bytes()
+            return member is not None and member.read() == entry.path.read_bytes()
     except docker.errors.APIError:
         return False
 
 
-def volume(client: Any, image: Any, root: Path, user: str, tell: Progress) -> Any:
-    """A new volume that holds a copy of the repository, owned by ``user`` (``UID:GID``)."""
-    import docker
-
+def copy(client: Any, image: Any, root: Path, leash: Leash, tell: Progress) -> None:
+    """Make the volume and put a copy of the repository into it, readable for everybody."""
     marks = labels.mine(root)
-    made = client.volumes.create(labels=marks)
-    helper = None
+    size = sum(entry.size for entry in tree.walk(root))
+    client.volumes.create(leash.volume, labels=marks)
+    tell(f"copying the repository to the Docker daemon ({size / 1e6:.0f} MB)")
+    # Only a container gives access to a volume; this one is never started.
+    client.containers.create(
+        image.id,
+        ["true"],
+        name=leash.helper,
+        volumes={leash.volume: {"bind": MODELS, "mode": "rw"}},
+        labels=marks,
+    )
+    stream = _Archive(root)
     try:
-        size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-        tell(f"copying the repository to the Docker daemon ({size / 1e6:.0f} MB)")
-        # Only a container gives access to a volume; this one is never started.
-        helper = client.containers.create(
-            image.id, volumes={made.name: {"bind": MODELS, "mode": "rw"}}, labels=marks
-        )
-        helper.put_archive(MODELS, _archive(root, user))
-    except BaseException as error:
-        if helper is not None:
-            helper.remove(force=True)
-            helper = None
-        made.remove(force=True)
-        if isinstance(error, docker.errors.APIError):
-            text = error.explanation or str(error)
-            raise TrbError(
-                Exit.DISK_FULL if "no space" in text else Exit.DAEMON_UNREACHABLE,
-                f"the repository cannot be copied to the Docker daemon: {text}",
-                where=str(root),
-                remedy="free space there (docker system df)" if "no space" in text else "see: docker info",
-            ) from None
-        raise
-    helper.remove(force=True)
-    return made
+        client.api.put_archive(leash.helper, MODELS, stream.read())
+    except daemon.errors() as error:
+        stream.check()
+        text = str(getattr(error, "explanation", None) or error)
+        full = "no space" in text
+        raise TrbError(
+            Exit.DISK_FULL if full else Exit.DAEMON_UNREACHABLE,
+            f"the repository cannot be copied to the Docker daemon: {text}",
+            where=str(root),
+            remedy="free space there (docker system df)" if full else "see: docker info",
+        ) from None
+    stream.check()
+    client.api.remove_container(leash.helper, force=True)
 
 
-def _archive(root: Path, user: str) -> Iterator[bytes]:
+class _Archive:
     """The repository as a tar stream that is never whole in memory or on disk."""
-    reading, writing = os.pipe()
-    uid, _, gid = user.partition(":")
 
-    def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
-        member.uid, member.gid = int(uid or 0), int(gid or uid or 0)
-        member.uname = member.gname = ""
-        member.mode |= 0o555 if member.isdir() else 0o444
-        return member
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._error: BaseException | None = None
 
-    def write(sink: IO[bytes]) -> None:
-        # A reader that gave up closes the pipe; its own error is the one to tell.
-        with suppress(BrokenPipeError), sink, tarfile.open(fileobj=sink, mode="w|", dereference=True) as tar:
-            tar.add(root, arcname=".", filter=owned)
+    def check(self) -> None:
+        """Raise what went wrong on our side of the stream."""
+        if self._error is not None:
+            raise self._error
 
-    thread = threading.Thread(target=write, args=(os.fdopen(writing, "wb"),), daemon=True)
-    thread.start()
-    with os.fdopen(reading, "rb") as source:
-        while chunk := source.read(CHUNK):
-            yield chunk
-    thread.join()
+    def read(self) -> Iterator[bytes]:
+        """Chunks of the stream."""
+        reading, writing = os.pipe()
+        thread = threading.Thread(target=self._write, args=(os.fdopen(writing, "wb"),), daemon=True)
+        thread.start()
+        with os.fdopen(reading, "rb") as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
+        thread.join()
+        self.check()
+
+    def _write(self, sink: IO[bytes]) -> None:
+        try:
+            # A reader that gave up closes the pipe; its own error is the one to tell.
+            with suppress(BrokenPipeError), sink, tarfile.open(fileobj=sink, mode="w|") as tar:
+                for entry in tree.walk(self._root):
+                    _add(tar, entry)
+        except BaseException as error:
+            self._error = error
+
+
+def _add(tar: tarfile.TarFile, entry: tree.Entry) -> None:
+    member = tarfile.TarInfo(entry.name)
+    member.mtime = int(entry.modified)
+    if entry.folder:
+        member.type = tarfile.DIRTYPE
+        member.mode = 0o755
+        tar.addfile(member)
+        return
+    member.mode = 0o644 | (entry.mode & 0o111)
+    with entry.path.open("rb") as source:
+        member.size = os.fstat(source.fileno()).st_size
+        tar.addfile(member, source)

@@ -1,9 +1,10 @@
-"""The Docker daemon: reached or not, and what it can do."""
+"""The Docker daemon: where it is, whether it answers, and what to say when it does not."""
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,42 +14,81 @@ from triton_repo_builder.errors import Exit, TrbError
 SOCKET = Path("/var/run/docker.sock")
 TIMEOUT = 60
 """Seconds for one call; creating a container on a busy disk takes some."""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-def connect() -> Any:
-    """A client of the daemon that ``DOCKER_HOST`` or the user's default names. Raises ``TrbError``."""
+def errors() -> tuple[type[Exception], ...]:
+    """What the docker package raises: its own errors, and those of its connection."""
     import requests
 
     import docker
 
+    return (docker.errors.DockerException, requests.RequestException)
+
+
+def connect() -> Any:
+    """A client of the daemon that ``docker`` itself would use. Raises ``TrbError``."""
+    import docker
+
     try:
-        client = docker.from_env(timeout=TIMEOUT)
+        if os.environ.get("DOCKER_HOST"):
+            client = docker.from_env(timeout=TIMEOUT)
+        else:
+            context = _context()
+            client = docker.DockerClient(
+                base_url=address(), tls=getattr(context, "TLSConfig", None) or False, timeout=TIMEOUT
+            )
         client.ping()
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+    except errors() as error:
         raise refused(error) from None
+    except OSError as error:
+        raise refused(error) from None
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise TrbError(
+            Exit.DAEMON_UNREACHABLE,
+            f"the settings for Docker cannot be understood: {error}",
+            where=os.environ.get("DOCKER_HOST") or str(_settings()),
+            remedy="correct DOCKER_HOST (unix:///path or tcp://host:port) or that file",
+        ) from None
     return client
 
 
-def answers() -> bool:
-    """Whether a daemon can be used."""
-    if not os.environ.get("DOCKER_HOST") and not SOCKET.exists():
-        return False
+def wanted() -> bool:
+    """Whether anything says that there should be a daemon."""
+    return bool(os.environ.get("DOCKER_HOST")) or not address().endswith(str(SOCKET)) or SOCKET.exists()
+
+
+@contextmanager
+def talking() -> Iterator[None]:
+    """Turns what the docker package raises, wherever nothing better is known, into a ``TrbError``."""
     try:
-        connect().close()
-    except TrbError:
-        return False
-    return True
+        yield
+    except errors() as error:
+        import requests
+
+        if isinstance(error, requests.RequestException):
+            raise gone() from None
+        raise TrbError(
+            Exit.DAEMON_UNREACHABLE,
+            f"Docker refuses: {getattr(error, 'explanation', None) or error}",
+            where=address(),
+            remedy="see the daemon's log, and docker info",
+        ) from None
 
 
 def refused(error: Exception) -> TrbError:
     """Why there is no daemon to talk to, and what to do."""
     text = str(error)
-    where = address()
     if "Permission denied" in text or "PermissionError" in text:
         message, remedy = (
             "this user may not use the Docker daemon",
             "add the user to the group docker (sudo usermod -aG docker $USER, then log in again), or use "
             "rootless Docker",
+        )
+    elif "paramiko" in text:
+        message, remedy = (
+            "DOCKER_HOST=ssh://… needs a package that is not installed",
+            "pip install 'docker[ssh]', or make a tunnel and use tcp://",
         )
     elif os.environ.get("DOCKER_HOST"):
         message, remedy = (
@@ -62,11 +102,11 @@ def refused(error: Exception) -> TrbError:
         )
     else:
         message, remedy = f"the Docker daemon does not answer: {_short(text)}", "see: docker version"
-    return TrbError(Exit.DAEMON_UNREACHABLE, message, where=where, remedy=remedy)
+    return TrbError(Exit.DAEMON_UNREACHABLE, message, where=address(), remedy=remedy)
 
 
 def gone() -> TrbError:
-    """The daemon stopped while a server ran."""
+    """The daemon went away while it was needed."""
     return TrbError(
         Exit.SERVER_DIED,
         "the Docker daemon does not answer any more, and with it goes the server",
@@ -76,21 +116,39 @@ def gone() -> TrbError:
 
 
 def address() -> str:
-    """Where the daemon is looked for."""
-    return os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
+    """Where the daemon is looked for, in docker's own order: DOCKER_HOST, the current context, a socket."""
+    if os.environ.get("DOCKER_HOST"):
+        return os.environ["DOCKER_HOST"]
+    host = getattr(_context(), "Host", "")
+    if host:
+        return str(host)
+    rootless_socket = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent") / "docker.sock"
+    return f"unix://{rootless_socket if not SOCKET.exists() and rootless_socket.exists() else SOCKET}"
+
+
+def _context() -> Any:
+    """The context that ``docker context use`` chose; None for the default."""
+    from docker.context import ContextAPI
+
+    try:
+        context = ContextAPI.get_current_context()
+    except Exception:
+        # Whatever a broken settings file leads to is reported where the connection is made.
+        return None
+    return None if context is None or context.name == "default" else context
+
+
+def _settings() -> Path:
+    return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
 
 
 def remote_host() -> str:
     """Name of the machine that the daemon runs on; empty for this one."""
-    parts = urlsplit(os.environ.get("DOCKER_HOST", ""))
+    parts = urlsplit(address())
     host = parts.hostname or ""
     return "" if parts.scheme not in ("tcp", "http", "https", "ssh") or host in _LOCAL else host
 
 
-_LOCAL = ("localhost", "127.0.0.1", "::1")
-
-
-@cache
 def rootless(client: Any) -> bool:
     """Whether user ids inside a container are others than those of the machine."""
     options = client.info().get("SecurityOptions") or []

@@ -12,39 +12,49 @@ from triton_repo_builder.serving.engine import ContainerOptions, Progress
 OFFICIAL = "nvcr.io/nvidia/tritonserver:{release}-py3"
 SLIM = "trb-tritonserver"
 """What ``trb image build`` calls its image unless told otherwise."""
+SERVER_LABEL = "io.github.triton-repo-builder.server"
+"""Which tritonserver is in it."""
 EVERY = 0.5
 BAR = 24
 
 
 def choose(options: ContainerOptions) -> str:
-    """The image's name, with a tag."""
+    """The image's name, as the user gave it or the official one of a release."""
     if options.image:
-        last = options.image.rsplit("/", 1)[-1]
-        return options.image if ":" in last or "@" in last else f"{options.image}:latest"
+        return options.image
     release = releases.get(options.release) if options.release else releases.default()
     return OFFICIAL.format(release=release.name)
 
 
-def provide(client: Any, name: str, pull: str, tell: Progress) -> Any:
-    """The image, pulled where it must be. Raises ``TrbError``."""
+def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--image") -> Any:
+    """The image, pulled where it must be. Raises ``TrbError``; ``other`` is the option that names another."""
     import docker
 
-    if pull != "always":
-        try:
+    try:
+        if pull != "always":
             return client.images.get(name)
-        except docker.errors.ImageNotFound:
-            if pull == "never":
-                raise TrbError(
-                    Exit.IMAGE_UNAVAILABLE,
-                    "the image is not on this machine, and --pull never forbids to fetch it",
-                    where=name,
-                    remedy=f"docker pull {name}, or leave --pull out",
-                ) from None
-    _pull(client, name, tell)
+    except docker.errors.ImageNotFound:
+        if pull == "never":
+            raise TrbError(
+                Exit.IMAGE_UNAVAILABLE,
+                "the image is not on this machine, and --pull never forbids to fetch it",
+                where=name,
+                remedy=f"docker pull {name}, or leave --pull out",
+            ) from None
+    except docker.errors.APIError as error:
+        if error.is_client_error():
+            raise TrbError(
+                Exit.USAGE,
+                f"'{name}' is no name of an image: {error.explanation}",
+                where=other,
+                remedy="registry/name:tag in lower case, or an image's id",
+            ) from None
+        raise
+    _pull(client, name, tell, other)
     return client.images.get(name)
 
 
-def _pull(client: Any, name: str, tell: Progress) -> None:
+def _pull(client: Any, name: str, tell: Progress, other: str) -> None:
     import requests
 
     import docker
@@ -55,7 +65,7 @@ def _pull(client: Any, name: str, tell: Progress) -> None:
     try:
         for event in client.api.pull(name, stream=True, decode=True):
             if "error" in event:
-                raise failed(name, str(event["error"]))
+                raise failed(name, str(event["error"]), other)
             detail = event.get("progressDetail") or {}
             if event.get("status") == "Downloading" and detail.get("total"):
                 sizes[event["id"]] = (int(detail["current"]), int(detail["total"]))
@@ -65,9 +75,9 @@ def _pull(client: Any, name: str, tell: Progress) -> None:
                 told = time.monotonic()
                 tell(f"pulling {name}  {bar(*map(sum, zip(*sizes.values(), strict=True)))}")
     except docker.errors.APIError as error:
-        raise failed(name, error.explanation or str(error)) from None
+        raise failed(name, error.explanation or str(error), other) from None
     except requests.RequestException as error:
-        raise failed(name, str(error)) from None
+        raise failed(name, str(error), other) from None
 
 
 def bar(done: int, total: int) -> str:
@@ -77,12 +87,11 @@ def bar(done: int, total: int) -> str:
     return f"{'━' * full}{'─' * (BAR - full)} {share:4.0%}  {done / 1e9:.1f} of {total / 1e9:.1f} GB"
 
 
-def failed(name: str, text: str) -> TrbError:
+def failed(name: str, text: str, other: str = "--image") -> TrbError:
     """The registry's words, and what to do about them."""
     lower = text.lower()
-    registry = (
-        name.split("/", 1)[0] if "." in name.split("/", 1)[0] or ":" in name.split("/", 1)[0] else "docker.io"
-    )
+    first = name.split("/", 1)[0] if "/" in name else ""
+    registry = first if "." in first or ":" in first or first == "localhost" else "docker.io"
     if "no space left" in lower:
         message, remedy = (
             "the disk of the Docker daemon is full",
@@ -103,7 +112,8 @@ def failed(name: str, text: str) -> TrbError:
     else:
         message, remedy = (
             f"the registry {registry} cannot be reached: {text}",
-            "check the network and the daemon's proxy settings, or name an image that is here with --image "
-            "(docker images); 'trb image build' makes a slim one from PyPI packages",
+            f"check the network and the daemon's proxy settings, or name an image that is here with {other} "
+            "(docker images)"
+            + ("; 'trb image build' makes a slim one from PyPI packages" if other == "--image" else ""),
         )
     return TrbError(Exit.IMAGE_UNAVAILABLE, message, where=name, remedy=remedy)

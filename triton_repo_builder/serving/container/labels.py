@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import __version__, process
 from triton_repo_builder.serving import state
+from triton_repo_builder.serving.container import daemon
 
 TRB = "io.github.triton-repo-builder"
 REPOSITORY = f"{TRB}.repository"
@@ -29,33 +31,29 @@ def owner(pid: int) -> str:
 
 def stray(labels: Mapping[str, str]) -> bool:
     """Whether the ``trb`` that made it ran on this machine and is gone."""
-    machine, _, rest = labels.get(OWNER, "").rpartition("/")[0].rpartition("/")
-    if machine != platform.node() or not rest.isdigit():
+    rest, _, born = labels.get(OWNER, "").rpartition("/")
+    machine, _, number = rest.rpartition("/")
+    if machine != platform.node() or not number.isdigit() or not born:
         return False
-    return not process.alive(int(rest)) or owner(int(rest)) != labels[OWNER]
-
-
-def strays(client: Any) -> list[Any]:
-    """Containers whose ``trb`` is gone."""
-    found = client.containers.list(all=True, filters={"label": TRB})
-    return [container for container in found if stray(container.labels)]
+    pid = int(number)
+    # A process whose start time this user may not see counts as the one that is meant.
+    return not process.alive(pid) or state.born(pid) not in (born, "")
 
 
 def remove_strays(client: Any) -> list[str]:
-    """Remove what a ``trb`` left that was killed together with its guard; their names."""
-    import docker
-
-    names = []
-    for container in strays(client):
-        try:
-            container.remove(force=True, v=True)
-        except docker.errors.NotFound:
-            continue
-        names.append(container.name)
-    for volume in client.volumes.list(filters={"label": TRB}):
+    """Remove what a ``trb`` left that was killed together with its guard; the names of all of it."""
+    removed = []
+    where = {"label": TRB}
+    for container in client.containers.list(all=True, filters=where, sparse=True):
+        if stray(container.attrs.get("Labels") or {}):
+            name = str((container.attrs.get("Names") or [container.id])[0]).lstrip("/")
+            # Another may be removing it at this very moment.
+            with suppress(*daemon.errors()):
+                client.api.remove_container(container.id, force=True, v=True)
+                removed.append(name)
+    for volume in client.volumes.list(filters=where):
         if stray(volume.attrs.get("Labels") or {}):
-            try:
+            with suppress(*daemon.errors()):
                 volume.remove(force=True)
-            except docker.errors.APIError:
-                continue
-    return names
+                removed.append(str(volume.name))
+    return removed

@@ -7,29 +7,26 @@ from typing import Any
 from triton_repo_builder.errors import Exit, TrbError
 
 
-def create(client: Any, image: Any, settings: dict[str, Any]) -> Any:
-    """The container; None where the daemon does not have the folder to mount."""
+def create(client: Any, image: Any, settings: dict[str, Any]) -> bool:
+    """Create it; False where the daemon does not have the folder to mount. Raises ``TrbError``."""
     import docker
 
     try:
-        return client.containers.create(image.id, **settings)
+        client.containers.create(image.id, **settings)
     except docker.errors.APIError as error:
         text = error.explanation or str(error)
-        if (
-            "bind source path does not exist" in text
-            or "bind mount" in text.lower()
-            or "mounts denied" in text.lower()
-        ):
-            return None
+        if any(words in text.lower() for words in ("bind source path does not exist", "mounts denied")):
+            return False
         raise _error(text) from None
+    return True
 
 
-def start(container: Any) -> bool:
+def start(client: Any, container: str) -> bool:
     """Start it; False where the daemon itself may not raise the limits. Raises ``TrbError``."""
     import docker
 
     try:
-        container.start()
+        client.api.start(container)
     except docker.errors.APIError as error:
         text = error.explanation or str(error)
         if "setting rlimit" in text:
@@ -67,6 +64,10 @@ def _error(text: str) -> TrbError:
             f"Docker cannot give the GPUs: {text}",
             where="--gpus",
             remedy="install the nvidia-container-toolkit and restart Docker, or use --gpus none",
+        )
+    if "unable to find user" in lower or "no matching entries in passwd" in lower:
+        return TrbError(
+            Exit.USAGE, f"the image has no such user: {text}", where="--container-user", remedy="UID:GID"
         )
     if "no space left" in lower:
         return TrbError(

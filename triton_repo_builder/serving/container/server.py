@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.process import Process
 from triton_repo_builder.serving.container import daemon
 from triton_repo_builder.serving.container.content import MODELS
+from triton_repo_builder.serving.container.leash import Leash
 from triton_repo_builder.serving.container.stubs import ContainerStubs
 from triton_repo_builder.serving.engine import Urls
 from triton_repo_builder.serving.handle import Handle
@@ -25,33 +25,32 @@ MARGIN = 3
 
 
 class ContainerServer(Handle):
-    """A tritonserver in a container that exists as long as this handle; ``guard`` removes it in a crash."""
+    """A tritonserver in a container that exists as long as this handle; its leash removes it in a crash."""
 
     engine = "docker"
 
     def __init__(
         self,
+        client: Any,
         container: Any,
-        guard: Process,
+        leash: Leash,
         urls: Urls,
         *,
         log: Path,
-        folder: Path,
         endpoints: tuple[str, ...],
-        volume: Any,
         about: str,
         exit_timeout: int,
     ) -> None:
         pid = _local_pid(container)
         # Where the processes are this machine's, /proc tells more and costs less than the daemon.
         stubs = Stubs(pid, MODELS) if pid else ContainerStubs(container, MODELS)
-        super().__init__(urls, log=log, folder=folder, endpoints=endpoints, stubs=stubs)
+        super().__init__(urls, log=log, folder=leash.folder, endpoints=endpoints, stubs=stubs)
         self.pid = pid
         self.about = about
         self.container = str(container.name)
+        self._client = client
         self._docker = container
-        self._guard = guard
-        self._volume = volume
+        self._leash = leash
         self._exit_timeout = exit_timeout
         self._code: int | None = None
         self._lost = False
@@ -78,7 +77,6 @@ class ContainerServer(Handle):
 
     def _how(self) -> str:
         """How it ended; notices a daemon that went away."""
-        import requests
 
         import docker
 
@@ -95,7 +93,7 @@ class ContainerServer(Handle):
                 return "it was stopped from outside"
         except docker.errors.NotFound:
             return "it was removed"
-        except (docker.errors.APIError, requests.RequestException):
+        except daemon.errors():
             self._lost = True
             return ""
         return {137: "killed", 127: "its command was not found"}.get(code, f"exit code {code}")
@@ -115,53 +113,33 @@ class ContainerServer(Handle):
                 return
             except requests.exceptions.ReadTimeout:
                 continue
-            except (docker.errors.APIError, requests.RequestException):
+            except daemon.errors():
                 # A daemon that is stopped ends its containers first, and this call with them.
+                time.sleep(DAEMON_ENDS)
+                with suppress(*daemon.errors()):
+                    self._client.ping()
+                    continue
                 self._lost = True
                 return
 
     def _follow(self) -> None:
         """Write the container's output to the log as it comes."""
-        import requests
-
-        import docker
-
-        with (
-            suppress(docker.errors.APIError, requests.RequestException, OSError),
-            self.log.open("ab") as sink,
-        ):
+        with suppress(*daemon.errors(), OSError), self.log.open("ab") as sink:
             for chunk in self._docker.logs(stream=True, follow=True):
                 sink.write(chunk)
                 sink.flush()
         self._log_ended.set()
 
     def _end(self, hurry: bool) -> None:
-        import requests
-
-        import docker
-
-        try:
-            if self.alive():
-                with suppress(docker.errors.NotFound):
-                    self._docker.stop(timeout=1 if hurry else self._exit_timeout + MARGIN)
-                self._log_ended.wait(2)
-        except (docker.errors.APIError, requests.RequestException):
-            self._lost = True
+        if self.alive():
+            with suppress(*daemon.errors()):
+                self._docker.stop(timeout=1 if hurry else self._exit_timeout + MARGIN)
+            self._log_ended.wait(2)
         self._kill()
 
     def _kill(self) -> None:
-        import requests
-
-        import docker
-
-        with suppress(docker.errors.APIError, requests.RequestException):
-            self._docker.remove(force=True, v=True)
-        if self._volume is not None:
-            with suppress(docker.errors.APIError, requests.RequestException):
-                self._volume.remove(force=True)
-        if self._guard.stdin is not None:
-            self._guard.stdin.close()
-        self._guard.wait()
+        self._leash.clear(self._client)
+        self._client.close()
 
     def _ask(self) -> None:
         import requests

@@ -1,0 +1,241 @@
+"""The rows of the table: small models of the real structure. Plain data; the configs are made in ``export``.
+
+An architecture has random weights, but for MiniLM, which is the real one. ``family`` names its tokenizer
+(``families``), ``heads`` what is put on it (``heads``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "mask")
+VISION = ("base", "image classes")
+
+_SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One row."""
+
+    name: str
+    model_type: str
+    """As in config.json; ``export`` asks transformers for that config class."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    family: str = ""
+    """The tokenizer; empty for images."""
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    """What its tokenizer_config.json says besides."""
+    slow: bool = False
+    """Only the files of the slow tokenizer are left beside the model, no tokenizer.json."""
+    heads: tuple[str, ...] = TEXT
+    inputs: tuple[str, ...] = ()
+    """The graph's inputs, where they are not those that optimum gives it."""
+    auto: str = ""
+    """The transformers class, where none of the Auto classes gives it."""
+    processor: str = ""
+    """The image processor's class."""
+
+
+_TEXT = (
+    Architecture(
+        name="BERT",
+        model_type="bert",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece",
+        heads=(*TEXT, "late"),
+    ),
+    Architecture(
+        name="DistilBERT",
+        model_type="distilbert",
+        config={"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "initializer_range": 0.2},
+        family="wordpiece-distilbert",
+    ),
+    Architecture(
+        name="RoBERTa",
+        model_type="roberta",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="byte-level-bpe",
+    ),
+    Architecture(
+        name="XLM-R",
+        model_type="xlm-roberta",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="unigram-xlmr",
+    ),
+    Architecture(
+        name="ALBERT",
+        model_type="albert",
+        config={**_SMALL, "embedding_size": 16, "max_position_embeddings": 512},
+        family="unigram-albert",
+    ),
+    Architecture(
+        name="ELECTRA",
+        model_type="electra",
+        config={**_SMALL, "embedding_size": 16, "max_position_embeddings": 512},
+        family="wordpiece-electra",
+    ),
+    Architecture(
+        name="MPNet",
+        model_type="mpnet",
+        config={**_SMALL, "max_position_embeddings": 514},
+        family="wordpiece-mpnet",
+    ),
+    Architecture(
+        name="DeBERTa-v2",
+        model_type="deberta-v2",
+        config={
+            **_SMALL,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "position_buckets": 32,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "pooler_hidden_size": 32,
+        },
+        family="unigram-deberta",
+    ),
+    Architecture(
+        name="ModernBERT",
+        model_type="modernbert",
+        config={
+            **_SMALL,
+            "num_hidden_layers": 3,
+            "max_position_embeddings": 1024,
+            "local_attention": 64,
+            "reference_compile": False,
+        },
+        family="byte-level-bpe-modernbert",
+        tokenizer={"model_max_length": 1024},
+    ),
+    Architecture(
+        name="BigBird",
+        model_type="big_bird",
+        config={**_SMALL, "max_position_embeddings": 512, "attention_type": "original_full"},
+        family="unigram-bigbird",
+    ),
+    Architecture(
+        name="Longformer",
+        model_type="longformer",
+        config={**_SMALL, "max_position_embeddings": 514, "attention_window": [32, 32]},
+        family="byte-level-bpe",
+        heads=("base",),
+    ),
+    Architecture(
+        name="mT5 encoder",
+        model_type="mt5",
+        config={
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+            "feed_forward_proj": "gated-gelu",
+        },
+        family="unigram-t5",
+        heads=("base",),
+        auto="MT5EncoderModel",
+    ),
+    Architecture(name="MiniLM (real weights)", model_type="minilm", family="minilm", heads=("base",)),
+    Architecture(
+        name="CLIP text tower",
+        model_type="clip_text_model",
+        config={**_SMALL, "max_position_embeddings": 77, "projection_dim": 24},
+        family="bpe-clip",
+        tokenizer={"model_max_length": 77},
+        heads=("base",),
+        auto="CLIPTextModelWithProjection",
+    ),
+)
+
+_TOKENIZERS = tuple(
+    Architecture(
+        name=f"BERT, {name}",
+        model_type="bert",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family=family,
+        tokenizer=settings,
+        slow=slow,
+        heads=("base",),
+    )
+    for name, family, settings, slow in (
+        ("cased WordPiece", "wordpiece-cased", {}, False),
+        ("accents kept by tokenizer_config.json", "wordpiece", {"strip_accents": False}, False),
+        ("cased by tokenizer_config.json", "wordpiece", {"do_lower_case": False}, False),
+        ("truncation side left", "wordpiece", {"truncation_side": "left", "model_max_length": 24}, False),
+        ("padding side left", "wordpiece", {"padding_side": "left"}, False),
+        ("byte-level BPE", "byte-level-bpe", {}, False),
+        ("byte-level BPE, prefix space", "byte-level-bpe", {"add_prefix_space": True}, False),
+        ("SentencePiece T5", "unigram-t5", {}, False),
+        ("slow-only vocab.txt", "wordpiece", {}, True),
+        ("slow-only cased vocab.txt", "wordpiece-cased", {}, True),
+        ("slow-only vocab.json + merges.txt", "byte-level-bpe", {}, True),
+        ("slow-only XLM-R SentencePiece", "unigram-xlmr", {}, True),
+        ("slow-only ALBERT SentencePiece", "unigram-albert", {}, True),
+        ("slow-only T5 SentencePiece", "unigram-t5", {}, True),
+        ("slow-only DeBERTa-v2 SentencePiece", "unigram-deberta", {}, True),
+    )
+)
+
+_POSITIONS = tuple(
+    Architecture(
+        name=f"{name}, position_ids given",
+        model_type=model_type,
+        config={**_SMALL, "max_position_embeddings": positions},
+        family=family,
+        heads=("base",),
+        inputs=("input_ids", "attention_mask", "position_ids"),
+    )
+    for name, model_type, family, positions in (
+        ("BERT", "bert", "wordpiece", 512),
+        ("RoBERTa", "roberta", "byte-level-bpe", 514),
+    )
+)
+
+_VISION = (
+    Architecture(
+        name="ViT",
+        model_type="vit",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=VISION,
+        processor="ViTImageProcessor",
+    ),
+    Architecture(
+        name="ResNet",
+        model_type="resnet",
+        config={"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"},
+        heads=VISION,
+        processor="ConvNextImageProcessor",
+    ),
+    Architecture(
+        name="ConvNeXt",
+        model_type="convnext",
+        config={"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "initializer_range": 0.2},
+        heads=VISION,
+        processor="ConvNextImageProcessor",
+    ),
+    Architecture(
+        name="CLIP image tower",
+        model_type="clip_vision_model",
+        config={**_SMALL, "image_size": 32, "patch_size": 8, "projection_dim": 24},
+        heads=("base",),
+        auto="CLIPVisionModelWithProjection",
+        processor="CLIPImageProcessor",
+    ),
+)
+
+ARCHITECTURES = {row.name: row for row in (*_TEXT, *_VISION, *_TOKENIZERS, *_POSITIONS)}
+POSITION_ROWS = tuple(row.name for row in _POSITIONS)
+TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)
+"""The second table: one model, every tokenizer."""

@@ -1,0 +1,265 @@
+"""Exports the models of the given cells and records what transformers answers. Runs in .venv-export:
+
+    PYTHONPATH=tests .venv-export/bin/python -m conformance.export FOLDER MINILM [ARCHITECTURE/TASK ...]
+
+One folder per export with ``model.onnx``, its configuration and tokenizer, and ``answers/<task>.json``. What
+is there and was made by the same code is kept. A failure is written to ``failed.txt`` beside it: it becomes
+the cell's reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import sys
+import traceback
+import zlib
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from conformance import families, references, tasks
+from conformance.architectures import Architecture
+from conformance.heads import HEADS, Head
+from conformance.tasks import Cell, Task, slug
+
+HERE = Path(__file__).parent
+MODEL_SOURCES = ("architectures.py", "heads.py", "families.py", "corpus.py", "export.py")
+ANSWER_SOURCES = (*MODEL_SOURCES, "references.py", "inputs.py", "images.py")
+OPSET = 17
+
+
+def fingerprint(names: tuple[str, ...], *more: str) -> str:
+    """Of the code that made something, and of the versions it ran on."""
+    parts = [(HERE / name).read_bytes() for name in names]
+    parts += [text.encode() for text in (torch.__version__, transformers.__version__, *more)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[Any, Any]:
+    """The PyTorch model with its tokenizer or image processor; the same weights every time."""
+    torch.manual_seed(zlib.crc32(f"{row.name} {head}".encode()))
+    if row.family == "minilm":
+        return (
+            transformers.AutoModel.from_pretrained(minilm).eval(),
+            transformers.AutoTokenizer.from_pretrained(minilm),
+        )
+    settings = {**row.config, **head.config}
+    vocabulary = scratch.parent / "vocabularies" / row.family
+    companion = _processor(row) if row.processor else _tokenizer(row, vocabulary, scratch)
+    if not row.processor:
+        # mT5 has no mask token and ModernBERT no token for unknown words: only what there is is said.
+        special = {name: getattr(companion, f"{name}_id") for name in ("pad_token", "bos_token", "eos_token")}
+        settings |= {f"{name}_id": number for name, number in special.items() if number is not None}
+        settings["vocab_size"] = len(companion)
+    if row.model_type == "modernbert":
+        settings |= {"cls_token_id": companion.cls_token_id, "sep_token_id": companion.sep_token_id}
+    config = transformers.AutoConfig.for_model(row.model_type, **settings)
+    config._attn_implementation = "eager"
+    made = getattr(transformers, row.auto)(config) if row.auto else _auto(head, config)
+    _spread(made)
+    if head.task == "late-interaction":
+        made = Projected(made)
+    return made.eval(), companion
+
+
+def _auto(head: Head, config: Any) -> Any:
+    return getattr(transformers, head.auto).from_config(config, attn_implementation="eager")
+
+
+def _spread(model: Any) -> None:
+    """Random heads answer nearly the same to everything; larger weights tell the labels apart."""
+    for name, parameter in model.named_parameters():
+        last = name.endswith(
+            ("classifier.weight", "classifier.out_proj.weight", "classifier.1.weight", "qa_outputs.weight")
+        )
+        if parameter.dim() == 2 and last and "pre_classifier" not in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+
+
+class Projected(torch.nn.Module):
+    """ColBERT: a linear layer without bias on every token vector."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.linear = torch.nn.Linear(model.config.hidden_size, 16, bias=False)
+
+    def forward(self, **inputs: Any) -> tuple[Any]:
+        return (self.linear(self.model(**inputs).last_hidden_state),)
+
+
+def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
+    """Made, saved and loaded again, as from a downloaded folder."""
+    made = families.make(row.family, vocabulary, {})
+    made.save_pretrained(scratch / "tokenizer", legacy_format=True if row.slow else None)
+    file = scratch / "tokenizer" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **row.tokenizer}, indent=2))
+    return transformers.AutoTokenizer.from_pretrained(scratch / "tokenizer", use_fast=True)
+
+
+def _processor(row: Architecture) -> Any:
+    size = {"shortest_edge": 32} if "ConvNext" in row.processor else {"height": 32, "width": 32}
+    options: dict[str, Any] = {"size": size}
+    if "CLIP" in row.processor:
+        options = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    return getattr(transformers, row.processor)(**options)
+
+
+def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
+    """The ONNX file, by optimum where it knows the architecture and the task, else by torch itself."""
+    from optimum.exporters.onnx import export as export_onnx
+    from optimum.exporters.onnx import onnx_export_from_model
+    from optimum.exporters.tasks import TasksManager
+
+    model.config.architectures = [row.auto or type(getattr(model, "model", model)).__name__]
+    if head.task != "late-interaction":
+        model.config.architectures = [type(model).__name__]
+    if row.auto == "CLIPTextModelWithProjection":
+        constructor = TasksManager.get_exporter_config_constructor(
+            "onnx",
+            model_type="clip-text-with-projection",
+            task="feature-extraction",
+            library_name="diffusers",
+        )
+        export_onnx(model, constructor(model.config), folder / "model.onnx", OPSET)
+        model.config.save_pretrained(folder)
+    elif row.auto or row.inputs or head.task == "late-interaction" or (row.model_type, head.task) in BY_TORCH:
+        _by_torch(row, model, folder / "model.onnx")
+        model.config.save_pretrained(folder)
+    else:
+        onnx_export_from_model(model, folder, task=head.task, do_validation=False)
+
+
+BY_TORCH = {("modernbert", "question-answering")}
+"""What optimum does not export."""
+
+
+class Named(torch.nn.Module):
+    """Positional inputs and outputs, as the exporter of torch wants them."""
+
+    def __init__(self, model: Any, inputs: list[str]) -> None:
+        super().__init__()
+        self.model, self.inputs = model, inputs
+
+    def forward(self, *values: Any) -> Any:
+        found = self.model(**dict(zip(self.inputs, values, strict=True)))
+        return found if isinstance(found, tuple) else found.to_tuple()
+
+
+def _by_torch(row: Architecture, model: Any, file: Path) -> None:
+    if row.processor:
+        inputs = {"pixel_values": torch.zeros(2, 3, 32, 32)}
+        axes = {"pixel_values": {0: "batch"}}
+    else:
+        ids = torch.randint(5, model.config.vocab_size, (2, 7))
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if "position_ids" in row.inputs:
+            inputs["position_ids"] = torch.arange(2, 9).repeat(2, 1)
+        axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
+    with torch.no_grad():
+        found = model(**inputs)
+    names = ["last_hidden_state"] if isinstance(found, tuple) else list(found.keys())
+    values = found if isinstance(found, tuple) else found.to_tuple()
+    for name, value in zip(names, values, strict=True):
+        axes[name] = {0: "batch", **({1: "sequence"} if value.shape[1:2] == (7,) else {})}
+    torch.onnx.export(
+        Named(model, list(inputs)).eval(),  # it would leave the model in training mode
+        tuple(inputs.values()),
+        str(file),
+        input_names=list(inputs),
+        output_names=names,
+        dynamic_axes=axes,
+        opset_version=OPSET,
+        dynamo=False,
+    )
+
+
+def asked(task: Task, companion: Any) -> list[dict[str, Any]]:
+    """The task's entries, with the tokenizer's own mask token, or the images."""
+    if task.images:
+        from conformance import images
+
+        return [{"IMAGE": image} for image in images.make()]
+    mask = getattr(companion, "mask_token", None) or ""
+    entries = task.entries
+    if task.head != "mask":
+        return entries
+    return [{**entry, "TEXT": entry["TEXT"].replace("{mask}", mask)} for entry in entries]
+
+
+def _plain(value: Any) -> Any:
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def record(task: Task, model: Any, companion: Any, file: Path, stamp: str) -> None:
+    """Write what was asked and what PyTorch answered."""
+    entries = asked(task, companion)
+    answers = getattr(references, task.reference)(model, companion, entries, **task.settings)
+    plain = [{name: _plain(value) for name, value in entry.items()} for entry in entries]
+    document = {"stamp": stamp, "entries": plain, "answers": answers}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document))
+
+
+def make(folder: Path, cells: list[Cell], minilm: Path) -> None:
+    """One export with the answers of its cells."""
+    row, head = cells[0].row, HEADS[cells[0].task.head]
+    stamp_file = folder / "stamp.txt"
+    stamp = fingerprint(MODEL_SOURCES, repr(row), repr(head))
+    answer_stamp = {cell.task.name: fingerprint(ANSWER_SOURCES, repr(cell)) for cell in cells}
+    exported = stamp_file.is_file() and stamp_file.read_text() == stamp
+    missing = [
+        cell.task
+        for cell in cells
+        if not exported or _stamp(_answers(folder, cell.task)) != answer_stamp[cell.task.name]
+    ]
+    if exported and not missing:
+        return
+    if not exported:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    scratch = folder.with_name(f"{folder.name}.scratch")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    model, companion = build(row, head, scratch, minilm)
+    if not exported:
+        export(row, head, model, folder)
+        if (scratch / "tokenizer").is_dir():
+            shutil.copytree(scratch / "tokenizer", folder, dirs_exist_ok=True)
+        else:
+            companion.save_pretrained(folder)
+        stamp_file.write_text(stamp)
+    for task in missing:
+        record(task, model, companion, _answers(folder, task), answer_stamp[task.name])
+    shutil.rmtree(scratch)
+
+
+def _answers(folder: Path, task: Task) -> Path:
+    return folder / "answers" / f"{slug(task.name)}.json"
+
+
+def _stamp(file: Path) -> str:
+    return str(json.loads(file.read_text())["stamp"]) if file.is_file() else ""
+
+
+def main(target: Path, minilm: Path, wanted: list[str]) -> None:
+    cells = sorted(tasks.cells(wanted), key=lambda cell: cell.export)
+    for name, group in groupby(cells, key=lambda cell: cell.export):
+        failed = target / f"{name}.failed.txt"
+        failed.unlink(missing_ok=True)
+        try:
+            make(target / name, list(group), minilm)
+        except Exception as error:
+            traceback.print_exc()
+            failed.write_text(f"{type(error).__name__}: {error}")
+        print(name, "failed" if failed.exists() else "ok", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

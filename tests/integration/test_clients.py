@@ -1,0 +1,130 @@
+"""Every printed call and the generated client, run against the real server as a user would."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tiny
+from serve_repository import HALF, Serve, python, serve, text, trb
+
+pytestmark = pytest.mark.server
+LANGUAGES = ("curl", "python", "javascript")
+RUN = {
+    "curl": ["bash", "-c"],
+    "python": [sys.executable, "-c"],
+    "javascript": ["node", "--input-type=module", "-e"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clients")
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Serve]:
+    """Text with labels, text with vectors, tensors, a large tensor, half floats, strings, no batching."""
+    root = folder / "repo"
+    tiny.put(tiny.embedder(folder / "bert"), root, golden=True)
+    tiny.put(tiny.classifier(folder / "mood"), root, golden=True)
+    tiny.put(tiny.tensor_model(folder / "net.onnx"), root, golden=True, max_batch_size=4)
+    tiny.put(tiny.tensor_model(folder / "one.onnx", batch=1), root, golden=True)
+    text(root, "echo")
+    python(root, "image", dims="3, 224, 224")
+    python(root, "half", HALF, out="FP16")
+    with serve(folder, root, "--json") as server:
+        server.ready()
+        yield server
+
+
+def client(folder: Path, running: Serve, name: str) -> Any:
+    """The generated module, imported."""
+    file = folder / f"{name}_client.py"
+    said = trb(folder, "client", name, "--url", running.http, "--output", str(file), "--force")
+    assert said.returncode == 0, said.stderr
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", ["bert", "mood", "net", "one", "echo", "image"])
+def test_every_printed_call_runs(folder: Path, running: Serve, name: str, language: str) -> None:
+    said = trb(folder, "client", name, "--url", running.http, "--language", language)
+    assert said.returncode == 0, said.stderr
+    done = subprocess.run(
+        [*RUN[language], said.stdout], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, (said.stdout, done.stderr)
+    outputs = {"bert": "embedding", "mood": "label", "echo": "Y", "image": "Y"}
+    assert outputs.get(name, "Y") in done.stdout
+    assert "error" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["bert", "mood", "net", "one", "echo", "image", "half"])
+def test_every_client_runs_as_it_is(folder: Path, running: Serve, name: str) -> None:
+    client(folder, running, name)
+    done = subprocess.run(
+        [sys.executable, "-I", str(folder / f"{name}_client.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])
+
+
+def test_a_client_answers_in_types(folder: Path, running: Serve) -> None:
+    module = client(folder, running, "mood")
+    texts = ["hello fox", "the", "größer 😀"] * 15  # more rows than one request may have
+    answers = module.infer(texts)
+    assert len(answers) == 45
+    assert [answer.label for answer in answers[:3]] * 15 == [answer.label for answer in answers]
+    for answer in answers:
+        assert isinstance(answer.label, str) and isinstance(answer.score, float)
+        assert answer.label == f"label {int(np.argmax(answer.scores))}"
+    assert module.infer([]) == []
+    with pytest.raises(module.InferenceError, match="unknown model"):
+        module.PATH = "/v2/models/absent/infer"
+        module.infer(["x"])
+
+
+def test_a_client_equals_onnxruntime(folder: Path, running: Serve) -> None:
+    rows = np.random.default_rng(0).normal(size=(9, 32)).astype(np.float32)
+    session = onnxruntime.InferenceSession(str(folder / "net.onnx"))
+    expected = session.run(None, {"X": rows})[0]
+    got = [answer.y for answer in client(folder, running, "net").infer(rows)]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    one = client(folder, running, "one").infer(rows[:1].tolist())
+    np.testing.assert_allclose(one.y, expected[:1], rtol=1e-5, atol=1e-5)
+
+
+def test_half_floats_travel(folder: Path, running: Serve) -> None:
+    (answer,) = client(folder, running, "half").infer([[1.5, 0.25]])
+    assert answer.y == [3.0, 0.5]
+
+
+def test_bytes_that_are_no_text_arrive(folder: Path, running: Serve) -> None:
+    (answer,) = client(folder, running, "echo").infer([b"abc"])
+    assert answer.y == "abc"
+    done = subprocess.run(
+        [sys.executable, str(folder / "echo_client.py"), "one", "two", "--url", running.http],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"y": "one"}, {"y": "two"}]

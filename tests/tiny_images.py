@@ -1,0 +1,95 @@
+"""Tiny vision exports for unit tests, and a stand-in for a wheel of Pillow."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny
+from onnx import helper, numpy_helper
+from PIL import Image
+from tiny_onnx import FLOAT, node, tensor
+
+SIZE = 8
+LIBRARY = b"\x7fELF\x02" + bytes(13) + b"\x3e\x00" + b"code"
+PROCESSOR = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": SIZE, "width": SIZE},
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.2, 0.3, 0.4],
+    "resample": 2,
+}
+
+
+def model(
+    path: Path,
+    *,
+    output: str = "logits",
+    width: int = 4,
+    batch: int | str = "batch",
+    rank: int = 2,
+    softmax: bool = False,
+    dtype: int = FLOAT,
+    opset: int = 17,
+    name: str = "pixel_values",
+    channels_last: bool = False,
+) -> Path:
+    """Pixels times a matrix: [batch, width], or with ``rank`` 3 tokens of it, 4 places."""
+    pixels = [batch, SIZE, SIZE, 3] if channels_last else [batch, 3, SIZE, SIZE]
+    count = 3 * SIZE * SIZE
+    shapes: dict[int, list[int | str]] = {2: [batch, width], 3: [batch, 3, width], 4: [batch, width, 3, 1]}
+    tail = shapes[rank][1:]
+    weights = tiny.weights(count, width * (1 if rank == 2 else 3), seed=4, dtype=dtype) / 8
+    initializers = [
+        numpy_helper.from_array(weights.astype(helper.tensor_dtype_to_np_dtype(dtype)), "weights"),
+        numpy_helper.from_array(np.array([-1, count]), "flat"),
+        numpy_helper.from_array(np.array([-1, *tail]), "shape"),
+    ]
+    nodes = [
+        node("Reshape", [name, "flat"], ["row"]),
+        node("MatMul", ["row", "weights"], ["product"]),
+        node("Reshape", ["product", "shape"], ["raw" if softmax else output]),
+    ]
+    if softmax:
+        nodes.append(node("Softmax", ["raw"], [output], axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "tiny_vision",
+        [tensor(name, pixels, dtype)],
+        [tensor(output, shapes[rank], dtype)],
+        initializers,
+    )
+    return tiny.save(path, graph, opset=opset)
+
+
+def folder(
+    path: Path, *, processor: dict[str, Any] | None = None, config: dict[str, Any] | None = None, **graph: Any
+) -> Path:
+    """model.onnx, preprocessor_config.json and config.json."""
+    model(path / "model.onnx", **graph)
+    tiny.put_json(path / "preprocessor_config.json", PROCESSOR if processor is None else processor)
+    labels = {str(number): f"thing {number}" for number in range(graph.get("width", 4))}
+    default = {"architectures": ["ViTForImageClassification"], "id2label": labels}
+    tiny.put_json(path / "config.json", default if config is None else config)
+    return path
+
+
+def wheel(path: Path, tag: str = "310", more: Sequence[str] = (), library: bytes = LIBRARY) -> Path:
+    """A wheel that looks like Pillow's for that Python."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"PIL/_imaging.cpython-{tag}-x86_64-linux-gnu.so", library)
+        for name in ("PIL/__init__.py", "PIL/Image.py", "pillow.libs/libjpeg-1.so.62", *more):
+            archive.writestr(name, b"x")
+    return path
+
+
+def file(width: int = 20, height: int = 12, kind: str = "PNG", seed: int = 0, **options: Any) -> bytes:
+    """An image file of noise."""
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+    stream = BytesIO()
+    Image.fromarray(noise).save(stream, kind, **options)
+    return stream.getvalue()

@@ -1,0 +1,264 @@
+"""Image tasks: which one a model has, their heads against their own arithmetic, and what is built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tiny
+import tiny_images
+import tiny_onnx as t
+from onnx import TensorProto
+
+from triton_repo_builder import releases, source, tasks
+from triton_repo_builder.build import Build
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import compose
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks import image_classification, image_embedding
+
+
+def chosen(folder: Path, wanted: str | None = None) -> tuple[str, str]:
+    module, reason = tasks.choose(source.read(folder), wanted)
+    return module.NAME, reason
+
+
+def served(path: Path, module: Any, pixels: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(what the composed graph answers, what the task's own arithmetic says)."""
+    src = source.read(path)
+    task = module.plan(src, BuildOptions(model=path, **options))
+    release = releases.default()
+    composed = path.parent / "composed.onnx"
+    composed.write_bytes(compose.compose(src.path, weights="model.onnx", head=task.head, release=release))
+    original, ours = onnxruntime.InferenceSession(str(src.path)), onnxruntime.InferenceSession(str(composed))
+    feeds = {"pixel_values": pixels}
+    names = [output.name for output in original.get_outputs()]
+    expected = task.reference(
+        dict(zip(names, original.run(None, feeds), strict=True)), np.ones((len(pixels), 1))
+    )
+    mine = [output.name for output in ours.get_outputs()]
+    assert mine == [output.name for output in task.outputs]
+    return dict(zip(mine, ours.run(None, feeds), strict=True)), expected
+
+
+def pixels(rows: int = 6, dtype: Any = np.float32) -> Any:
+    size = tiny_images.SIZE
+    return np.random.default_rng(0).normal(size=(rows, 3, size, size)).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("graph", "config"),
+    [
+        ({}, {}),
+        ({"width": 9}, {"problem_type": "multi_label_classification"}),
+        ({"width": 2}, {"problem_type": "regression"}),
+        ({"width": 1}, {}),
+        ({"softmax": True}, {}),
+        ({"opset": 9}, {}),
+        ({"dtype": TensorProto.FLOAT16}, {}),
+    ],
+)
+def test_labels_and_scores(graph: dict[str, Any], config: dict[str, Any], tmp_path: Path) -> None:
+    width = graph.get("width", 4)
+    labels = {str(number): f"thing {number}" for number in range(width)}
+    folder = tiny_images.folder(tmp_path / "m", config={**config, "id2label": labels}, **graph)
+    data = pixels(dtype=np.float16 if "dtype" in graph else np.float32)
+    got, expected = served(folder / "model.onnx", image_classification, data, top_k=3)
+    top = min(3, width)
+    assert got["top_labels"].shape == got["top_scores"].shape == (6, top)
+    assert got["top_labels"].tolist() == [[text.decode() for text in row] for row in expected["top_labels"]]
+    assert got["label"].tolist() == [row[:1] for row in got["top_labels"].tolist()]
+    for name in ("score", "top_scores"):
+        np.testing.assert_allclose(got[name], expected[name], atol=2e-3 if "dtype" in graph else 1e-6)
+    if graph.get("softmax") or not config:
+        assert got["top_scores"].max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("graph", "options"),
+    [
+        ({"output": "pooler_output"}, {}),
+        ({"output": "pooler_output", "rank": 4}, {"normalize": True}),
+        ({"output": "image_embeds"}, {"normalize": True}),
+        ({"output": "last_hidden_state", "rank": 3}, {"pooling": "cls"}),
+        ({"output": "last_hidden_state", "rank": 3}, {"pooling": "mean", "normalize": True}),
+        ({"output": "last_hidden_state", "rank": 4}, {}),
+        ({"output": "last_hidden_state", "rank": 4, "opset": 9}, {"pooling": "mean"}),
+    ],
+)
+def test_embeddings(graph: dict[str, Any], options: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "m", config={}, **graph)
+    got, expected = served(folder / "model.onnx", image_embedding, pixels(), **options)
+    assert got["embedding"].shape == (6, 4)
+    np.testing.assert_allclose(got["embedding"], expected["embedding"], atol=1e-5)
+    if options.get("normalize"):
+        np.testing.assert_allclose(np.linalg.norm(got["embedding"], axis=1), 1, atol=1e-5)
+
+
+def test_what_the_files_say(tmp_path: Path) -> None:
+    assert chosen(tiny_images.folder(tmp_path / "c")) == ("image-classification", "")
+    config = {"architectures": ["ViTModel"]}
+    embedder = tiny_images.folder(tmp_path / "e", config=config, output="pooler_output")
+    assert chosen(embedder) == ("image-embedding", "")
+    assert chosen(embedder, "tensor") == ("tensor", "")
+    other = tiny_images.folder(
+        tmp_path / "d", config={"architectures": ["DetrForObjectDetection"]}, output="boxes"
+    )
+    why = "neither an image classifier nor an image embedding: served as plain tensors"
+    assert chosen(other) == ("tensor", why)
+
+
+def test_what_is_a_guess_is_said_to_be_one(tmp_path: Path) -> None:
+    guess = "task 'image-classification' is a guess from the model's files; --task overrides it"
+    assert chosen(tiny_images.folder(tmp_path / "c", config={})) == ("image-classification", guess)
+    path = tiny_images.model(tmp_path / "x.onnx")
+    assert chosen(path) == (
+        "tensor",
+        "no preprocessor_config.json (--preprocessor names one): served as plain tensors",
+    )
+    assert chosen(tiny_images.model(tmp_path / "y.onnx", name="X")) == ("tensor", "")
+
+
+def test_a_folder_called_onnx_belongs_to_the_one_above(tmp_path: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "vit")
+    (folder / "onnx").mkdir()
+    (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
+    assert chosen(folder) == ("image-classification", "")
+
+
+def test_what_a_model_cannot_be(tmp_path: Path) -> None:
+    path = tiny_images.model(tmp_path / "x.onnx")
+    with pytest.raises(TrbError) as caught:
+        chosen(path, "image-classification")
+    assert caught.value.code == Exit.NOT_FOUND
+    assert caught.value.message.startswith("no preprocessor_config.json beside the model")
+    with pytest.raises(TrbError) as caught:
+        chosen(tiny.embedder(tmp_path / "text"), "image-embedding")
+    assert caught.value.code == Exit.TASK_UNCLEAR
+    both = t.model(
+        [
+            t.node("Identity", ["pixel_values"], ["image_embeds"]),
+            t.node("Identity", ["input_ids"], ["text_embeds"]),
+        ],
+        [t.tensor("pixel_values", ["b", 3, 8, 8]), t.tensor("input_ids", ["b", "n"], t.INT64)],
+        [t.tensor("image_embeds", ["b", 3, 8, 8]), t.tensor("text_embeds", ["b", "n"], t.INT64)],
+    )
+    (tmp_path / "clip.onnx").write_bytes(both)
+    for wanted in (None, "image-embedding"):
+        with pytest.raises(TrbError, match="both towers") as caught:
+            chosen(tmp_path / "clip.onnx", wanted)
+        assert caught.value.code == Exit.TASK_UNCLEAR
+    assert chosen(tmp_path / "clip.onnx", "tensor") == ("tensor", "")
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "message"),
+    [
+        (
+            {"output": "last_hidden_state", "rank": 3},
+            {},
+            "nothing says how to pool output 'last_hidden_state'",
+        ),
+        ({"output": "last_hidden_state", "rank": 3}, {"pooling": "pooler"}, "the model has no pooled output"),
+        (
+            {"output": "pooler_output"},
+            {"pooling": "cls"},
+            "--pooling cls needs an output 'last_hidden_state' of tokens",
+        ),
+        ({"output": "pooler_output"}, {"pooling": "lasttoken"}, "'lasttoken' is unknown for images"),
+    ],
+)
+def test_poolings_that_cannot_be(
+    graph: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = tiny_images.folder(tmp_path / "m", config={}, **graph)
+    with pytest.raises(TrbError) as caught:
+        image_embedding.plan(source.read(folder), BuildOptions(model=folder, **options))
+    assert caught.value.message == message
+
+
+def test_labels_must_be_as_many_as_scores(tmp_path: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "m", config={"id2label": {"0": "a", "1": "b"}})
+    with pytest.raises(TrbError) as caught:
+        image_classification.plan(source.read(folder), BuildOptions(model=folder))
+    assert caught.value.message == "config.json names 2 labels, output 'logits' has 4"
+
+
+def build(folder: Path, output: Path, **options: Any) -> Build:
+    wheel = tiny_images.wheel(folder.parent / "pillow.whl")
+    return tiny.make(folder, output, golden=True, pillow_wheel=(wheel,), device="cpu", **options)
+
+
+def test_what_is_built(tmp_path: Path, output: Path) -> None:
+    made = build(tiny_images.folder(tmp_path / "vit"), output, top_k=2)
+    assert [model.name for model in made.plan.models] == ["vit", "vit_preprocess", "vit_model"]
+    paths = {file.path for file in made.files}
+    assert {
+        f"vit_preprocess/1/{name}" for name in ("model.py", "image_pixels.py", "preprocess.json")
+    } <= paths
+    assert {"vit/smoke.json", "vit/1/.gitkeep", "vit_preprocess/warmup/image"} <= paths
+    assert "vit_preprocess/1/vendor/cp310/PIL/Image.py" in paths
+    assert [(item["name"], item["shape"]) for item in made.entry["outputs"]] == [
+        ("label", [-1, 1]),
+        ("score", [-1, 1]),
+        ("top_labels", [-1, 2]),
+        ("top_scores", [-1, 2]),
+    ]
+    assert [entry["file"] for entry in made.entry["sources"]] == ["model.onnx", "preprocessor_config.json"]
+    content = {file.path: file.content for file in made.files}
+    settings = json.loads(content["vit_preprocess/1/preprocess.json"])
+    assert (settings["resize"], settings["layout"]) == ({"height": 8, "width": 8}, "NCHW")
+    assert "dynamic_batching" in tiny.config(made, "vit_preprocess")
+    again = build(tmp_path / "vit", output, top_k=2)
+    assert {file.path: file.sha256() for file in made.files} == {
+        file.path: file.sha256() for file in again.files
+    }
+
+
+@pytest.mark.parametrize("graph", [{"batch": 1}, {"channels_last": True}, {"dtype": TensorProto.FLOAT16}])
+def test_graphs_of_other_shapes(graph: dict[str, Any], tmp_path: Path, output: Path) -> None:
+    made = build(tiny_images.folder(tmp_path / "vit", **graph), output)
+    pixels = made.plan.models[2].input[0]
+    if "batch" in graph:
+        assert (made.plan.endpoint.max_batch_size, pixels.dims) == (0, (1, 3, 8, 8))
+        assert made.plan.endpoint.output[0].dims == (1, 1)
+    elif "channels_last" in graph:
+        assert pixels.dims == (8, 8, 3)
+    else:
+        assert pixels.data_type == "TYPE_FP16"
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        ({"size": {"shortest_edge": 8}}, "images keep their shape (resized by an edge, not cropped)"),
+        ({"size": 16}, "makes images of [3, 16, 16], the model's input 'pixel_values' is [3, 8, 8]"),
+    ],
+)
+def test_sizes_that_do_not_fit(processor: dict[str, Any], message: str, tmp_path: Path, output: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "vit", processor=processor)
+    with pytest.raises(TrbError) as caught:
+        build(folder, output)
+    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"max_length": 9}, "--max-length"),
+        ({"pooling": "cls"}, "--pooling"),
+        ({"raw_output": True}, "--raw-output"),
+    ],
+)
+def test_options_that_mean_nothing(options: dict[str, Any], field: str, tmp_path: Path, output: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        build(tiny_images.folder(tmp_path / "vit"), output, **options)
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, field)
+    with pytest.raises(TrbError) as caught:
+        tiny.make(tiny.embedder(tmp_path / "e"), output, top_k=3)
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--top-k")

@@ -1,0 +1,191 @@
+"""Building endpoints that need more than one text or the text again, on tiny real models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import golden, source, tasks
+from triton_repo_builder.build import Build
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks.base import Asked
+
+
+def span_model(folder: Path, **model: Any) -> Path:
+    """The tiny classifier's table as a question answering model: two logits for each token."""
+    return token_model(folder, ("start_logits", "end_logits"), **model)
+
+
+def token_model(folder: Path, names: tuple[str, ...], *, length: int | str = "s", labels: int = 0) -> Path:
+    """Logits of each token: its embedding times a column each, or times a matrix of ``labels``."""
+    columns = labels or 1
+    inputs = [t.tensor(name, ["n", length], t.INT64) for name in ("input_ids", "attention_mask")]
+    nodes = [t.node("Gather", ["table", "input_ids"], ["words"])]
+    weights = [tiny.numpy_helper.from_array(3 * tiny.weights(tiny.ROWS, tiny.WIDTH, seed=1), "table")]
+    for seed, name in enumerate(names):
+        weights.append(
+            tiny.numpy_helper.from_array(tiny.weights(tiny.WIDTH, columns, seed=9 + seed), name + "_w")
+        )
+        nodes.append(t.node("MatMul", ["words", name + "_w"], [name if labels else name + "_3"]))
+        if not labels:
+            nodes.append(t.node("Squeeze", [name + "_3", "last"], [name]))
+    weights.append(tiny.numpy_helper.from_array(np.array([2]), "last"))
+    shape = ["n", length, labels] if labels else ["n", length]
+    outputs = [t.tensor(name, shape) for name in names]
+    graph = tiny.helper.make_graph(nodes, "tokens", inputs, outputs, initializer=weights)
+    tiny.save(folder / "model.onnx", graph)
+    tiny.describe(folder)
+    return folder
+
+
+def roomy(folder: Path) -> Path:
+    """With room for 120 tokens: the tokenizer makes one of each letter."""
+    for name, more in (
+        ("config.json", {"max_position_embeddings": 120}),
+        ("tokenizer_config.json", {"model_max_length": 120}),
+    ):
+        document = json.loads((folder / name).read_text())
+        tiny.put_json(folder / name, {**document, **more})
+    return folder
+
+
+def made(model: Path, output: Path, **options: Any) -> Build:
+    return tiny.make(model, output, golden=True, **options)
+
+
+def recorded(build: Build) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(
+        next(file.content for file in build.files if file.path.endswith("/smoke.json"))
+    )
+    return document
+
+
+def test_an_endpoint_with_post_processing(tmp_path: Path) -> None:
+    folder = tiny.describe(
+        token_model(tmp_path / "ner", ("logits",), labels=3), id2label={"0": "O", "1": "B-X", "2": "I-X"}
+    )
+    build = made(folder, tmp_path / "out", task="token-classification", aggregation="max")
+    assert [model.name for model in build.plan.models] == [
+        "ner",
+        "ner_tokenizer",
+        "ner_postprocess",
+        "ner_model",
+    ]
+    paths = {file.path for file in build.files}
+    assert {"ner_postprocess/1/model.py", "ner_postprocess/1/answer.py", "ner_model/1/model.onnx"} <= paths
+    document = recorded(build)
+    case = next(case for case in document["cases"] if case["name"] == "sentence")
+    outputs = {tensor["name"]: tensor["data"] for tensor in case["outputs"]}
+    entities = json.loads(outputs["entities"][0])
+    assert entities
+    assert [item["text"] for item in entities] == outputs["text"]
+
+
+def test_a_long_context_is_several_rows_of_the_original(tmp_path: Path) -> None:
+    build = made(roomy(span_model(tmp_path / "qa")), tmp_path / "out", task="question-answering")
+    tokenizer = dict(build.plan.models[1].parameters)
+    assert (tokenizer["max_length"], tokenizer["stride"]) == ("120", "60")
+    document = recorded(build)
+    assert "several_pieces" in [case["name"] for case in document["cases"]]
+    # The tokenizer's first request is a real question: an empty one would be refused, and the load fail.
+    warmup = {file.path: file.content for file in build.files if "/warmup/" in file.path}
+    content = warmup["qa_tokenizer/warmup/QUESTION"]
+    assert content == len("Where do I live?").to_bytes(4, "little") + b"Where do I live?"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        ({}, {"padding": "fixed:20"}, "--padding fixed:20 was asked for"),
+        ({}, {"padding": "rows"}, "--padding rows was asked for"),
+        ({"length": 24}, {}, "every text has 24 tokens"),
+    ],
+)
+def test_rows_of_several_pieces_need_the_ragged_front(
+    model: dict[str, Any], options: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    folder = span_model(tmp_path / "qa", **model)
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, tmp_path / "out", task="question-answering", **options)
+    assert caught.value.code == Exit.NOT_BATCHABLE
+    assert caught.value.message == (
+        "the task question-answering needs a model that takes rows of any length in a batch: " + reason
+    )
+
+
+def test_fill_mask_with_rows_padded_by_the_tokenizer(tmp_path: Path) -> None:
+    folder = token_model(tmp_path / "mlm", ("logits",), labels=tiny.ROWS)
+    tiny.tokenizer(folder / "tokenizer.json", extra=["[MASK]"])
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 24, "mask_token": "[MASK]"}
+    tiny.put_json(folder / "tokenizer_config.json", {**settings, "pad_token": "[PAD]", "unk_token": "[UNK]"})
+    build = tiny.make(folder, tmp_path / "out", task="fill-mask", padding="fixed:20", top_k=2)
+    post = build.plan.models[2]
+    assert {entry.name: entry.dims for entry in post.input} == {
+        "trb_tokens": (20,),
+        "trb_ids": (-1, 2),
+        "trb_scores": (-1, 2),
+    }
+    assert ("trb_tokens", "input_ids") in build.plan.endpoint.step[2].input_map
+
+
+def asked(score: float) -> Asked:
+    outputs = {"logits": np.array([[[score, 0.0], [5.0, 0.0]]], np.float32)}
+    return Asked(tokenizer=None, example={}, rows=[], outputs=outputs, mask=np.ones((1, 2)))
+
+
+@pytest.mark.parametrize(("score", "stable"), [(4.0, True), (1e-6, False)])
+def test_an_answer_that_noise_would_change_is_not_recorded(
+    score: float, stable: bool, tmp_path: Path
+) -> None:
+    folder = token_model(tmp_path / "ner", ("logits",), labels=3)
+    task = tasks.TASKS["token-classification"].plan(source.read(folder), BuildOptions(model=folder))
+
+    def answer(one: Asked) -> dict[str, Any]:
+        best = one.outputs["logits"].argmax(axis=2)
+        label = np.array([[b"ab"[i : i + 1] for i in best[0]]], dtype=object)
+        numbers = {
+            "start": best.astype(np.int32),
+            "end": best.astype(np.int32),
+            "score": one.outputs["logits"][0],
+        }
+        return {"entities": label, "label": label, "text": label, **numbers}
+
+    changed = golden.replace(task, answer=answer)
+    assert golden._stable(changed, asked(score), answer(asked(score))) is stable
+
+
+def test_cases_of_every_task_can_be_sent(tmp_path: Path) -> None:
+    """Rows of different inputs have names and shapes as the endpoint states them."""
+    folder = tiny.classifier(tmp_path / "nli", labels=3)
+    build = made(roomy(folder), tmp_path / "out", task="zero-shot-classification")
+    document = recorded(build)
+    shapes = {
+        case["name"]: {tensor["name"]: tensor["shape"] for tensor in case["inputs"]}
+        for case in document["cases"]
+    }
+    assert shapes["short"] == {"TEXT": [1, 1], "LABELS": [1, 4]}
+
+
+def test_a_model_without_room_for_the_examples_has_no_cases(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "nli", labels=3)
+    build = made(folder, tmp_path / "out", task="zero-shot-classification", max_length=6)
+    assert not any(file.path.endswith("smoke.json") for file in build.files)
+    assert any(note.startswith("no golden cases: the examples are too long") for note in build.notes)
+
+
+def test_noise_leaves_what_stands_for_minus_infinity() -> None:
+    lowest = np.finfo(np.float32).min
+    array = np.array([[1.0, 2000.0, -np.inf, np.nan]], np.float32)
+    shaken = golden._shaken(array, np.random.default_rng(0))
+    assert 0 < abs(shaken[0, 0] - 1) <= 1.1e-4
+    assert 0 < abs(shaken[0, 1] - 2000) <= 0.21
+    np.testing.assert_array_equal(shaken[0, 2:], array[0, 2:])
+    assert golden._shaken(np.array([lowest]), np.random.default_rng(0)).dtype == np.float32
+    assert golden._shaken(np.array([3]), np.random.default_rng(0)).tolist() == [3]

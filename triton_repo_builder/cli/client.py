@@ -1,0 +1,80 @@
+"""``trb client``: a typed client of an endpoint, and calls to paste."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+LANGUAGES = ("curl", "python", "javascript")
+
+
+@click.command("client")
+@click.argument("name")
+@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.option("--url", help="Ask this server instead of REPO; also the address that the calls go to.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the Python client here."
+)
+@click.option("--language", type=click.Choice(LANGUAGES), help="Print only this call, without a heading.")
+@click.option("--force", is_flag=True, help="Overwrite --output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")
+def command(
+    name: str,
+    repo: Path,
+    url: str | None,
+    output: Path | None,
+    language: str | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Print how to call the endpoint NAME of REPO (default: model_repository): curl, Python, JavaScript.
+
+    With --output also write a client module: one typed file, standard library only, that also runs by itself.
+    Inputs, outputs and the example come from the repository, or with --url from a server that runs.
+
+    \b
+    Examples:
+      trb client bert
+      trb client bert --output bert_client.py
+      trb client bert my_repository --language javascript
+      trb client bert --url http://127.0.0.1:8000
+    """
+    from triton_repo_builder import clients
+    from triton_repo_builder.cli import running
+    from triton_repo_builder.serving import control, interface
+
+    if url is not None:
+        server = control.find(url)
+        base, found = server.base, interface.of_server(server.base, name, server.folder(name))
+    else:
+        base, found = running.DEFAULT, interface.of_repository(repo, name)
+    if output is not None:
+        _write(output, clients.typed(found, base), force=force)
+        click.echo(f"wrote {output}", err=as_json or language is not None)
+        if found.obstacle:
+            return 0
+    calls = clients.calls(found, base)
+    if as_json:
+        click.echo(json.dumps(calls, ensure_ascii=False))
+    elif language is not None:
+        click.echo(calls[language])
+    else:
+        for called in LANGUAGES:
+            click.echo(click.style(f"── {called}", bold=True) + f"\n\n{calls[called]}\n")
+    return 0
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
+    from triton_repo_builder import files
+    from triton_repo_builder.errors import Exit, TrbError
+
+    if output.exists() and not force and output.read_bytes() != text.encode():
+        raise TrbError(
+            Exit.EDITED_FILE, "exists and says something else", where=str(output), remedy="use --force"
+        )
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise files.explain(error, output) from error

@@ -1,0 +1,49 @@
+"""``trb load``: load models of a server that runs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from triton_repo_builder.cli import running
+
+
+@click.command("load")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--url", help=running.HELP)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the endpoints as JSON.")
+def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bool) -> int:
+    """Load models, and what they need, on a server that runs; then they answer.
+
+    The server must run in explicit mode, as trb serve starts it. A model that was built after the server
+    started is found; one that is loaded is loaded again if its files changed. A failure is named with its
+    real reason, and leaves the server and its other models as they were.
+
+    \b
+    Examples:
+      trb load bert
+      trb load bert resnet --url http://127.0.0.1:8000
+    """
+    from triton_repo_builder.cli import serve, ui
+    from triton_repo_builder.serving import control, describe
+
+    server = control.find(running.url(url))
+    chosen = tuple(dict.fromkeys(names))
+    with ui.status() as progress:
+        progress(f"loading {', '.join(chosen)}")
+        control.load(server, chosen, timeout=timeout)
+    found = [describe.endpoint(server.base, name, server.folder(name)).to_json() for name in chosen]
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        serve.show_endpoints(found)
+        click.echo(f"loaded: {', '.join(chosen)}")
+    return 0

@@ -1,0 +1,41 @@
+"""``trb remove``: take endpoints out of a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("remove")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("model_repository"),
+    show_default=True,
+    help="The repository.",
+)
+@click.option("--force", is_flag=True, help="Also files that were edited since trb wrote them.")
+@click.option("--dry-run", is_flag=True, help="List what would go; remove nothing.")
+def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) -> int:
+    """Take endpoints that trb built out of a repository, with their models, all or nothing.
+
+    A tokenizer that other endpoints share stays for them. Files of your own in those directories stay, too. A
+    server that runs is not told: trb unload first.
+
+    \b
+    Examples:
+      trb remove bert
+      trb remove bert resnet --output my_repository --dry-run
+    """
+    from triton_repo_builder import publish, removal
+    from triton_repo_builder.cli import build
+
+    publication = removal.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
+    if dry_run:
+        build.would(publication.changes)
+        return 0
+    publish.publish(publication)
+    click.echo(f"{output}: {build.counted(publication.changes)}")
+    return 0

@@ -1,0 +1,89 @@
+"""The best span of a context, by the rules of the question-answering pipeline of transformers 4.
+
+``answer.py`` beside ``model.py``. Parameters: ``impossible`` (``true``: no answer is an answer) and
+``longest_answer`` in tokens. Needs only numpy.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PLAIN, WORDLESS, NO_TEXT, BREAK = 0, 1, -1, -2
+MASKED = np.float32(-10000.0)
+CANDIDATES = 12
+"""Spans of each piece that are looked at: 2 * 1 + 10, since several spans may be one group of words."""
+
+
+class Answer:
+    """trb_spans [tokens, 5], trb_starts and trb_ends [tokens or more], CONTEXT → answer."""
+
+    def __init__(self, parameters: dict[str, str], folder: Path) -> None:
+        """Whether an answer may be none, and how long it may be."""
+        self.impossible = parameters.get("impossible", "") == "true"
+        self.longest = int(parameters.get("longest_answer", "15"))
+
+    def answer(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The best answer of all pieces of the context."""
+        context = row["CONTEXT"][0].decode("utf-8")
+        spans = row["trb_spans"]
+        breaks = np.flatnonzero(spans[:, 2] == BREAK).tolist()
+        found: dict[str, list[Any]] = {}
+        null = np.inf
+        for begin, end in zip([0, *(place + 1 for place in breaks)], [*breaks, len(spans)], strict=True):
+            null = min(null, self.piece(context, spans[begin:end], row, slice(begin, end), found))
+        answers = list(found.values())
+        if self.impossible:
+            answers.append([float(null), 0, 0])
+        # No candidate at all, as in a context of blanks, is no answer.
+        score, start, stop = max(answers, key=lambda one: one[0]) if answers else (0.0, 0, 0)
+        text = context[start:stop]
+        return {"answer": [text.encode()], "start": [start], "end": [stop], "score": [score]}
+
+    def piece(
+        self, context: str, spans: Any, row: dict[str, Any], place: slice, found: dict[str, list[Any]]
+    ) -> float:
+        """Adds the candidates of one piece to ``found``, by their text; returns the score of no answer."""
+        allowed = spans[:, 2] > NO_TEXT
+        starts = shares(row["trb_starts"][place], allowed)
+        ends = shares(row["trb_ends"][place], allowed)
+        null = float(starts[0] * ends[0])
+        starts[0] = ends[0] = 0.0
+        for first, last, score in best_spans(starts, ends, self.longest):
+            if not (allowed[first] and allowed[last]):
+                continue
+            # Where one end is in no word, neither end is widened to its word.
+            widened = spans[first, 2] == spans[last, 2] == PLAIN
+            begin, stop = int(spans[first, 0 if widened else 3]), int(spans[last, 1 if widened else 4])
+            same = found.setdefault(context[begin:stop].lower(), [0.0, begin, stop])
+            same[0] += float(score)
+        return null
+
+
+def shares(logits: Any, allowed: Any) -> Any:
+    """Softmax over the tokens that may be in an answer."""
+    values = np.where(allowed, logits, MASKED)
+    values = np.exp(values - values.max())
+    return values / values.sum()
+
+
+def best_spans(starts: Any, ends: Any, longest: int) -> list[tuple[int, int, Any]]:
+    """(first token, last token, score) of the best candidates, best first.
+
+    Only spans of at most ``longest`` tokens are computed: row d of ``scores`` holds those of d + 1 tokens.
+    """
+    count = len(starts)
+    depth = min(longest, count)
+    scores = np.zeros((depth, count), starts.dtype)
+    for more in range(depth):
+        scores[more, : count - more] = starts[: count - more] * ends[more:]
+    flat = scores.reshape(-1)
+    order = np.arange(flat.size)
+    if flat.size > CANDIDATES:
+        order = np.argpartition(-flat, CANDIDATES)[:CANDIDATES]
+    order = order[np.argsort(-flat[order])]
+    return [
+        (int(at % count), int(at % count + at // count), flat[at])
+        for at in order
+        if at % count + at // count < count
+    ]

@@ -1,0 +1,93 @@
+"""Entities of a text, from the scores of its tokens: the rules of transformers' TokenClassificationPipeline.
+
+``answer.py`` beside ``model.py``. Parameters: ``labels`` (JSON list) and ``aggregation``. Needs only numpy.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SUBWORD, NO_TEXT = 1, -1
+OUTSIDE = "O"
+
+
+class Answer:
+    """trb_spans [tokens, 3], trb_scores [tokens or more, labels], TEXT → entities."""
+
+    def __init__(self, parameters: dict[str, str], folder: Path) -> None:
+        """The names of the labels, and how tokens become entities."""
+        self.labels = [str(label) for label in json.loads(parameters["labels"])]
+        self.aggregation = parameters["aggregation"]
+
+    def answer(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The entities of one text, as JSON and as arrays of equal length."""
+        text = row["TEXT"][0].decode("utf-8")
+        spans = row["trb_spans"]
+        tokens = [
+            (int(start), int(end), kind == SUBWORD, row["trb_scores"][place])
+            for place, (start, end, kind) in enumerate(spans.tolist())
+            if kind > NO_TEXT
+        ]
+        found = [entity for entity in self.entities(tokens) if entity[0] != OUTSIDE]
+        document = [
+            {"label": label, "score": float(score), "start": start, "end": end, "text": text[start:end]}
+            for label, score, start, end in found
+        ]
+        return {
+            "entities": [json.dumps(document, ensure_ascii=False).encode()],
+            "start": [start for _, _, start, _ in found],
+            "end": [end for _, _, _, end in found],
+            "label": [label.encode() for label, _, _, _ in found],
+            "score": [score for _, score, _, _ in found],
+            "text": [text[start:end].encode() for _, _, start, end in found],
+        }
+
+    def entities(self, tokens: list[Any]) -> list[Any]:
+        """(label, score, start, end) of each token, or of each group of them."""
+        if self.aggregation in ("none", "simple"):
+            single = [self.labelled([token]) for token in tokens]
+            return single if self.aggregation == "none" else grouped(single)
+        words: list[list[Any]] = []
+        for token in tokens:
+            if words and token[2]:
+                words[-1].append(token)
+            else:
+                words.append([token])
+        return grouped([self.labelled(word) for word in words])
+
+    def labelled(self, word: list[Any]) -> Any:
+        """One word by the label of its first token, of its surest one, or of their mean."""
+        if self.aggregation == "max":
+            scores = max((token[3] for token in word), key=lambda one: one.max())
+        elif self.aggregation == "average":
+            scores = np.nanmean(np.stack([token[3] for token in word]), axis=0)
+        else:
+            scores = word[0][3]
+        best = int(scores.argmax())
+        return self.labels[best], scores[best], word[0][0], word[-1][1]
+
+
+def grouped(entities: list[Any]) -> list[Any]:
+    """Neighbours of one kind as one entity; a label that starts with ``B-`` begins a new one."""
+    groups: list[list[Any]] = []
+    for entity in entities:
+        if groups and not entity[0].startswith("B-") and kind(entity[0]) == kind(groups[-1][-1][0]):
+            groups[-1].append(entity)
+        else:
+            groups.append([entity])
+    return [
+        (
+            group[0][0].split("-", 1)[-1],
+            np.nanmean([entity[1] for entity in group]),
+            group[0][2],
+            group[-1][3],
+        )
+        for group in groups
+    ]
+
+
+def kind(label: str) -> str:
+    """The label without ``B-`` or ``I-``."""
+    return label[2:] if label.startswith(("B-", "I-")) else label

@@ -1,0 +1,76 @@
+"""Runs inside tritonserver: IMAGE, a JPEG or PNG file as bytes → the pixels that the model takes.
+
+Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py`` and ``preprocess.json`` beside it.
+Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder per Python, for Pillow's
+shared libraries are made for one.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from triton_repo_builder.runtime.image_pixels import Pixels
+
+HERE = Path(__file__).resolve().parent
+
+
+class TritonPythonModel:
+    """One instance: decodes and resizes the images of all requests of an execute."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Find Pillow and read the settings."""
+        config = json.loads(args["model_config"])
+        output = config["output"][0]
+        self.output = output["name"]
+        self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
+        self.batched = config.get("max_batch_size", 0) > 0
+        self.pixels = load(HERE)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer every request; one with an image that cannot be read fails alone."""
+        return [self.respond(request) for request in requests]
+
+    def respond(self, request: Any) -> Any:
+        """The pixels of one request's images, [rows, ...]."""
+        images = request.inputs()[0].as_numpy().reshape(-1)  # the only input is IMAGE
+        rows = []
+        for number, data in enumerate(images):
+            try:
+                rows.append(self.pixels(data if isinstance(data, bytes) else str(data).encode()))
+            except ValueError as problem:
+                error = pb_utils.TritonError(
+                    f"image {number} of input 'IMAGE' {problem}", pb_utils.TritonError.INVALID_ARG
+                )
+                return pb_utils.InferenceResponse(error=error)
+        if not rows:
+            error = pb_utils.TritonError("input 'IMAGE' has no image", pb_utils.TritonError.INVALID_ARG)
+            return pb_utils.InferenceResponse(error=error)
+        return pb_utils.InferenceResponse(
+            output_tensors=[pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
+        )
+
+
+def load(folder: Path) -> "Pixels":
+    """The preprocessing described in ``folder``, with the Pillow of this Python."""
+    vendored = folder / "vendor" / f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if vendored.is_dir():
+        sys.path.insert(0, str(vendored))
+    sys.path.append(str(folder))
+    try:
+        module: Any = importlib.import_module("image_pixels")
+    except ModuleNotFoundError as error:
+        if error.name != "PIL":
+            raise
+        there = ", ".join(sorted(entry.name for entry in (folder / "vendor").glob("cp*"))) or "none"
+        raise RuntimeError(
+            f"no Pillow for Python {sys.version_info.major}.{sys.version_info.minor} in vendor/ "
+            f"(there: {there}); build again with --pillow-wheel and the wheel for this Python"
+        ) from None
+    pixels: Pixels = module.Pixels(json.loads((folder / "preprocess.json").read_text(encoding="utf-8")))
+    return pixels

@@ -1,0 +1,75 @@
+"""Runs inside tritonserver: makes the answer of what the model gave and of the text itself.
+
+Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py`` beside it, has a class
+``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
+row needs (the longest row of a batch decides), so ``answer`` goes by ``trb_spans`` or ``trb_tokens``.
+Needs only numpy.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+HERE = Path(__file__).resolve().parent
+
+
+class TritonPythonModel:
+    """One instance: row by row, each request with an answer or an error of its own."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load the task's part and give it the parameters of config.pbtxt."""
+        config = json.loads(args["model_config"])
+        parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+        self.outputs = [
+            (output["name"], pb_utils.triton_string_to_numpy(output["data_type"]), list(output["dims"]))
+            for output in config["output"]
+        ]
+        spec = importlib.util.spec_from_file_location("trb_answer", HERE / "answer.py")
+        if spec is None or spec.loader is None:
+            raise FileNotFoundError(f"no answer.py in {HERE}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.task = module.Answer(parameters, HERE)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer every request; one that cannot be answered fails alone."""
+        return [self.respond(request) for request in requests]
+
+    def respond(self, request: Any) -> Any:
+        """All rows of one request; an output of variable size is as long as the row that needs most."""
+        given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        count = min((len(array) for array in given.values()), default=0)
+        try:
+            rows = [
+                self.task.answer({name: array[row] for name, array in given.items()}) for row in range(count)
+            ]
+        except ValueError as error:
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
+            )
+        tensors = [
+            pb_utils.Tensor(name, stacked([row[name] for row in rows], dtype, dims))
+            for name, dtype, dims in self.outputs
+        ]
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
+def stacked(rows: list[Any], dtype: Any, dims: list[int]) -> Any:
+    """Rows of one output in one array, the shorter ones filled up with zeros or empty strings.
+
+    Each row has the sizes of ``dims``, of which only the first may vary.
+    """
+    text = dtype is np.object_
+    sizes = [int(dim) for dim in dims]
+    if sizes[0] < 0:
+        sizes[0] = max((len(row) for row in rows), default=0)
+    values = np.full((len(rows), *sizes), b"" if text else 0, dtype=dtype)
+    for number, row in enumerate(rows):
+        if len(row):
+            # By way of an array of objects: numpy's own byte strings lose trailing NULs.
+            values[number, : len(row)] = np.array(row, dtype=dtype)
+    return values

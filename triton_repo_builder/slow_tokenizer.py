@@ -1,0 +1,121 @@
+"""A slow tokenizer's files (vocab.txt, vocab.json + merges.txt, a SentencePiece model) → tokenizer.json.
+
+transformers converts them, as it does when it loads such a folder. It is done at build time, so the server
+needs ``tokenizers`` alone as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+
+VOCABULARIES = (
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
+"""The files that a slow tokenizer can be converted from."""
+COMPANIONS = ("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+
+
+def sources(vocabulary: Path) -> tuple[Path, ...]:
+    """Every file that the conversion may read."""
+    others = (vocabulary.with_name(name) for name in COMPANIONS)
+    return (vocabulary, *(file for file in others if file.is_file()))
+
+
+def convert(vocabulary: Path) -> str:
+    """The text of tokenizer.json. Raises ``TrbError`` SLOW_TOKENIZER where there is no fast form of it."""
+    if vocabulary.suffix == ".model" and (problem := _sentencepiece()):
+        raise _error(
+            vocabulary,
+            f"converting it needs the package sentencepiece ({problem})",
+            "pip install 'triton_repo_builder[sentencepiece]', or save the tokenizer with use_fast=True "
+            "where it was made",
+        )
+    made = _load(vocabulary)
+    backend = getattr(made, "backend_tokenizer", None)
+    if backend is None or not made.is_fast:
+        raise _error(
+            vocabulary,
+            f"{type(made).__name__} has no fast form",
+            "serve the model with --task tensor, and tokenize at the client",
+        )
+    document = json.loads(backend.to_str())
+    if vocabulary.suffix == ".model" and not metadata.version("transformers").startswith("4."):
+        document |= _as_trained(made, vocabulary)
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _as_trained(made: Any, vocabulary: Path) -> dict[str, Any]:
+    """The normalizer and pre-tokenizer that transformers' own converter reads from a SentencePiece model.
+
+    Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT);
+    those of transformers 4 are made by the converter.
+    """
+    from transformers.convert_slow_tokenizer import SLOW_TO_FAST_CONVERTERS
+
+    converter = SLOW_TO_FAST_CONVERTERS.get(type(made).__name__.removesuffix("Fast"))
+    if converter is None:
+        return {}
+    made.vocab_file = str(vocabulary)
+    if getattr(made, "add_prefix_space", True) is None:
+        made.add_prefix_space = True
+    try:
+        trained = json.loads(converter(made).converted().to_str())
+    except Exception as error:
+        raise _unconvertible(vocabulary, error) from None
+    return {part: trained[part] for part in ("normalizer", "pre_tokenizer")}
+
+
+def _sentencepiece() -> str:
+    """Why a SentencePiece model cannot be read here; empty where it can."""
+    try:
+        importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+    except Exception as error:  # protobuf raises its own where the versions do not fit
+        return str(error).splitlines()[0][:200]
+    return ""
+
+
+def _load(vocabulary: Path) -> Any:
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from transformers import AutoTokenizer
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return AutoTokenizer.from_pretrained(str(vocabulary.parent), use_fast=True, local_files_only=True)
+    except Exception as error:
+        raise _unconvertible(vocabulary, error) from None
+
+
+def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
+    # The first line may only announce a list of what was tried.
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(" from one of: ")
+    return _error(
+        vocabulary,
+        f"transformers cannot convert it: {first[:300]}",
+        "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
+        'python -c "from transformers import AutoTokenizer as A; '
+        f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",
+    )
+
+
+def _error(vocabulary: Path, why: str, remedy: str) -> TrbError:
+    return TrbError(
+        Exit.SLOW_TOKENIZER,
+        f"the tokenizer has '{vocabulary.name}' but no tokenizer.json (a slow-only tokenizer): {why}",
+        where=str(vocabulary.parent),
+        remedy=remedy,
+    )

@@ -1,0 +1,136 @@
+"""Fill-mask: TEXT with masks → the likeliest tokens of each, in the order of transformers' pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import tokenizer as files
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import ragged, token_heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import base
+from triton_repo_builder.tasks.base import Asked, Encoding, Example, Postprocess, TaskPlan, by_rank
+
+NAME = "fill-mask"
+TOP_K = 5
+
+
+def fits(source: Source) -> bool:
+    """config.json names the architecture, or there is a logit for each token of the vocabulary."""
+    width = base.unnamed_logits(source)
+    return base.architecture(source, "ForMaskedLM") or (width > 0 and width == source.signature.vocabulary)
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Softmax and top-k of the masked places in the graph; the tokens' names after it."""
+    top_k = options.top_k or TOP_K
+    logits = by_rank(source.signature, 3, "logits")
+    if logits is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of scores [batch, tokens, vocabulary]",
+            where=str(source.path),
+            remedy="use --task tensor to serve it as it is",
+        )
+    mask, mask_id = base.token(source, "mask_token")
+    if mask_id < 0:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the tokenizer's files name no mask_token",
+            where=str(source.tokenizer),
+            remedy="put tokenizer_config.json with its mask_token beside tokenizer.json",
+        )
+    width = logits.dims[-1]
+    vocabulary: int | str = width if width > 0 else "V"
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=token_heads.fill_mask(mask_id=mask_id, top_k=top_k, vocabulary=vocabulary),
+            bind={"logits": logits.name, "ids": "input_ids"},
+        ),
+        outputs=(
+            TensorPlan(name=token_heads.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
+            TensorPlan(name=token_heads.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
+        ),
+        reference=base.by_answer,
+        encoding=Encoding(probe=mask, parameters=(("required_id", str(mask_id)), ("required_token", mask))),
+        post=Postprocess(
+            module="fill_mask.py",
+            inputs=(ragged.TOKENS, token_heads.IDS, token_heads.SCORES),
+            outputs=(
+                TensorPlan(name="tokens", data_type="TYPE_STRING", dims=(-1, top_k)),
+                TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1, top_k)),
+                TensorPlan(name="ids", data_type="TYPE_INT32", dims=(-1, top_k)),
+            ),
+            parameters=(("mask_id", str(mask_id)),),
+            files=_names(source),
+        ),
+        examples=_examples(mask),
+        answer=_reference(logits.name, mask_id, top_k),
+        facts=(("mask", mask), ("top_k", top_k)),
+    )
+
+
+def _examples(mask: str) -> tuple[tuple[str, Example], ...]:
+    texts = (
+        ("short", f"Paris is the {mask} of France."),
+        ("several", f"{mask} is the {mask} of {mask}."),
+        ("only", mask),
+        ("scripts", f"今日は{mask}です 😀 Où est {mask}?"),
+        ("long", f"{mask} comes first. " + "And then a long text follows that is nearly cut off. " * 8),
+    )
+    return tuple((name, {"TEXT": (text,)}) for name, text in texts)
+
+
+# What transformers' clean_up_tokenization does, in its order.
+CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
+    """``tokens.json``: the text of every token, made only when it is written."""
+
+    def made() -> dict[str, bytes]:
+        from tokenizers import Tokenizer
+
+        assert source.tokenizer is not None
+        library = Tokenizer.from_str(files.read(source.tokenizer).served.decode("utf-8"))
+        settings = files.settings(source.tokenizer.parent, "tokenizer_config.json")
+        # Byte-pair tokens carry their spaces: cleaning would change them (as transformers 5 knows).
+        clean = bool(settings.get("clean_up_tokenization_spaces")) and type(library.model).__name__ != "BPE"
+        largest = max(library.get_vocab(with_added_tokens=True).values(), default=-1)
+        names = [library.decode([number], skip_special_tokens=False) for number in range(largest + 1)]
+        if clean:
+            names = [_cleaned(name) for name in names]
+        return {"tokens.json": (json.dumps(names, ensure_ascii=False, indent=0) + "\n").encode()}
+
+    return made
+
+
+def _cleaned(text: str) -> str:
+    for pattern in CLEAN_UP:
+        text = text.replace(pattern, pattern.strip())
+    return text
+
+
+def _reference(logits: str, mask_id: int, top_k: int) -> Any:
+    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
+        ids = np.array(asked.rows[0]["input_ids"])
+        values = asked.outputs[logits][0][: len(ids)][ids == mask_id].astype(np.float64)
+        shares = np.exp(values - values.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
+        names = [[asked.tokenizer.decode([number]).encode() for number in row] for row in best.tolist()]
+        return {
+            "tokens": np.array([names], dtype=object),
+            "scores": np.take_along_axis(shares, best, axis=1)[None].astype(np.float32),
+            "ids": best[None].astype(np.int32),
+        }
+
+    return answer

@@ -1,0 +1,97 @@
+"""Image classification: logits → the best labels by name with their scores, in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import image_heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import text_classification, vision
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+
+NAME = "image-classification"
+TOP_K = 5
+PROBABILITIES = {"Softmax": "a Softmax", "Sigmoid": "a Sigmoid"}
+
+
+def fits(source: Source) -> bool:
+    """config.json names the architecture, or it names labels and the only output is [batch, labels]."""
+    if not vision.images(source):
+        return False
+    architectures = [str(name) for name in source.config.get("architectures") or ()]
+    if architectures:
+        return any(name.endswith(vision.CLASSIFIERS) for name in architectures)
+    outputs = source.signature.outputs
+    named = source.signature.output("logits") is not None or bool(source.config.get("id2label"))
+    return named and len(outputs) == 1 and len(outputs[0].shape or ()) == 2
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Labels and activation by the rules of transformers' ImageClassificationPipeline."""
+    logits = by_rank(source.signature, 2, "logits")
+    if logits is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of scores [batch, labels]",
+            where=str(source.path),
+            remedy="use --task image-embedding or --task tensor",
+        )
+    names, notes = text_classification.labels_of(source, logits)
+    activation, why = _activation(source, logits.name, len(names))
+    top = min(options.top_k or TOP_K, len(names))
+    notes += (why,) if why else ()
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=image_heads.classification(
+                activation=activation, labels=len(names), top=top, opset=source.signature.opset
+            ),
+            bind={"logits": logits.name},
+            strings=(("label_names", names),),
+            oldest_opset=image_heads.OLDEST_OPSET,
+        ),
+        outputs=(
+            TensorPlan(name="label", data_type="TYPE_STRING", dims=(1,)),
+            TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),
+            TensorPlan(name="top_labels", data_type="TYPE_STRING", dims=(top,)),
+            TensorPlan(name="top_scores", data_type="TYPE_FP32", dims=(top,)),
+        ),
+        reference=_reference(logits.name, activation, names, top),
+        facts=(("activation", activation), ("top_k", top), ("labels", list(names))),
+        notes=notes,
+    )
+
+
+def _activation(source: Source, output: str, labels: int) -> tuple[str, str]:
+    """What makes scores of the output, and what to tell where the graph has done so already."""
+    made_by = source.signature.made_by.get(output, "")
+    if made_by in PROBABILITIES:
+        return "none", f"output '{output}' comes from {PROBABILITIES[made_by]}: its numbers are the scores"
+    kind = source.config.get("problem_type")
+    if kind == "regression":
+        return "none", ""
+    return ("sigmoid" if kind == "multi_label_classification" or labels == 1 else "softmax"), ""
+
+
+def _reference(
+    output: str, activation: str, names: tuple[str, ...], top: int
+) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
+    def reference(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
+        scores = outputs[output].astype(np.float64)
+        if activation == "softmax":
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores /= scores.sum(axis=1, keepdims=True)
+        elif activation == "sigmoid":
+            scores = 1 / (1 + np.exp(-scores))
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+        labels = np.array([[names[place].encode() for place in row] for row in best], dtype=object)
+        values = np.take_along_axis(scores, best, axis=1).astype(np.float32)
+        return {"label": labels[:, :1], "score": values[:, :1], "top_labels": labels, "top_scores": values}
+
+    return reference

@@ -1,0 +1,115 @@
+"""Image embedding: a vision model's own pooled vector, or its tokens or places pooled in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import image_heads
+from triton_repo_builder.options import BuildOptions, usage
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.signature import TensorSpec
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import embedding, vision
+from triton_repo_builder.tasks.base import Arrays, TaskPlan
+
+NAME = "image-embedding"
+POOLED = ("image_embeds", "pooler_output", "embedding", "embeddings", "image_embedding")
+HIDDEN = "last_hidden_state"
+
+
+def fits(source: Source) -> bool:
+    """Images in, and one of the outputs that vision models give their vectors by."""
+    return vision.images(source) and any(source.signature.output(name) for name in (*POOLED, HIDDEN))
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """The projected or pooled vector where the model gives one, else as ``--pooling`` says."""
+    if options.pooling is not None and options.pooling not in image_heads.POOLINGS:
+        known = ", ".join(image_heads.POOLINGS)
+        raise usage("pooling", f"'{options.pooling}' is unknown for images", f"use one of {known}")
+    spec, pooling = _pooled(source, options)
+    rank = len(spec.shape or ())
+    normalise = _normalise(source) if options.normalize is None else options.normalize
+    width = spec.dims[1 if rank == 4 else -1]
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=image_heads.embedding(
+                pooling=pooling, rank=rank, normalise=normalise, width=width if width > 0 else None
+            ),
+            bind={"hidden": spec.name},
+            oldest_opset=image_heads.OLDEST_OPSET,
+        ),
+        outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width,)),),
+        reference=_reference(spec.name, pooling, normalise),
+        facts=(
+            ("pooling", pooling if rank == 3 else f"in the model ({spec.name})"),
+            ("normalize", normalise),
+        ),
+        notes=_notes(spec, options),
+    )
+
+
+def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
+    """The output to embed by, and how it is pooled."""
+    signature = source.signature
+    hidden = signature.output(HIDDEN)
+    tokens = hidden is not None and len(hidden.shape or ()) == 3
+    if options.pooling in ("cls", "mean"):
+        if hidden is None or not (tokens or options.pooling == "mean"):
+            raise TrbError(
+                Exit.TASK_UNCLEAR,
+                f"--pooling {options.pooling} needs an output '{HIDDEN}' of tokens",
+                where=str(source.path),
+                remedy="leave it out, or export the model without its head",
+            )
+        return hidden, options.pooling
+    found = (spec for name in POOLED if (spec := signature.output(name)) and len(spec.shape or ()) in (2, 4))
+    pooled = next(found, None)
+    if pooled is not None:
+        return pooled, "pooler"
+    if hidden is not None and len(hidden.shape or ()) == 4 and options.pooling is None:
+        return hidden, "mean"  # places of a convolution, which the models themselves pool so
+    raise TrbError(
+        Exit.TASK_UNCLEAR,
+        "the model has no pooled output"
+        if options.pooling
+        else f"nothing says how to pool output '{HIDDEN}'",
+        where=str(source.path),
+        remedy="give --pooling cls or mean (see the model card; cls is usual for ViT)"
+        if tokens
+        else "use --task tensor to serve it as it is",
+    )
+
+
+def _normalise(source: Source) -> bool:
+    """Whether sentence-transformers' files ask for it."""
+    return any(str(module.get("type", "")).endswith("Normalize") for module in embedding.modules(source))
+
+
+def _notes(spec: TensorSpec, options: BuildOptions) -> tuple[str, ...]:
+    if spec.name != "image_embeds" or options.normalize is not None:
+        return ()
+    return (
+        "image_embeds are served as the model gives them; --normalize makes them of length 1, for cosines",
+    )
+
+
+def _reference(
+    output: str, pooling: str, normalise: bool
+) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
+    def reference(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
+        hidden = outputs[output].astype(np.float64)
+        if hidden.ndim == 3:
+            rows = hidden[:, 0] if pooling == "cls" else hidden.mean(axis=1)
+        else:
+            rows = hidden.mean(axis=(2, 3)) if hidden.ndim == 4 else hidden
+        if normalise:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return {"embedding": rows.astype(np.float32)}
+
+    return reference

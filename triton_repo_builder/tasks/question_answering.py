@@ -1,0 +1,198 @@
+"""Extractive question answering, by the rules of the question-answering pipeline of transformers 4.
+
+A long context becomes several rows of the model, 128 tokens shared between neighbours; the best span of all
+is the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import ragged, token_heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import base
+from triton_repo_builder.tasks.base import Asked, Encoded, Encoding, Example, Postprocess, TaskPlan, TextInput
+from triton_repo_builder.tasks.examples import LONG
+
+NAME = "question-answering"
+LONGEST = 384
+"""``max_seq_len`` of the pipeline."""
+LONGEST_ANSWER = 15
+STRIDE = 128
+OUTPUTS = (
+    TensorPlan(name="answer", data_type="TYPE_STRING", dims=(1,)),
+    TensorPlan(name="start", data_type="TYPE_INT32", dims=(1,)),
+    TensorPlan(name="end", data_type="TYPE_INT32", dims=(1,)),
+    TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),
+)
+EXAMPLES: tuple[tuple[str, Example], ...] = tuple(
+    (name, {"QUESTION": (question,), "CONTEXT": (context,)})
+    for name, question, context in (
+        ("short", "Where do I live?", "My name is Wolfgang and I live in Berlin."),
+        (
+            "accents",
+            "Où est la bibliothèque ?",
+            "La bibliothèque d'Orléans est à côté de l'église Saint-Étienne.",
+        ),
+        ("scripts", "今日はどこ？", "今日は東京にいます 🗼。Завтра я буду в Москве. مرحبا 😀👍🏽"),
+        ("spaces", "  Who  is it? ", "  It is\tMarie Curie,\n\n born in  Warsaw. "),
+        ("one_word", "What?", "Nothing"),
+        (
+            "several_pieces",
+            "Where does the answer stand?",
+            LONG * 60 + "The answer stands in Lisbon. " + LONG * 9,
+        ),
+    )
+)
+
+
+def fits(source: Source) -> bool:
+    """config.json names the architecture, or the outputs are called so."""
+    named = {spec.name for spec in source.signature.outputs}
+    unnamed = not source.config.get("architectures") and {"start_logits", "end_logits"} <= named
+    return unnamed or base.architecture(source, "ForQuestionAnswering")
+
+
+def stride(limit: int) -> int:
+    """Tokens that neighbouring pieces share (``doc_stride`` of the pipeline)."""
+    return min(limit // 2, STRIDE)
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Start and end logits of all pieces from the graph; the best span after it."""
+    names = _outputs(source)
+    impossible = bool(options.handle_impossible_answer)
+    first = base.token_id(source, "cls_token")
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=token_heads.question_answering(),
+            bind={"start_logits": names[0], "end_logits": names[1], "places": ragged.PLACES},
+        ),
+        outputs=(
+            TensorPlan(name=token_heads.STARTS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=token_heads.ENDS, data_type="TYPE_FP32", dims=(-1,)),
+        ),
+        reference=base.by_answer,
+        texts=(TextInput(name="QUESTION"), TextInput(name="CONTEXT")),
+        encoding=Encoding(
+            truncation="only_second",
+            strided=True,
+            longest=LONGEST,
+            spans="words",
+            segments="tokens",
+            parameters=(("cls_id", str(first)), ("no_empty", "true")),
+        ),
+        post=Postprocess(
+            module="question_answering.py",
+            inputs=("CONTEXT", ragged.SPANS, token_heads.STARTS, token_heads.ENDS),
+            outputs=OUTPUTS,
+            parameters=(
+                ("impossible", "true" if impossible else "false"),
+                ("longest_answer", str(LONGEST_ANSWER)),
+            ),
+        ),
+        examples=EXAMPLES,
+        encode=_encode,
+        answer=_reference(names, impossible),
+        facts=(("handle_impossible_answer", impossible), ("longest_answer", LONGEST_ANSWER)),
+    )
+
+
+def _outputs(source: Source) -> tuple[str, str]:
+    flat = [spec.name for spec in source.signature.outputs if len(spec.dims) == 2]
+    for names in (("start_logits", "end_logits"), ("start_scores", "end_scores")):
+        if set(names) <= set(flat):
+            return names
+    if len(flat) == 2:
+        return flat[0], flat[1]
+    raise TrbError(
+        Exit.TASK_UNCLEAR,
+        "the model has no start_logits and end_logits [batch, tokens]",
+        where=str(source.path),
+        remedy="use --task tensor to serve it as it is",
+    )
+
+
+def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
+    found = tokenizer(
+        text=example["QUESTION"][0],
+        text_pair=example["CONTEXT"][0],
+        truncation="only_second",
+        max_length=limit or LONGEST,
+        stride=stride(limit or LONGEST),
+        return_token_type_ids=True,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    return [
+        {
+            "input_ids": found["input_ids"][piece],
+            "token_type_ids": found["token_type_ids"][piece],
+            "encoding": found.encodings[piece],
+        }
+        for piece in range(len(found["input_ids"]))
+    ]
+
+
+def _reference(names: tuple[str, str], impossible: bool) -> Any:
+    """The pipeline's rules written apart from the served ones: all spans as one matrix for each piece."""
+
+    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
+        context = asked.example["CONTEXT"][0]
+        scores: dict[str, float] = {}
+        places: dict[str, tuple[int, int]] = {}
+        null = 1e6
+        for number, row in enumerate(asked.rows):
+            encoding, count = row["encoding"], len(row["input_ids"])
+            wanted = np.array(
+                [
+                    sequence == 1 or token == asked.tokenizer.cls_token_id
+                    for sequence, token in zip(encoding.sequence_ids, row["input_ids"], strict=True)
+                ]
+            )
+            start, end = (_shares(asked.outputs[name][number][:count], wanted) for name in names)
+            null = min(null, float(start[0] * end[0]))
+            start[0] = end[0] = 0
+            spans = np.tril(np.triu(np.outer(start, end)), LONGEST_ANSWER - 1)
+            for flat in np.argsort(-spans, axis=None, kind="stable")[:12]:
+                first, last = np.unravel_index(flat, spans.shape)
+                if not (wanted[first] and wanted[last]):
+                    continue
+                begin, stop = _characters(encoding, int(first), int(last))
+                text = context[begin:stop].lower()
+                scores[text] = scores.get(text, 0.0) + float(spans[first, last])
+                places.setdefault(text, (begin, stop))
+        if impossible:
+            scores["\0none"], places["\0none"] = null, (0, 0)
+        best = max(scores, key=lambda text: scores[text]) if scores else ""
+        begin, stop = places.get(best, (0, 0))
+        return {
+            "answer": np.array([[context[begin:stop].encode()]], dtype=object),
+            "start": np.array([[begin]], np.int32),
+            "end": np.array([[stop]], np.int32),
+            "score": np.array([[scores.get(best, 0.0)]], np.float32),
+        }
+
+    return answer
+
+
+def _shares(logits: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    values = np.where(wanted, logits.astype(np.float64), -10000.0)
+    values = np.exp(values - values.max())
+    return np.asarray(values / values.sum())
+
+
+def _characters(encoding: Any, first: int, last: int) -> tuple[int, int]:
+    """From the first character of the first token's word to the last of the last one's."""
+    try:
+        words = encoding.token_to_word(first), encoding.token_to_word(last)
+        return encoding.word_to_chars(words[0], 1)[0], encoding.word_to_chars(words[1], 1)[1]
+    except Exception:  # a token without a word
+        return encoding.offsets[first][0], encoding.offsets[last][1]

@@ -1,0 +1,86 @@
+"""Reranking: a cross-encoder's one logit for QUERY and DOCUMENT → score, as sentence-transformers does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import tokenizer
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import heads
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, architecture, by_rank
+from triton_repo_builder.tasks.examples import PAIRS, renamed
+
+NAME = "rerank"
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
+
+
+def fits(source: Source) -> bool:
+    """A classifier of one logit whose files were saved by the CrossEncoder of sentence-transformers."""
+    logits = by_rank(source.signature, 2, "logits")
+    return (
+        logits is not None
+        and logits.dims[-1] == 1
+        and _stated(source) is not None
+        and architecture(source, "ForSequenceClassification")
+    )
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """The activation from the CrossEncoder's files, else the sigmoid that it takes for one logit."""
+    logits = by_rank(source.signature, 2, "logits")
+    if logits is None or logits.dims[-1] not in (1, -1):
+        given = f"it has {logits.dims[-1]}" if logits else "it has no output of scores [batch, 1]"
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"a cross-encoder gives one logit for each pair of texts: {given}",
+            where=str(source.path),
+            remedy="use --task text-classification, which takes pairs as well (TEXT and TEXT_PAIR)",
+        )
+    stated = _stated(source)
+    named = (stated or "Sigmoid").rsplit(".", 1)[-1]
+    if named not in ACTIVATIONS:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"the activation {named} of a cross-encoder is not supported",
+            where=str(source.path.parent / "config.json"),
+            remedy=f"save the model with one of {', '.join(ACTIVATIONS)}",
+        )
+    activation = ACTIVATIONS[named]
+    note = "no file states the cross-encoder's activation: sigmoid, as in sentence-transformers"
+    return TaskPlan(
+        name=NAME,
+        head=Head(text=heads.rerank(activation=activation), bind={"logits": logits.name}),
+        outputs=(TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),),
+        reference=_reference(logits.name, activation),
+        texts=(TextInput(name="QUERY"), TextInput(name="DOCUMENT")),
+        examples=renamed(PAIRS, "QUERY", "DOCUMENT"),
+        facts=(("activation", activation),),
+        notes=() if stated else (note,),
+    )
+
+
+def _stated(source: Source) -> str | None:
+    """The activation's class as sentence-transformers writes it: since 5.4 in a file of its own."""
+    saved = tokenizer.settings(source.path.parent, "config_sentence_transformers.json")
+    section = source.config.get("sentence_transformers")
+    found = (
+        saved.get("activation_fn"),
+        section.get("activation_fn") if isinstance(section, dict) else None,
+        source.config.get("sbert_ce_default_activation_function"),
+    )
+    return next((value for value in found if isinstance(value, str)), None)
+
+
+def _reference(logits: str, activation: str) -> Any:
+    def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        score = outputs[logits].astype(np.float64)
+        score = score if activation == "none" else 1 / (1 + np.exp(-score))
+        return {"score": score.astype(np.float32)}
+
+    return reference

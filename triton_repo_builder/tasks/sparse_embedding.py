@@ -1,0 +1,107 @@
+"""Sparse embedding (SPLADE): which tokens of the vocabulary a text stands for, and how much, in the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import tokenizer
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import sparse
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+
+NAME = "sparse-embedding"
+MODULE = "SpladePooling"
+"""Of sentence-transformers: its config.json has pooling_strategy and activation_function."""
+ACTIVATIONS = {"relu": False, "log1p_relu": True}
+
+
+def fits(source: Source) -> bool:
+    """A sentence-transformers folder of a sparse encoder; a masked language model alone may be anything."""
+    return _module(source) is not None
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """Pooling and activation from the SpladePooling module, else those of the SPLADE papers: max, once."""
+    logits = by_rank(source.signature, 3, "logits")
+    if logits is None or logits.shape is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of logits [batch, tokens, vocabulary]",
+            where=str(source.path),
+            remedy="export it for fill-mask (optimum-cli export onnx --task fill-mask)",
+        )
+    module = _module(source)
+    pooling, activation = "max", "relu"
+    if module is not None:
+        folder = module["folder"] / str(module.get("path", ""))
+        config = tokenizer.settings(folder, "config.json")
+        pooling = str(config.get("pooling_strategy", pooling))
+        activation = str(config.get("activation_function", activation))
+        if pooling not in sparse.POOLINGS or activation not in ACTIVATIONS:
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"{MODULE} with {pooling} and {activation} is not supported",
+                where=str(folder / "config.json"),
+                remedy=f"pooling_strategy {' or '.join(sparse.POOLINGS)}, activation_function "
+                f"{' or '.join(ACTIVATIONS)}",
+            )
+    width = logits.shape[2] if isinstance(logits.shape[2], int) else None
+    twice = ACTIVATIONS[activation]
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=sparse.head(pooling=pooling, twice=twice, width=width, opset=source.signature.opset),
+            bind={"logits": logits.name, "attention_mask": "attention_mask"},
+        ),
+        outputs=(
+            TensorPlan(name="indices", data_type="TYPE_INT32", dims=(-1,)),
+            TensorPlan(name="values", data_type="TYPE_FP32", dims=(-1,)),
+        ),
+        reference=_reference(logits.name, pooling, twice),
+        facts=(("pooling", pooling), ("activation", activation)),
+        notes=() if module else (f"no {MODULE} module found: pooled by {pooling}, as the SPLADE papers do",),
+        sparse=(("values", "indices"),),
+        fillers=(("indices", -1), ("values", 0)),
+    )
+
+
+def _module(source: Source) -> dict[str, Any] | None:
+    kinds = ((str(entry.get("type", "")).rsplit(".", 1)[-1], entry) for entry in embedding.modules(source))
+    return next((entry for kind, entry in kinds if kind == MODULE), None)
+
+
+def _reference(logits: str, pooling: str, twice: bool) -> Any:
+    def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        rows = [
+            _weights(row[seen.astype(bool)].astype(np.float64), pooling, twice)
+            for row, seen in zip(outputs[logits], mask, strict=True)
+        ]
+        places = [np.flatnonzero(row) for row in rows]
+        most = max(1, *map(len, places))
+        indices = np.full((len(rows), most), -1, np.int32)
+        values = np.zeros((len(rows), most), np.float32)
+        for number, place in enumerate(places):
+            indices[number, : len(place)] = place
+            values[number, : len(place)] = rows[number][place]
+        return {"indices": indices, "values": values}
+
+    return reference
+
+
+def _weights(logits: npt.NDArray[Any], pooling: str, twice: bool) -> npt.NDArray[Any]:
+    """One row: logits [tokens, vocabulary] → [vocabulary], written as one reads it in a paper."""
+    logged = np.log1p(np.maximum(logits, 0))
+    if twice:
+        logged = np.log1p(logged)
+    if not len(logged):
+        return np.zeros(logits.shape[1])
+    # What float32 cannot tell from 0 is 0 in the served answer, too.
+    pooled = logged.max(axis=0) if pooling == "max" else logged.sum(axis=0)
+    return np.asarray(pooled.astype(np.float32))

@@ -1,0 +1,162 @@
+"""Zero-shot classification over an NLI model: TEXT and LABELS → labels and scores, best first.
+
+Each label makes a hypothesis, each hypothesis a row of the model, as in transformers' pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import ragged, token_heads
+from triton_repo_builder.options import BuildOptions, usage
+from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks import base, text_classification
+from triton_repo_builder.tasks.base import (
+    Asked,
+    Encoded,
+    Encoding,
+    Example,
+    Postprocess,
+    TaskPlan,
+    TextInput,
+    by_rank,
+)
+from triton_repo_builder.tasks.examples import LONG
+
+NAME = "zero-shot-classification"
+HYPOTHESIS = "This example is {}."
+OUTPUTS = (
+    TensorPlan(name="labels", data_type="TYPE_STRING", dims=(-1,)),
+    TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1,)),
+)
+EXAMPLES: tuple[tuple[str, Example], ...] = tuple(
+    (name, {"TEXT": (text,), "LABELS": labels})
+    for name, text, labels in (
+        ("short", "I have a problem with my phone!", ("urgent", "not urgent", "phone", "tablet")),
+        ("one_label", "The match ended two to one.", ("sports",)),
+        ("scripts", "今日は天気がいい。Привет 😀", ("weather", "Wetter morgen", "天気", "naïve café")),
+        ("empty", "", ("something", "nothing")),
+        ("beyond_the_limit", LONG * 80, ("batching", "cooking", "a much longer label than all the others")),
+    )
+)
+
+
+def fits(source: Source) -> bool:
+    """Never by itself: an NLI model is a classifier of pairs as well."""
+    return False
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """The two logits of each hypothesis from the graph; shares and order after it."""
+    logits = by_rank(source.signature, 2, "logits")
+    if logits is None:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "the model has no output of scores [batch, labels]",
+            where=str(source.path),
+            remedy="zero-shot classification needs a sequence classifier trained on NLI",
+        )
+    names, _ = text_classification.labels_of(source, logits)
+    if len(names) < 2:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "a model of one logit cannot tell entailment from contradiction",
+            where=str(source.path),
+            remedy="zero-shot classification needs a sequence classifier trained on NLI",
+        )
+    hypothesis = options.hypothesis_template or HYPOTHESIS
+    _check(hypothesis)
+    multi = bool(options.multi_label)
+    entailment, notes = _entailment(source, names)
+    contradiction = -1 if entailment == 0 else 0
+    columns = (contradiction, entailment)
+    return TaskPlan(
+        name=NAME,
+        head=Head(
+            text=token_heads.zero_shot(labels=len(names), contradiction=contradiction, entailment=entailment),
+            bind={"logits": logits.name, "places": ragged.PLACES},
+        ),
+        outputs=(TensorPlan(name=token_heads.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
+        reference=base.by_answer,
+        texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
+        encoding=Encoding(truncation="only_first", segments="rows", parameters=(("hypothesis", hypothesis),)),
+        post=Postprocess(
+            module="zero_shot_classification.py",
+            inputs=("LABELS", token_heads.LOGITS),
+            outputs=OUTPUTS,
+            parameters=(("multi_label", "true" if multi else "false"),),
+        ),
+        examples=EXAMPLES,
+        encode=_encoder(hypothesis),
+        answer=_reference(logits.name, columns, multi),
+        facts=(
+            ("hypothesis_template", hypothesis),
+            ("multi_label", multi),
+            ("entailment", names[entailment]),
+        ),
+        notes=notes,
+    )
+
+
+def _check(hypothesis: str) -> None:
+    """``TrbError`` USAGE for a template that has no place for a label, or a wrong one."""
+    try:
+        sound = hypothesis.format("a label") != hypothesis
+    except (IndexError, KeyError, ValueError):
+        sound = False
+    if not sound:
+        message = f"'{hypothesis}' has no place for the label"
+        raise usage("hypothesis_template", message, f"e.g. '{HYPOTHESIS}'")
+
+
+def _entailment(source: Source, names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """The label that starts with "entail", as the pipeline looks it up; else the last, and a note."""
+    stated: Mapping[str, Any] = source.config.get("label2id") or {}
+    listed = stated if stated else {name: number for number, name in enumerate(names)}
+    for name, number in listed.items():
+        if str(name).lower().startswith("entail") and number in range(len(names)):
+            return int(number), ()
+    note = f"no label is called entailment: taken for it is the last, '{names[-1]}', as transformers does"
+    return -1, (note,)
+
+
+def _encoder(hypothesis: str) -> Any:
+    def encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
+        return [
+            dict(
+                tokenizer(
+                    example["TEXT"][0],
+                    hypothesis.format(label),
+                    truncation="only_first" if limit else False,
+                    max_length=limit,
+                    return_token_type_ids=True,
+                )
+            )
+            for label in example["LABELS"]
+        ]
+
+    return encode
+
+
+def _reference(logits: str, columns: tuple[int, int], multi: bool) -> Any:
+    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
+        labels = asked.example["LABELS"]
+        values = asked.outputs[logits][:, list(columns)].astype(np.float64)
+        if multi or len(labels) == 1:
+            scores = 1 / (1 + np.exp(values[:, 0] - values[:, 1]))
+        else:
+            scores = np.exp(values[:, 1] - values[:, 1].max())
+            scores /= scores.sum()
+        order = sorted(range(len(labels)), key=lambda place: -scores[place])
+        return {
+            "labels": np.array([[labels[place].encode() for place in order]], dtype=object),
+            "scores": scores[order][None].astype(np.float32),
+        }
+
+    return answer
