@@ -6,13 +6,18 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import tiny
 from test_main_job import trb
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -362,3 +367,47 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
         trb("fetch", str(clone / "model_repository"))
     assert caught.value.code == 50 and "the manifest says" in caught.value.stderr
     assert not target.exists()
+
+
+@contextmanager
+def web(folder: Path) -> Iterator[str]:
+    """A web server on a free port of loopback."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None:
+    repo, store = project / "model_repository", tmp_path / "store"
+    store.mkdir()
+    with web(store) as url:
+        external = ("--weights", "external", "--weights-url", f"{url}/weights")
+        message = refused(repo, 50, *external)  # a web server is only read: the user puts the file there
+        library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
+        assert "trb cannot upload to a web server" in message and str(library) in message
+        (store / "weights").mkdir()
+        shutil.copyfile(library, store / "weights" / files.hash_file(library))
+        commit(repo, *external)
+        process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
+        clone = tmp_path / "clone" / "model_repository"
+        trb("fetch", str(clone))
+        assert (clone / library.relative_to(repo)).read_bytes() == library.read_bytes()
+        (clone / library.relative_to(repo)).unlink()
+        shutil.rmtree(store / "weights")
+        with pytest.raises(process.ProcessFailed) as caught:
+            trb("fetch", str(clone))
+        assert caught.value.code == 50
+    with pytest.raises(process.ProcessFailed) as caught:  # and now there is no server at all
+        trb("fetch", str(clone))
+    assert caught.value.code == 50
