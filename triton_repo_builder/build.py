@@ -14,6 +14,7 @@ from triton_repo_builder import (
     golden,
     hardware,
     planner,
+    provenance,
     releases,
     render,
     shared,
@@ -137,6 +138,9 @@ def build(
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
     if options.share_tokenizer:
         plan, extra = shared.share(plan, extra)
+    progress("taking checksums")
+    entry = _entry(src, task, options, plan, release, case_file)
+    plan = provenance.stamp(plan, entry)
     progress("composing the graph")
     files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
     if case_file:
@@ -144,8 +148,6 @@ def build(
     if task.labels:  # what a client gets by the classification extension
         labels = "\n".join(task.labels) + "\n"
         files.append(File(path=f"{plan.network.name}/{LABEL_FILE}", content=labels.encode()))
-    progress("taking checksums")
-    entry = _entry(src, task, options, plan, release, case_file)
     return Build(
         plan=plan,
         files=tuple(sorted(files, key=lambda file: file.path)),
@@ -349,6 +351,7 @@ def _entry(
         "opset": src.signature.opset,
         "ir_version": src.signature.ir_version,
         "tools": {"triton_repo_builder": __version__, "onnx": onnx.__version__},
+        **provenance.recorded(options),
     }
 
 

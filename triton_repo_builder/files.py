@@ -66,6 +66,17 @@ def put(file: File, root: Path) -> None:
             shutil.copyfile(source, target)
 
 
+def write(file: Path, content: bytes) -> None:
+    """Replace one file, whole or not at all; file system errors become ``TrbError``."""
+    fresh = file.with_name(f".{file.name}.trb")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(content)
+        fresh.replace(file)
+    except OSError as error:
+        raise explain(error, file.parent) from error
+
+
 def keep(file: Path, target: Path) -> None:
     """Carry a file of the user's over as it is: mode, times, symbolic links."""
     target.parent.mkdir(parents=True, exist_ok=True)

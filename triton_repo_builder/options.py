@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -76,6 +76,11 @@ class BuildOptions:
     pillow_wheel: tuple[Path, ...] = ()
     share_tokenizer: bool | None = None
     """Call the tokenizer model by its content, so that equal ones are stored once. None: with ``--all``."""
+    source_run: str | None = None
+    """The training run that made the model, as the tracker names it."""
+    dataset_id: str | None = None
+    label: tuple[tuple[str, str], ...] = ()
+    """Anything else to be found again at the running server: (key, value)."""
 
 
 def duration(text: str) -> int:
@@ -100,6 +105,18 @@ def sizes(text: str) -> tuple[int, ...]:
         raise usage(
             "preferred_batch_size", f"'{text}' is no list of sizes", "write for example 8,16"
         ) from None
+
+
+def labels(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """(key, value) of each ``key=value``, sorted; raises ``TrbError`` USAGE."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", key) or key in found:
+            why = "is there twice" if key in found else "is no key=value"
+            raise usage("label", f"'{text}' {why}", "write for example --label team=search, each key once")
+        found[key] = value
+    return tuple(sorted(found.items()))
 
 
 def fixed_padding(text: str) -> int:
@@ -178,6 +195,9 @@ def _typed(name: str, value: Any, path: Path) -> Any:
         return sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)) if value else ()
     if name == "pillow_wheel":
         return tuple(path.parent / str(one) for one in (value if isinstance(value, list) else [value]))
+    if name == "label":
+        pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
+        return labels(pairs if isinstance(pairs, list) else [str(pairs)])
     annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -214,6 +234,16 @@ def check(options: BuildOptions) -> BuildOptions:
         if value is not None and value > largest:
             raise usage(name, f"must be at most {largest}, not {value}", "give a smaller number")
     fixed_padding(options.padding)
+    for name, text in (
+        ("source_run", options.source_run),
+        ("dataset_id", options.dataset_id),
+        *(("label", value) for _, value in options.label),
+    ):
+        # They become trailers of a commit and values in a config.pbtxt: one line each.
+        if text is not None and (not text.strip() or not text.isprintable()):
+            raise usage(
+                name, f"{text!r} is not one line of text", "give it as one line, without control characters"
+            )
     if options.threads is not None and options.threads < 0:
         raise usage(
             "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"

@@ -26,10 +26,14 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
+    stdin: str | None = None,
 ) -> str:
-    """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0."""
+    """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0.
+
+    With ``stdin`` that is what it reads; else it shares ours.
+    """
     try:
-        done = _run(argv, env, cwd, timeout)
+        done = _run(argv, env, cwd, timeout, stdin)
     except subprocess.TimeoutExpired:
         raise ProcessFailed(argv, -1, "", f"not done after {timeout:g} s") from None
     if done.returncode:
@@ -38,13 +42,18 @@ def run(
 
 
 def _run(
-    argv: Sequence[str], env: Mapping[str, str] | None, cwd: Path | None, timeout: float | None
+    argv: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+    timeout: float | None,
+    stdin: str | None,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(argv),
         env=None if env is None else dict(env),
         cwd=cwd,
         timeout=timeout,
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,

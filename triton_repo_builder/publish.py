@@ -92,7 +92,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], outp
     mine = {name for claim in claims for name in claim.mine}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
-    described = {path: {"sha256": file.sha256(), "bytes": file.size()} for path, file in new.items()}
+    described = {path: _described(file, recorded.get(path, {})) for path, file in new.items()}
     others = {
         path: fact for path, fact in old["files"].items() if path in kept or path.split("/")[0] not in mine
     }
@@ -119,6 +119,13 @@ def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], outp
         names=(*names, *sorted(mine - planned), repository.MANIFEST),
         changes=changes,
     )
+
+
+def _described(file: File, before: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's line of the manifest; the same content still lies where a commit put it (``trb fetch``)."""
+    fact = {"sha256": file.sha256(), "bytes": file.size()}
+    elsewhere = {"url": before["url"]} if "url" in before and before["sha256"] == fact["sha256"] else {}
+    return fact | elsewhere
 
 
 def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, ...]:

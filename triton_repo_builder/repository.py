@@ -140,7 +140,19 @@ def _complete(manifest: Mapping[str, Any]) -> bool:
     endpoints, files = manifest.get("endpoints"), manifest.get("files")
     return (
         isinstance(endpoints, dict)
-        and all(isinstance(e, dict) and isinstance(e.get("models"), list) for e in endpoints.values())
+        and all(
+            _entry(e) and all(_entry(v) for v in e.get("versions", {}).values()) for e in endpoints.values()
+        )
         and isinstance(files, dict)
         and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() for f in files.values())
+    )
+
+
+def _entry(entry: Any) -> bool:
+    """Whether an endpoint's entry has the types that its readers rely on; the schema says it in full."""
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("models"), list)
+        and all(isinstance(entry.get(key, {}), dict) for key in ("versions", "provenance", "tools", "facts"))
+        and isinstance(entry.get("sources", []), list)
     )

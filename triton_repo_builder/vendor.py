@@ -5,12 +5,16 @@ Its wheel is abi3: the same files run on Python 3.9 and later, the stock image's
 
 from __future__ import annotations
 
+import re
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 
+ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
+"""Files of a dist-info that say what the library is and under which terms; the rest is pip's own."""
 ELF_X86_64 = b"\x7fELF\x02"
 REMEDY = (
     "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
@@ -37,7 +41,18 @@ def _installed(target: str) -> list[File]:
         )
     found = [*sorted(folder.rglob("*.py")), *shared]
     return [
-        File(path=f"{target}/tokenizers/{file.relative_to(folder).as_posix()}", source=file) for file in found
+        *(File(path=f"{target}/tokenizers/{f.relative_to(folder).as_posix()}", source=f) for f in found),
+        *described("tokenizers", target),
+    ]
+
+
+def described(name: str, target: str) -> list[File]:
+    """An installed library's own account of itself, and its licences: what goes where its code goes."""
+    listed = metadata.distribution(name).files or []
+    return [
+        File(path=f"{target}/{file.as_posix()}", source=Path(str(file.locate())).resolve())
+        for file in sorted(listed, key=str)
+        if ABOUT.search(file.as_posix())
     ]
 
 
@@ -47,7 +62,8 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
             names = [
                 n
                 for n in archive.namelist()
-                if n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so")) and ".." not in n
+                if ((n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so"))) or ABOUT.search(n))
+                and ".." not in n
             ]
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
     except (OSError, zipfile.BadZipFile) as error:

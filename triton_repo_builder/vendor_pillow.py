@@ -19,7 +19,7 @@ from triton_repo_builder import files, process, samples
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.options import load_toml
-from triton_repo_builder.vendor import linux_x86_64
+from triton_repo_builder.vendor import ABOUT, described, linux_x86_64
 
 PACKAGES = ("PIL/", "pillow.libs/")
 # Fonts, AVIF, colour profiles and Tk: none is needed to read and resize an image, and they are half of it.
@@ -67,6 +67,8 @@ def unlike(files: Sequence[File]) -> str:
 
 
 def _wanted(name: str) -> bool:
+    if name.startswith("pillow-"):
+        return bool(ABOUT.search(name)) and ".." not in name.split("/")
     return (
         name.startswith(PACKAGES)
         and name.endswith((".py", ".so")) | (".so." in name)
@@ -90,7 +92,8 @@ def _installed(target: str) -> list[File]:
             where=str(root / "PIL"),
             remedy=_remedy(f"{sys.version_info.major}.{sys.version_info.minor}"),
         )
-    return [File(path=f"{target}/{name}", source=root / name) for name in names if _wanted(name)]
+    code = [File(path=f"{target}/{name}", source=root / name) for name in names if _wanted(name)]
+    return [*code, *described("pillow", target)]
 
 
 def _from_wheel(wheel: Path) -> tuple[str, list[File]]:

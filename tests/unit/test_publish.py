@@ -121,7 +121,8 @@ def test_a_model_that_was_changed_in_place_is_seen(models: Path, tmp_path: Path,
     tiny.put(tmp_path / "m", output)
     tiny.text_model(tmp_path / "m" / "model.onnx", rows=80)  # written through the hard link
     publication = tiny.put(tmp_path / "m", output)
-    assert set(publication.changes.changed) == {"m_model/1/weights.onnx", "m_model/1/model.onnx"}
+    configs = {f"{name}/config.pbtxt" for name in ("m", "m_tokenizer", "m_model")}  # they name its sha256
+    assert set(publication.changes.changed) == {"m_model/1/weights.onnx", "m_model/1/model.onnx", *configs}
     check_manifest(output)
 
 

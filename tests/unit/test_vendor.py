@@ -24,6 +24,8 @@ def test_the_installed_library_is_complete() -> None:
     assert "t/vendor/tokenizers/__init__.py" in paths
     assert sum(path.endswith(".abi3.so") for path in paths) == 1
     assert not [path for path in paths if "__pycache__" in path]
+    assert [path for path in paths if path.endswith(".dist-info/METADATA")]
+    assert not [path for path in paths if path.endswith(("RECORD", "INSTALLER", "WHEEL"))]
     assert paths == [file.path for file in vendor.tokenizers("t/vendor")]
 
 
@@ -34,12 +36,16 @@ def test_a_wheel_is_unpacked_without_what_is_not_needed(tmp_path: Path) -> None:
             "tokenizers/__init__.py": b"x",
             "tokenizers/tokenizers.abi3.so": LIBRARY,
             "tokenizers/py.typed": b"",
-            "tokenizers-1.dist-info/METADATA": b"",
+            "tokenizers-1.dist-info/METADATA": b"Name: tokenizers",
+            "tokenizers-1.dist-info/licenses/LICENSE": b"terms",
+            "tokenizers-1.dist-info/RECORD": b"",
             "tokenizers/../../../etc/evil.py": b"",
         },
     )
     files = vendor.tokenizers("t", given)
     assert [(file.path, file.content) for file in files] == [
+        ("t/tokenizers-1.dist-info/METADATA", b"Name: tokenizers"),
+        ("t/tokenizers-1.dist-info/licenses/LICENSE", b"terms"),
         ("t/tokenizers/__init__.py", b"x"),
         ("t/tokenizers/tokenizers.abi3.so", LIBRARY),
     ]

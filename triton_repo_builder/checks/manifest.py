@@ -22,7 +22,10 @@ def check(repository: Repository) -> Iterator[Finding]:
     for name, checksum in sorted(known.items()):
         file = repository.path / name
         if not file.is_file():
-            yield report("manifest-missing", str(file), "manifest.json lists this file and it is not there")
+            message = "manifest.json lists this file and it is not there"
+            pointed = isinstance(entry := repository.manifest["files"][name], Mapping) and "url" in entry
+            remedy = f"get it with: trb fetch {repository.path}" if pointed else ""
+            yield report("manifest-missing", str(file), message, remedy=remedy)
         elif files.hash_file(file) != checksum:
             yield report("manifest-changed", str(file), "changed since trb built it: its sha256 is another")
     ours = {name.split("/")[0] for name in known if "/" in name}

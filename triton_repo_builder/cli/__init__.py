@@ -30,6 +30,12 @@ COMMANDS = {
     "stop": "Stop a server started with trb serve --detach.",
     "smoke": "Prove, through the server, that answers equal the original model's.",
     "bench": "Load a server: throughput, latency, failures, batching, CPU.",
+    "commit": "Commit a repository to git, with where it comes from.",
+    "fetch": "Get the weights that a commit left out, and verify them.",
+    "diff": "Say what changes for a client between two versions.",
+    "promote": "Serve another version, proven before and after.",
+    "rollback": "Serve the version that was served before.",
+    "provenance": "Show where a repository, or a running server's models, come from.",
     "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     "demo": "Do the whole job on a small real model.",
 }

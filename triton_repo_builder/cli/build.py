@@ -39,7 +39,15 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
 )
-@click.option("--version", "version", type=int, help="Version directory to write.  [default: 1]")
+@click.option(
+    "--version", "version", metavar="N|next", help="Version to write; next: beside the others.  [default: 1]"
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Then keep the newest N versions only, and the served one and the one before.",
+)
 @click.option(
     "--batching",
     type=click.Choice(BATCHING),
@@ -109,6 +117,9 @@ from triton_repo_builder.options import BATCHING, DEVICES
     type=click.Path(path_type=Path),
     help="Linux wheel to vendor, when not on Linux x86-64.",
 )
+@click.option("--source-run", metavar="ID", help="The training run that made the model, e.g. of ClearML.")
+@click.option("--dataset-id", metavar="ID", help="The data set (version) that it was trained on.")
+@click.option("--label", multiple=True, metavar="K=V", help="Anything else to record (repeatable).")
 @click.option(
     "--pillow-wheel",
     type=click.Path(path_type=Path),
@@ -137,6 +148,7 @@ def command(
     show_diff: bool,
     explain: bool,
     as_json: bool,
+    keep: int | None,
     **flags: Any,
 ) -> int:
     """Turn an ONNX model into a Triton model repository.
@@ -153,13 +165,18 @@ def command(
       trb build --config trb.toml --diff
       trb build --all exported --output model_repository
     """
-    from triton_repo_builder import build, options, publish
+    from dataclasses import replace
+
+    from triton_repo_builder import build, options, publish, source, versions
     from triton_repo_builder.cli.ui import status
 
     if flags["max_queue_delay"] is not None:
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
     if flags["preferred_batch_size"] is not None:
         flags["preferred_batch_size"] = options.sizes(flags["preferred_batch_size"])
+    flags["label"] = options.labels(flags["label"]) or None
+    beside = flags["version"] == "next"
+    flags["version"] = None if beside else _number(flags["version"])
     flags["pillow_wheel"] = flags["pillow_wheel"] or None
     default = Path("trb.toml")
     config = config or (default if default.is_file() else None)
@@ -168,6 +185,12 @@ def command(
 
         if explain:
             raise options.usage("explain", "has no meaning with --all", "use --json, which has every setting")
+        if beside or keep:
+            raise options.usage(
+                "version" if beside else "keep",
+                "is for one endpoint, not for --all",
+                "build that model by itself",
+            )
         writes = not (dry_run or show_diff)
         return build_all.run(
             folder,
@@ -181,13 +204,19 @@ def command(
     if fail_fast:
         raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
     merged = options.merge(flags, config)
+    if beside:
+        name = merged.name or source.default_name(source.model_file(merged.model))
+        merged = replace(merged, version=versions.following(merged.output, name))
     with status() as progress:
         made = build.build(merged, progress)
         progress("comparing with what is there")
+        made = versions.place(made, merged.output, serve=not beside, force=force or dry_run or show_diff)
         publication = publish.prepare(made, merged.output, force=force or dry_run or show_diff)
         if not (dry_run or show_diff):
             progress("writing")
             publish.publish(publication)
+            gone = versions.prune(merged.output, made.name, keep) if keep else ()
+            made = replace(made, notes=(*made.notes, *(f"version {v} was removed (--keep)" for v in gone)))
     if as_json:
         click.echo(_json(made, publication, written=not (dry_run or show_diff)))
     elif show_diff:
@@ -220,6 +249,12 @@ def _report(made: Any, publication: Any, *, written: bool) -> None:
         click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
     where = shlex.quote(str(publication.output))
     click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    raise click.BadParameter(f"'{text}' is neither a number nor next", param_hint="--version")
 
 
 def counted(changes: Any) -> str:

@@ -119,14 +119,15 @@ def _server(
     repository: Repository | None, url: str | None, grpc_url: str | None, engine: engines.Choice
 ) -> Iterator[Urls]:
     if url is not None:
-        yield _addresses(url, grpc_url)
+        yield addresses(url, grpc_url)
         return
     assert repository is not None
     with engines.running(repository.path, engine) as server:
         yield server.urls
 
 
-def _addresses(url: str, grpc_url: str | None) -> Addresses:
+def addresses(url: str, grpc_url: str | None) -> Addresses:
+    """Both addresses of a server whose HTTP url is given; ``BadParameter`` where it is none."""
     from urllib.parse import urlsplit
 
     full = url if "://" in url else f"http://{url}"

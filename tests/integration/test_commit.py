@@ -1,0 +1,413 @@
+"""``trb commit`` with real git and git-lfs: exactly the repository's own files, and nothing of the user's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import tiny
+from test_main_job import trb
+
+from triton_repo_builder import files, process
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return process.run(["git", "-C", str(folder), *arguments]).rstrip("\n")
+
+
+def commit(repo: Path, *arguments: str) -> dict[str, object]:
+    said: dict[str, object] = json.loads(trb("commit", str(repo), "-m", "Deploy", "--json", *arguments))
+    return said
+
+
+def refused(repo: Path, code: int, *arguments: str) -> str:
+    """What a refusal says, which always says what to do; no branch has moved, the index is as it was."""
+    top = repo.parent
+    state = (
+        ("for-each-ref", "--format=%(refname) %(objectname)"),
+        ("ls-files", "-s"),
+        ("symbolic-ref", "-q", "HEAD"),
+    )
+    before = [process_output(top, *words) for words in state]
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("commit", str(repo), "-m", "Deploy", *arguments)
+    assert caught.value.code == code, caught.value.stderr
+    assert "fix: " in caught.value.stderr
+    assert [process_output(top, *words) for words in state] == before
+    return caught.value.stderr
+
+
+def process_output(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    tiny.classifier(folder / "sentiment")
+    output = folder / "model_repository"
+    facts = ("--source-run", "run-77", "--dataset-id", "ds-2026", "--label", "team=search")
+    trb("build", "--model", str(folder / "sentiment"), "--output", str(output), *facts)
+    return output
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's git repository with files, staged and edited, of its own, and a built repository in it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")  # without this machine's git lfs settings
+    git_config = "[user]\n\tname = A User\n\temail = user@example.org\n[init]\n\tdefaultBranch = main\n"
+    (home / ".gitconfig").write_text(git_config)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for name in ("app.py", "staged.py", "edited.py"):
+        (folder / name).write_text("first\n")
+    (folder / ".gitignore").write_text("vendor/\n__pycache__/\n*.onnx\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Start")
+    (folder / "staged.py").write_text("staged\n")
+    git(folder, "add", "staged.py")
+    (folder / "edited.py").write_text("edited\n")
+    (folder / "untracked.py").write_text("untracked\n")
+    shutil.copytree(built, folder / "model_repository")
+    return folder
+
+
+LFS = ("smudge=git-lfs smudge -- %f", "process=git-lfs filter-process", "required=true")
+USERS_STATE = {"M  staged.py", " M edited.py", "?? untracked.py"}
+
+
+def status(project: Path) -> set[str]:
+    return set(git(project, "status", "--porcelain").splitlines())
+
+
+def listed(repo: Path) -> set[str]:
+    return {"manifest.json", *json.loads((repo / "manifest.json").read_text())["files"]}
+
+
+def in_tree(project: Path, revision: str = "HEAD") -> set[str]:
+    return set(git(project, "ls-tree", "-r", "--name-only", revision).splitlines())
+
+
+def test_exactly_its_own_files_even_those_that_git_ignores(project: Path) -> None:
+    repo = project / "model_repository"
+    (repo / "sentiment_tokenizer" / "1" / "__pycache__").mkdir()
+    (repo / "sentiment_tokenizer" / "1" / "__pycache__" / "model.pyc").write_bytes(b"")
+    before = in_tree(project)
+    said = commit(repo)
+    own = {f"model_repository/{name}" for name in (*listed(repo), ".gitattributes")}
+    assert in_tree(project) == before | own
+    assert set(said["changed"]) == own  # type: ignore[call-overload]
+    assert status(project) == USERS_STATE
+    assert (project / "staged.py").read_text() == "staged\n"
+    assert git(project, "show", "HEAD:staged.py") == "first"
+    assert git(project, "diff", "--cached", "--name-only") == "staged.py"
+    assert said["branch"] == "main"
+    assert git(project, "rev-parse", "HEAD") == said["commit"]
+
+
+def test_trailers_say_where_it_comes_from(project: Path) -> None:
+    repo = project / "model_repository"
+    commit(repo)
+    text = git(project, "log", "-1", "--format=%(trailers:only,unfold)")
+    found = dict(line.split(": ", 1) for line in text.splitlines())
+    entry = json.loads((repo / "manifest.json").read_text())["endpoints"]["sentiment"]
+    assert found == {
+        "Endpoint": "sentiment version 1",
+        "Model-Sha256": entry["sources"][0]["sha256"],
+        "Source-Sha256": f"{entry['sources'][1]['sha256']} tokenizer.json",
+        "Options-Digest": entry["options_digest"],
+        "Source-Run": "run-77",
+        "Dataset-Id": "ds-2026",
+        "Trb-Version": json.loads((repo / "manifest.json").read_text())["generator"]["version"],
+    }
+
+
+def test_a_second_commit_with_nothing_changed_makes_none(project: Path) -> None:
+    repo = project / "model_repository"
+    first = commit(repo)
+    again = commit(repo)
+    assert (again["created"], again["commit"], again["changed"]) == (False, first["commit"], [])
+    assert "nothing to commit" in trb("commit", str(repo), "-m", "again")
+    assert git(project, "rev-list", "--count", "HEAD") == "2"
+
+
+def test_what_is_gone_from_the_repository_goes_from_git(project: Path) -> None:
+    repo = project / "model_repository"
+    (repo / "notes.txt").write_text("mine\n")
+    commit(repo)
+    (repo / "notes.txt").unlink()
+    assert commit(repo)["changed"] == ["model_repository/notes.txt"]
+    assert "model_repository/notes.txt" not in in_tree(project)
+
+
+def test_a_clone_has_every_byte_with_lfs_and_is_seen_to_lack_them_without(
+    project: Path, tmp_path: Path
+) -> None:
+    repo = project / "model_repository"
+    said = commit(repo)
+    (library,) = said["large"]  # type: ignore[misc]
+    assert library.endswith("tokenizers.abi3.so")
+    assert git(project, "cat-file", "-p", f"HEAD:model_repository/{library}").startswith(
+        "version https://git-lfs.github.com/spec/v1"
+    )
+    clone = ("clone", "-q", str(project), str(tmp_path / "c"))
+    process.run(["git", *(word for setting in LFS for word in ("-c", f"filter.lfs.{setting}")), *clone])
+    for name in listed(repo):
+        assert (tmp_path / "c" / "model_repository" / name).read_bytes() == (repo / name).read_bytes(), name
+    process.run(["git", "clone", "-q", str(project), str(tmp_path / "pointers")])
+    stub = tmp_path / "pointers" / "model_repository"
+    message = refused(stub, 1)
+    assert "git-LFS pointer" in message
+
+
+def test_without_git_lfs_it_says_how_to_get_it(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("git", "sh"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tools))
+    message = refused(project / "model_repository", 40)
+    assert "git-lfs is not installed" in message
+    assert "--weights external" in message
+    assert commit(project / "model_repository", "--weights", "git")["large"] == []
+
+
+def test_another_branch_without_touching_work_tree_or_index(project: Path) -> None:
+    repo = project / "model_repository"
+    head = git(project, "rev-parse", "HEAD")
+    index = git(project, "ls-files", "-s")
+    said = commit(repo, "--branch", "deploy/sentiment")
+    assert git(project, "rev-parse", "HEAD") == head
+    assert git(project, "ls-files", "-s") == index
+    assert git(project, "rev-parse", "deploy/sentiment") == said["commit"]
+    assert git(project, "rev-parse", "deploy/sentiment^") == head
+    assert "model_repository/manifest.json" in in_tree(project, "deploy/sentiment")
+    assert commit(repo, "--branch", "deploy/sentiment")["created"] is False
+    assert "cannot be the name" in refused(repo, 2, "--branch", "no..name")
+    git(project, "worktree", "add", "-q", str(project.parent / "other"), "deploy/sentiment")
+    assert "another work tree" in refused(repo, 60, "--branch", "deploy/sentiment")
+
+
+def test_a_detached_head(project: Path) -> None:
+    repo = project / "model_repository"
+    git(project, "checkout", "-q", "--detach")
+    main = git(project, "rev-parse", "main")
+    said = commit(repo)
+    assert said["branch"] == ""
+    assert any("git branch NAME" in note for note in said["notes"])  # type: ignore[union-attr, attr-defined]
+    assert git(project, "rev-parse", "HEAD") == said["commit"]
+    assert git(project, "rev-parse", "main") == main
+    assert status(project) == USERS_STATE
+    assert "there is no branch to push" in refused(repo, 60, "--push")
+
+
+def test_a_subfolder_of_a_monorepo(project: Path) -> None:
+    (project / "services" / "nlp").mkdir(parents=True)
+    repo = Path(shutil.move(project / "model_repository", project / "services" / "nlp" / "models"))
+    said = trb("commit", str(repo), "-m", "Deploy")
+    assert "services/nlp/models/manifest.json" in said
+    assert {path.split("/")[0] for path in git(project, "diff", "--name-only", "HEAD^", "HEAD").split()} == {
+        "services"
+    }
+    assert status(project) == USERS_STATE
+
+
+def test_a_fresh_folder_gets_a_git_repository_above_the_model_repository(
+    project: Path, tmp_path: Path
+) -> None:
+    fresh = tmp_path / "fresh"
+    repo = Path(shutil.copytree(project / "model_repository", fresh / "model_repository"))
+    (fresh / "mine.txt").write_text("mine")
+    said = commit(repo)
+    assert any("git init" in note for note in said["notes"])  # type: ignore[union-attr, attr-defined]
+    assert (fresh / ".git").is_dir() and not (repo / ".git").exists()
+    assert git(fresh, "rev-list", "--count", "HEAD") == "1"
+    assert git(fresh, "status", "--porcelain") == "?? mine.txt"
+
+
+def test_never_makes_the_home_folder_a_git_repository(project: Path) -> None:
+    home = Path(os.environ["HOME"])
+    shutil.copytree(project / "model_repository", home / "model_repository")
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("commit", str(home / "model_repository"), "-m", "Deploy")
+    assert caught.value.code == 60
+    assert not (home / ".git").exists()
+
+
+def hook(project: Path, name: str, script: str) -> None:
+    file = project / ".git" / "hooks" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def test_hooks_run_on_what_is_committed_and_may_refuse(project: Path) -> None:
+    repo = project / "model_repository"
+    hook(project, "pre-commit", "git diff --cached --name-only > seen.txt")
+    hook(project, "commit-msg", 'sed -i "1s/^/[T-1] /" "$1"')
+    hook(project, "post-commit", "touch after.txt")
+    commit(repo)
+    seen = set((project / "seen.txt").read_text().split())
+    assert seen == {f"model_repository/{name}" for name in (*listed(repo), ".gitattributes")}
+    assert git(project, "log", "-1", "--format=%s") == "[T-1] Deploy"
+    assert (project / "after.txt").exists()
+    hook(project, "pre-commit", "echo no deploys on Friday >&2; exit 1")
+    (repo / "notes.txt").write_text("more\n")
+    message = refused(repo, 60)
+    assert "pre-commit" in message and "no deploys on Friday" in message
+    assert commit(repo, "--no-verify")["created"] is True
+
+
+def test_refuses_what_check_finds_wrong_unless_forced(project: Path) -> None:
+    repo = project / "model_repository"
+    (repo / "sentiment_model" / "1" / "model.onnx").unlink()
+    message = refused(repo, 1)
+    assert "model.onnx" in message and "--force" in message
+    assert commit(repo, "--force")["created"] is True
+
+
+def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:
+    git(project, "stash", "-q")
+    git(project, "checkout", "-q", "-b", "side")
+    (project / "app.py").write_text("side\n")
+    git(project, "commit", "-q", "-am", "Side")
+    git(project, "checkout", "-q", "main")
+    (project / "app.py").write_text("main\n")
+    git(project, "commit", "-q", "-am", "Main")
+    with pytest.raises(process.ProcessFailed):
+        git(project, "merge", "side")
+    assert "a merge is under way" in refused(project / "model_repository", 60)
+
+
+def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
+    (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
+    assert "git config user.name" in refused(project / "model_repository", 60)
+
+
+def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
+    repo = project / "model_repository"
+    git(project, "config", "gpg.format", "ssh")
+    assert "user.signingkey" in refused(repo, 60, "--sign")
+    key = project.parent / "key"
+    process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
+    git(project, "config", "user.signingkey", str(key))
+    commit(repo, "--sign")
+    assert "BEGIN SSH SIGNATURE" in git(project, "cat-file", "commit", "HEAD")
+
+
+def test_push_takes_the_lfs_objects_along(project: Path, tmp_path: Path) -> None:
+    repo = project / "model_repository"
+    assert "git remote add" in refused(repo, 60, "--push")
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    git(project, "remote", "add", "origin", f"file://{remote}")
+    said = commit(repo, "--push")
+    assert said["pushed"] == "origin"
+    assert git(remote, "rev-parse", "main") == said["commit"]
+    (library,) = said["large"]  # type: ignore[misc]
+    oid = git(project, "cat-file", "-p", f"HEAD:model_repository/{library}").split("sha256:")[1].split()[0]
+    assert (remote / "lfs" / "objects" / oid[:2] / oid[2:4] / oid).is_file()
+    # Where the remote has moved on, the commit stays and the remedy says what to do.
+    process.run(
+        ["git", "-c", "filter.lfs.required=false", "clone", "-q", str(remote), str(tmp_path / "other")]
+    )
+    (tmp_path / "other" / "x").write_text("x")
+    git(tmp_path / "other", "add", "x")
+    git(tmp_path / "other", "commit", "-q", "-m", "Other")
+    git(tmp_path / "other", "push", "-q", "origin", "main")
+    (repo / "notes.txt").write_text("more\n")
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("commit", str(repo), "-m", "More", "--push")
+    assert caught.value.code == 61
+    assert "git pull --rebase origin main" in caught.value.stderr
+
+
+def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> None:
+    repo = project / "model_repository"
+    store = tmp_path / "store"
+    external = ("--weights", "external", "--weights-url", f"file://{store}")
+    said = commit(repo, *external)
+    (library,) = said["large"]  # type: ignore[misc]
+    fact = json.loads((repo / "manifest.json").read_text())["files"][library]
+    assert fact["url"] == f"file://{store}/{fact['sha256']}"
+    assert f"model_repository/{library}" not in in_tree(project)
+    assert status(project) == USERS_STATE
+    assert commit(repo)["created"] is False
+    clone = tmp_path / "clone"
+    process.run(["git", "clone", "-q", str(project), str(clone)])
+    target = clone / "model_repository" / library
+    assert not target.exists()
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("check", str(clone / "model_repository"))
+    assert "trb fetch" in caught.value.stdout
+    assert f"fetched {library}" in trb("fetch", str(clone / "model_repository"))
+    assert target.read_bytes() == (repo / library).read_bytes()
+    assert "nothing to fetch" in trb("fetch", str(clone / "model_repository"))
+    trb("check", str(clone / "model_repository"))
+    # A file that was exchanged there does not get in.
+    target.unlink()
+    (store / fact["sha256"]).write_bytes(b"evil")
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("fetch", str(clone / "model_repository"))
+    assert caught.value.code == 50 and "the manifest says" in caught.value.stderr
+    assert not target.exists()
+
+
+@contextmanager
+def web(folder: Path) -> Iterator[str]:
+    """A web server on a free port of loopback."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None:
+    repo, store = project / "model_repository", tmp_path / "store"
+    store.mkdir()
+    with web(store) as url:
+        external = ("--weights", "external", "--weights-url", f"{url}/weights")
+        message = refused(repo, 50, *external)  # a web server is only read: the user puts the file there
+        library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
+        assert "trb cannot upload to a web server" in message and str(library) in message
+        (store / "weights").mkdir()
+        shutil.copyfile(library, store / "weights" / files.hash_file(library))
+        commit(repo, *external)
+        process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
+        clone = tmp_path / "clone" / "model_repository"
+        trb("fetch", str(clone))
+        assert (clone / library.relative_to(repo)).read_bytes() == library.read_bytes()
+        (clone / library.relative_to(repo)).unlink()
+        shutil.rmtree(store / "weights")
+        with pytest.raises(process.ProcessFailed) as caught:
+            trb("fetch", str(clone))
+        assert caught.value.code == 50
+    with pytest.raises(process.ProcessFailed) as caught:  # and now there is no server at all
+        trb("fetch", str(clone))
+    assert caught.value.code == 50

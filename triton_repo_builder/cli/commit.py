@@ -1,0 +1,108 @@
+"""``trb commit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.committing import Committed
+
+SHOWN = 12
+
+
+@click.command("commit")
+@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.option("-m", "--message", required=True, help="What this deployment is.")
+@click.option("--branch", metavar="B", help="Commit there, not where the work tree is; made if need be.")
+@click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")
+@click.option("--sign", is_flag=True, help="Sign the commit, as git commit -S does.")
+@click.option("--force", is_flag=True, help="Commit also what trb check finds wrong.")
+@click.option("--no-verify", is_flag=True, help="Leave out your hooks.")
+@click.option(
+    "--weights",
+    type=click.Choice(("lfs", "git", "external")),
+    help="Where large files go.  [default: lfs; external ones stay so]",
+)
+@click.option(
+    "--threshold",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="Large is from so many bytes.",
+)
+@click.option(
+    "--weights-url", default="", metavar="URL", help="With --weights external: file://, https://, s3://."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    repo: Path,
+    message: str,
+    branch: str | None,
+    push: bool,
+    sign: bool,
+    force: bool,
+    no_verify: bool,
+    weights: str | None,
+    threshold: int,
+    weights_url: str,
+    as_json: bool,
+) -> None:
+    """Commit a model repository to git: its own files, all of them, and nothing else.
+
+    What you have staged or edited elsewhere stays as it is. Trailers of the message say what is deployed and
+    where it comes from. Refuses what trb check finds wrong. A commit that would change nothing is not made.
+
+    \b
+    Examples:
+      trb commit -m "Sentiment, trained on October's data"
+      trb commit model_repository -m "Roll out" --branch deploy --push
+      trb commit -m "Large weights" --weights external --weights-url s3://models/weights
+    """
+    import json
+    from dataclasses import asdict
+
+    from triton_repo_builder import committing
+    from triton_repo_builder.errors import Exit, TrbError
+
+    if not message.strip():
+        raise TrbError(Exit.USAGE, "is empty", where="--message", remedy="say what this deployment is")
+    if weights_url and weights != "external":
+        raise click.UsageError("--weights-url goes with --weights external.")
+    order = committing.Order(
+        message=message,
+        branch=branch,
+        push=push,
+        sign=sign,
+        force=force,
+        verify=not no_verify,
+        weights=weights,
+        threshold=threshold,
+        url=weights_url,
+    )
+    done = committing.commit(repo, order)
+    if as_json:
+        click.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
+    else:
+        _print(done, repo)
+
+
+def _print(done: Committed, repo: Path) -> None:
+    for note in done.notes:
+        click.echo(click.style("note: ", fg="yellow") + note, err=True)
+    where = done.branch or "(detached HEAD)"
+    if done.changed:
+        click.echo(f"[{where} {done.commit[:12]}] {len(done.changed)} files of {repo}")
+        shown = [path for path in done.changed if "/vendor/" not in path]
+        for path in shown[:SHOWN]:
+            click.echo(f"  {path}")
+        if len(shown) > SHOWN:
+            click.echo(f"  and {len(shown) - SHOWN} more")
+        if done.large:
+            click.echo(f"not in git itself: {', '.join(done.large)}")
+    else:
+        click.echo(f"nothing to commit: {repo} is what {done.commit[:12]} has")
+    if done.pushed:
+        click.echo(f"pushed {done.branch} to {done.pushed}")

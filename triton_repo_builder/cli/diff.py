@@ -1,0 +1,93 @@
+"""``trb diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.differences import Difference
+
+COLOURS = {
+    "breaking": "red",
+    "answers": "yellow",
+    "compatible": "green",
+    "operation": "cyan",
+    "origin": "white",
+}
+MEANINGS = {
+    "breaking": "clients must change",
+    "answers": "the same requests get other answers",
+    "compatible": "clients need not change",
+    "operation": "speed and resources",
+    "origin": "where it comes from",
+}
+
+
+@click.command("diff")
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path),
+    default=Path("model_repository"),
+    show_default=True,
+    help="Where NAME@VERSION is looked for.",
+)
+@click.option(
+    "--fail-on", type=click.Choice(("breaking", "answers")), help="Exit 1 where that, or worse, changes."
+)
+@click.option("--markdown", is_flag=True, help="Print a table for a comment on a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as a JSON list.")
+def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_json: bool) -> int:
+    """Say in words what changes for a client from A to B.
+
+    A and B are each a repository's folder, a version of an endpoint (NAME@VERSION), or a git revision and a
+    path in it (REVISION:PATH). Weights are not read; recorded answers tell how far answers move.
+
+    \b
+    Examples:
+      trb diff sentiment@1 sentiment@2
+      trb diff HEAD~1:model_repository model_repository
+      trb diff main:model_repository model_repository --markdown --fail-on breaking
+    """
+    import json
+
+    from triton_repo_builder import differences, faces
+
+    with faces.read(a, repo) as old, faces.read(b, repo) as new:
+        found = differences.compare(old, new)
+    if as_json:
+        click.echo(json.dumps([difference.to_json() for difference in found], indent=1, ensure_ascii=False))
+    elif markdown:
+        _markdown(found)
+    else:
+        _print(found)
+    worst = {None: (), "breaking": ("breaking",), "answers": ("breaking", "answers")}[fail_on]
+    return int(any(difference.effect in worst for difference in found))
+
+
+def _print(found: list[Difference]) -> None:
+    last = ("", "")
+    for difference in found:
+        if difference.endpoint != last[0]:
+            click.echo(click.style(difference.endpoint, bold=True))
+        if (difference.endpoint, difference.effect) != last:
+            colour = COLOURS[difference.effect]
+            click.echo(f"  {click.style(difference.effect, fg=colour)}: {MEANINGS[difference.effect]}")
+        last = (difference.endpoint, difference.effect)
+        click.echo(f"    {difference.about:<11} {difference.text}")
+    if not found:
+        click.echo("no difference for a client")
+
+
+def _markdown(found: list[Difference]) -> None:
+    if not found:
+        click.echo("No difference for a client.")
+        return
+    click.echo("| endpoint | effect | what | change |\n|---|---|---|---|")
+    for difference in found:
+        cells = (difference.endpoint, difference.effect, difference.about, difference.text)
+        click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

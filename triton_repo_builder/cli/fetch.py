@@ -1,0 +1,40 @@
+"""``trb fetch``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("fetch")
+@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+def command(repo: Path) -> None:
+    """Get the files that a commit with --weights external left out, and verify their sha256.
+
+    Files that are there and right are left alone. Needed once after git clone, before trb serve.
+
+    \b
+    Examples:
+      trb fetch
+      trb fetch services/sentiment/model_repository
+    """
+    from triton_repo_builder import elsewhere, repository
+    from triton_repo_builder.cli.ui import status
+    from triton_repo_builder.errors import Exit, TrbError
+
+    manifest = repository.read(repo).manifest
+    if manifest is None:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "has no manifest.json of trb, which says where its weights lie",
+            where=str(repo),
+            remedy="name a repository that trb built and committed with --weights external",
+        )
+    with status() as tell:
+        fetched, present = elsewhere.fetch(repo, manifest, tell)
+    for name in fetched:
+        click.echo(f"fetched {name}")
+    if not fetched:
+        what = f"{present} already there" if present else "all its files are in git"
+        click.echo(f"nothing to fetch: {what}")

@@ -1,0 +1,90 @@
+"""``trb promote``, and what ``trb rollback`` shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+DEFAULT_REPOSITORY = Path("model_repository")
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """REPO and the options of a server."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
+        click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]"),
+        click.option("--url", help="Also switch this running server, proven by smoke before and after."),
+        click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY),
+        click.argument("name"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("promote")
+@server_options
+@click.option("--version", "version", type=click.IntRange(1), required=True, help="The version to serve.")
+def command(
+    name: str,
+    repo: Path,
+    version: int,
+    url: str | None,
+    grpc_url: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Serve another version of the endpoint NAME.
+
+    In REPO the version policies and what lies beside them become those of that version. With --url the
+    server loads it, without losing a request: both versions run until the new one has passed trb smoke; where
+    that fails the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
+
+    \b
+    Examples:
+      trb promote sentiment --version 2
+      trb promote sentiment --version 2 --url http://localhost:8000
+    """
+    run(name, repo, version, url, grpc_url, force=force, as_json=as_json)
+
+
+def run(
+    name: str,
+    repo: Path,
+    version: int | None,
+    url: str | None,
+    grpc_url: str | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Change the served version; None: back to the one before."""
+    import json
+
+    from triton_repo_builder import promote, smoke
+    from triton_repo_builder.cli.smoke import addresses
+
+    if grpc_url and not url:
+        raise click.UsageError("--grpc-url goes with --url.")
+    move = promote.plan(repo, name, version, force=force)
+    if move is None:
+        served = {"endpoint": name, "version": version, "changed": False, "server": None}
+        click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
+        return
+    if url:
+        options = smoke.Options(endpoints=(name,), clients=4, requests=4)
+        tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
+        promote.on_server(move, addresses(url, grpc_url), options, tell)
+    else:
+        promote.in_repository(move)
+    if as_json:
+        done = {"endpoint": name, "version": move.new, "previous": move.old, "changed": True, "server": url}
+        click.echo(json.dumps(done))
+        return
+    where = f"{url} and {repo} serve" if url else f"{repo} serves"
+    click.echo(f"{where} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away")
+    if not url:
+        click.echo("a running server takes it over when it loads the endpoint again; --url does that")

@@ -1,0 +1,91 @@
+"""``trb provenance``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.lineage import Link
+
+DEFAULT_REPOSITORY = Path("model_repository")
+
+
+@click.command("provenance")
+@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.option("--url", help="Ask this running server; with REPO also whether it serves what REPO has.")
+@click.option("--sbom", is_flag=True, help="Print what is inside, the vendored libraries too, as CycloneDX.")
+@click.option("--json", "as_json", is_flag=True, help="Print the chain as JSON.")
+def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> int:
+    """Show where a model repository, or what a running server serves, comes from.
+
+    The chain of each endpoint: files and their sha256, options, the training run and the data set that were
+    named when it was built, and the git commit. Exits 1 where a server serves something else than REPO.
+
+    \b
+    Examples:
+      trb provenance
+      trb provenance --url http://localhost:8000
+      trb provenance model_repository --url http://localhost:8000 --json
+      trb provenance --sbom > sbom.json
+    """
+    import json
+
+    from triton_repo_builder import lineage, repository
+    from triton_repo_builder import sbom as bom
+
+    if sbom and url:
+        raise click.UsageError("--sbom reads a repository, not a server.")
+    chain: tuple[Link, ...] = ()
+    if repo is not None or url is None:
+        read = repository.read(repo or DEFAULT_REPOSITORY)
+        if sbom:
+            click.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
+            return 0
+        chain = lineage.of_repository(read)
+    if url is not None:
+        served = lineage.of_server(url)
+        chain = lineage.compared(chain, served) if repo is not None else served
+    if as_json:
+        click.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
+    else:
+        _print(chain)
+    return int(any(link.agrees is False for link in chain))
+
+
+def _print(chain: tuple[Link, ...]) -> None:
+    for link in chain:
+        facts = link.facts
+        versions = ", ".join(map(str, facts.versions))
+        click.echo(click.style(facts.name, bold=True) + (f" version {versions}" if versions else ""))
+        rows = [(file, f"sha256 {sha}") for file, sha in facts.sources]
+        if facts.options is not None:
+            rows.append(
+                ("options", ", ".join(f"{k}={v}" for k, v in facts.options.items()) or "the defaults")
+            )
+        rows += [
+            ("options digest", facts.options_digest),
+            ("source run", facts.source_run),
+            ("data set", facts.dataset_id),
+            *((f"label {key}", value) for key, value in facts.labels),
+            ("built by", facts.trb_version and f"trb {facts.trb_version}"),
+            ("git commit", link.commit),
+            ("server", _server(link)),
+        ]
+        known = [(name, value) for name, value in rows if value]
+        for name, value in known:
+            click.echo(f"  {name:<16} {value}")
+        if not facts.sources:
+            click.echo("  it says nothing of where it comes from: trb did not build it, or an older one did")
+    if not chain:
+        click.echo("no endpoint")
+
+
+def _server(link: Link) -> str:
+    if link.agrees is None:
+        return link.server
+    if not link.server:
+        return "does not serve it"
+    return f"{link.server} serves {'the same' if link.agrees else 'something else'}"

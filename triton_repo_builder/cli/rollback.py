@@ -1,0 +1,22 @@
+"""``trb rollback``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from triton_repo_builder.cli.promote import run, server_options
+
+
+@click.command("rollback")
+@server_options
+def command(name: str, repo: Path, url: str | None, grpc_url: str | None, force: bool, as_json: bool) -> None:
+    """Serve the version of the endpoint NAME that was served before, as trb promote would.
+
+    \b
+    Examples:
+      trb rollback sentiment
+      trb rollback sentiment --url http://localhost:8000
+    """
+    run(name, repo, None, url, grpc_url, force=force, as_json=as_json)

@@ -1,0 +1,194 @@
+"""What an endpoint looks like from outside, read from a folder, a version, or a git revision."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import git, pbtxt, process, repository, versions
+from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.git import Git
+from triton_repo_builder.provenance import Facts
+from triton_repo_builder.repository import Repository
+
+SMALL = 1_000_000
+"""Bytes up to which a file of a revision is read: no weights."""
+_READ = re.compile(r"(\.pbtxt|\.json|\.txt|/\.gitkeep)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """One input or output."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.datatype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Face:
+    """One endpoint at one version."""
+
+    name: str
+    version: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    max_batch_size: int
+    facts: Mapping[str, Any]
+    """What was decided for the task: pooling, labels."""
+    origin: Facts
+    configs: Mapping[str, Mapping[str, Any]]
+    """config.pbtxt of the endpoint and its steps, by their role: the name without the endpoint's."""
+    cases: Mapping[str, Any]
+    """Golden cases by name, as in smoke.json."""
+    release: str = ""
+
+
+@contextlib.contextmanager
+def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
+    """The endpoints of ``what``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
+    if Path(what).is_dir():
+        yield of_repository(repository.read(Path(what)))
+    elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", what):
+        found = of_version(repository.read(repo), match[1], int(match[2]))
+        yield {found.name: found}
+    elif ":" in what:
+        with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
+            _extract(what, Path(scratch))
+            yield of_repository(repository.read(Path(scratch)))
+    else:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            "is no repository",
+            where=what,
+            remedy="name a folder, a version (sentiment@2), or a revision and path (HEAD~1:model_repository)",
+        )
+
+
+def of_repository(read: Repository) -> dict[str, Face]:
+    """Every endpoint, at the version that is served."""
+    if read.manifest is None:
+        return {model.name: _of_config(read, model.name) for model in read.endpoints}
+    return {
+        name: of_version(read, name, int(entry["version"]))
+        for name, entry in read.manifest["endpoints"].items()
+    }
+
+
+def of_version(read: Repository, name: str, version: int) -> Face:
+    """One endpoint at one version. Raises ``TrbError`` NOT_FOUND."""
+    entry = (read.manifest or {"endpoints": {}})["endpoints"].get(name)
+    entries = versions.all_entries(entry) if entry else {}
+    if version not in entries:
+        known = ", ".join(f"{name}@{number}" for number in sorted(entries))
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"there is no version {version} of '{name}'",
+            where=str(read.path),
+            remedy=f"there are: {known}" if known else "'trb provenance' lists what there is",
+        )
+    mine = entries[version]
+    served = version == int(entry["version"])
+    kept = {} if served else versions.stored(read.path, mine["models"], version)
+    texts = {path.split("/")[0]: data for path, data in kept.items() if path.endswith(f"/{versions.CONFIG}")}
+    configs = {
+        model: pbtxt.parse(texts[model].decode())
+        if model in texts
+        else getattr(read.model(model), "config", {})
+        for model in mine["models"]
+    }
+    return Face(
+        name=name,
+        version=version,
+        inputs=_ports(mine["inputs"]),
+        outputs=_ports(mine["outputs"]),
+        max_batch_size=int(mine["max_batch_size"]),
+        facts=mine["facts"],
+        origin=Facts.of_entry(name, mine),
+        configs={model.removeprefix(name).strip("_"): config for model, config in configs.items()},
+        cases=_cases(read.path, mine.get("cases")),
+        release=str(mine.get("triton_release", "")),
+    )
+
+
+def _ports(listed: Any) -> tuple[Port, ...]:
+    return tuple(
+        Port(name=str(p["name"]), datatype=str(p["datatype"]), shape=tuple(map(int, p["shape"])))
+        for p in listed
+    )
+
+
+def _cases(root: Path, file: str | None) -> dict[str, Any]:
+    try:
+        return {
+            case["name"]: case
+            for case in json.loads((root / (file or "")).read_text(encoding="utf-8"))["cases"]
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # trb smoke and trb check say what is wrong with them
+
+
+def _of_config(read: Repository, name: str) -> Face:
+    """Of a hand-made repository: what its config.pbtxt says."""
+    model = read.model(name)
+    assert model is not None
+    size = int(model.config.get("max_batch_size", 0))
+
+    def ports(field: str) -> tuple[Port, ...]:
+        return tuple(
+            Port(
+                name=str(item["name"]),
+                datatype=BY_CONFIG[item["data_type"]].wire
+                if item.get("data_type") in BY_CONFIG
+                else str(item.get("data_type", "")),
+                shape=(*((-1,) if size else ()), *item.get("dims", ())),
+            )
+            for item in model.config.get(field, ())
+        )
+
+    inner = [other for other in read.models if other.name in model.steps]
+    return Face(
+        name=name,
+        version=max(model.versions, default=0),
+        inputs=ports("input"),
+        outputs=ports("output"),
+        max_batch_size=size,
+        facts={},
+        origin=Facts.of_config(name, model.config),
+        configs={
+            "": model.config,
+            **{other.name.removeprefix(name).strip("_"): other.config for other in inner},
+        },
+        cases={},
+    )
+
+
+def _extract(what: str, target: Path) -> None:
+    """The small files of ``REVISION:PATH``; empty folders stand for versions."""
+    here = Git(folder=Path.cwd())
+    try:
+        listed = here("ls-tree", "-r", "-l", "-z", what)
+        for line in listed.split("\0")[:-1]:
+            about, path = line.split("\t", 1)
+            size = about.split()[3]
+            file = target / path
+            if not file.resolve().is_relative_to(target.resolve()):
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if _READ.search(path) and "/vendor/" not in path and size.isdecimal() and int(size) <= SMALL:
+                file.write_text(here("cat-file", "blob", about.split()[2]), encoding="utf-8")
+    except process.ProcessFailed as error:
+        remedy = (
+            "write REVISION:PATH with the path from the top of the git repository (git log lists revisions)"
+        )
+        raise git.refused(error, what, remedy) from None
