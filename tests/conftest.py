@@ -1,11 +1,15 @@
 """Fixtures that cost something: real models, fetched or exported once and kept in .cache."""
 
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import image_exports
 import pytest
+from needs import unavailable
 
+from tests.integration import serve_repository as made
 from triton_repo_builder import process, samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,3 +73,23 @@ def retrieval() -> Path:
     script = ROOT / "tests" / "exports_retrieval.py"
     process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
     return folder
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An empty registry of Debian's docker-registry, on loopback."""
+    binary = shutil.which("docker-registry")
+    if binary is None:
+        unavailable("docker-registry is not installed (apt-get install docker-registry)")
+    folder = tmp_path_factory.mktemp("registry")
+    port = made.free_port()
+    (folder / "config.yml").write_text(
+        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
+        f"http: {{addr: 127.0.0.1:{port}}}\n"
+    )
+    with subprocess.Popen([binary, "serve", str(folder / "config.yml")]) as running:
+        try:
+            made.until(lambda: made.answers(f"http://127.0.0.1:{port}/v2/"))
+            yield f"127.0.0.1:{port}"
+        finally:
+            running.terminate()

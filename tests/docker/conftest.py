@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,25 +83,3 @@ def ours(client: Any) -> list[str]:
     where = {"label": labels.TRB}
     containers = [one.name for one in client.containers.list(all=True, filters=where)]
     return containers + [one.name for one in client.volumes.list(filters=where)]
-
-
-@pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An empty registry of Debian's docker-registry, on loopback."""
-    import subprocess
-
-    binary = shutil.which("docker-registry")
-    if binary is None:
-        unavailable("docker-registry is not installed (apt-get install docker-registry)")
-    folder = tmp_path_factory.mktemp("registry")
-    port = made.free_port()
-    (folder / "config.yml").write_text(
-        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
-        f"http: {{addr: 127.0.0.1:{port}}}\n"
-    )
-    with subprocess.Popen([binary, "serve", str(folder / "config.yml")]) as running:
-        try:
-            made.until(lambda: made.answers(f"http://127.0.0.1:{port}/v2/"))
-            yield f"127.0.0.1:{port}"
-        finally:
-            running.terminate()

@@ -81,7 +81,7 @@ ensemble_scheduling {{ step [ {{
 class Serve:
     """One ``trb serve`` in the background of a test; its temporary files lie in ``tmp``."""
 
-    def __init__(self, tmp: Path, repository: Path, *arguments: str) -> None:
+    def __init__(self, tmp: Path, repository: Path | str, *arguments: str) -> None:
         self.tmp = tmp / "tmp"
         self.tmp.mkdir(exist_ok=True)
         self.out, self.err = tmp / "stdout", tmp / "stderr"
@@ -145,7 +145,7 @@ FREE = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
 
 
 @contextmanager
-def serve(tmp: Path, repository: Path, *arguments: str) -> Iterator[Serve]:
+def serve(tmp: Path, repository: Path | str, *arguments: str) -> Iterator[Serve]:
     """``trb serve``, stopped in the end whatever happens."""
     running = Serve(tmp, repository, *arguments)
     try:

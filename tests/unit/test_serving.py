@@ -513,3 +513,24 @@ def test_which_server_is_meant() -> None:
             state.select(servers, wanted)
         assert error.value.code == code
         assert words in error.value.remedy
+
+
+def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(tmp_path, "bert", PYTHON + 'instance_group [ { name: "pool" count: 2 } ]\n')
+    model(tmp_path, "bert_tokenizer")
+    owners = embedded._owners(repository.read(tmp_path))
+    looked = stubs.Stubs(1, "/downloads", owners)
+    for instance, name in {
+        "pool_1": "bert",
+        "bert": "bert",
+        "bert_tokenizer_0_0": "bert_tokenizer",
+        "bertha_0": "",
+    }.items():
+        arguments = ["x/triton_python_backend_stub", "/downloads/folderAb/1/model.py", *"234567", instance]
+        line = "\0".join(arguments).encode()
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", lambda self, line=line: line)
+            found = looked._describe(7)
+        assert found == stubs.Stub(pid=7, model=name, instance=instance)

@@ -37,6 +37,8 @@ COMMANDS = {
     "rollback": "Serve the version that was served before.",
     "provenance": "Show where a repository, or a running server's models, come from.",
     "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
+    "push": "Send a repository to a bucket or an OCI registry, atomically.",
+    "pull": "Bring a pushed repository into a folder, verified.",
     "demo": "Do the whole job on a small real model.",
 }
 

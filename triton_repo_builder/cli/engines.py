@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from triton_repo_builder.remote import Location
     from triton_repo_builder.serving import ContainerOptions, RunningServer
+    from triton_repo_builder.serving.engine import Opened
 
 NAMES = ("auto", "embedded", "docker")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,13 +77,37 @@ class Choice:
 
 
 @contextmanager
-def running(repository: Path, choice: Choice) -> Iterator[RunningServer]:
+def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
+    """A repository wherever it lies; the embedded server reads an S3 bucket by itself."""
+    from triton_repo_builder.serving.engine import Opened
+
+    if isinstance(location, Path):
+        yield Opened(path=location)
+        return
+    from triton_repo_builder import serving
+    from triton_repo_builder.cli import ui
+    from triton_repo_builder.remote import opening
+
+    name = serving.choose() if choice.name == "auto" else choice.name
+    with signals(), ExitStack() as stack:
+        with ui.transfer() as progress:
+            found = stack.enter_context(opening.opened(location, progress, direct=name == "embedded"))
+        yield found
+
+
+@contextmanager
+def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[RunningServer]:
     """A server on free ports, for as long as the ``with`` block runs."""
     from triton_repo_builder import serving
     from triton_repo_builder.cli import ui
 
     options = serving.ServeOptions(
-        host=choice.host, http_port=0, grpc_port=0, metrics_port=0, container=choice.container()
+        host=choice.host,
+        http_port=0,
+        grpc_port=0,
+        metrics_port=0,
+        container=choice.container(),
+        models_url=models_url,
     )
     with signals():
         with ui.status() as progress:

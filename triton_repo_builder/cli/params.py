@@ -59,3 +59,19 @@ class Protocols(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A tuple; what each may be, the library checks."""
         return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
+
+
+class Repo(ParamType):
+    """A folder, or the URL of a pushed repository."""
+
+    name = "repo"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A ``Path`` or a ``Location``."""
+        from pathlib import Path
+
+        if not isinstance(value, str) or "://" not in value:
+            return Path(value) if isinstance(value, str) else value
+        from triton_repo_builder import remote
+
+        return remote.parse(value)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import engines
+from triton_repo_builder.cli.params import Repo
 
 if TYPE_CHECKING:
+    from triton_repo_builder.remote import Location
     from triton_repo_builder.serving import RunningServer, ServeOptions
 
 DEFAULT_REPOSITORY = Path("model_repository")
@@ -24,7 +26,7 @@ PORT = click.IntRange(0, 65535)
 
 
 @click.command("serve")
-@click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY)
+@click.argument("repo", type=Repo(), default=DEFAULT_REPOSITORY)
 @engines.options
 @click.option("--http-port", type=PORT, default=8000, show_default=True, help="0 is any free port.")
 @click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
@@ -52,7 +54,7 @@ PORT = click.IntRange(0, 65535)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout once ready.")
 @click.option("--supervise", type=click.Path(path_type=Path), hidden=True)
 def command(
-    repo: Path,
+    repo: Path | Location,
     engine: engines.Choice,
     http_port: int,
     grpc_port: int,
@@ -79,6 +81,7 @@ def command(
       trb serve --load bert --detach
       trb serve --load none
       trb serve --engine docker --triton-release 24.10
+      trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
     """
     from triton_repo_builder.serving import ServeOptions
 
@@ -96,8 +99,13 @@ def command(
     with engines.signals():
         if detach:
             return _detached(repo, engine, options, as_json=as_json)
-        with _shown(options) if logs else nullcontext(options) as options:
-            return _run(repo, engine, options, as_json=as_json, entry_file=supervise)
+        with (
+            _shown(options) if logs else nullcontext(options) as options,
+            engines.opened(repo, engine) as opened,
+        ):
+            options = replace(options, models_url=opened.models_url)
+            name = str(repo) if opened.path != repo else str(opened.path.resolve())
+            return _run(opened.path, name, engine, options, as_json=as_json, entry_file=supervise)
 
 
 @contextmanager
@@ -117,7 +125,13 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
 
 def _run(
-    repo: Path, engine: engines.Choice, options: ServeOptions, *, as_json: bool, entry_file: Path | None
+    repo: Path,
+    source: str,
+    engine: engines.Choice,
+    options: ServeOptions,
+    *,
+    as_json: bool,
+    entry_file: Path | None,
 ) -> int:
     """In the foreground, or as the supervisor of a server in the background (``entry_file``)."""
     from triton_repo_builder import serving
@@ -128,7 +142,7 @@ def _run(
         server = serving.start(repo, options, engine=engine.name, progress=tell)
     try:
         found = [describe.endpoint(server.urls.http, name, repo / name) for name in server.endpoints]
-        about = _about(server, repo, [endpoint.to_json() for endpoint in found])
+        about = _about(server, repo, source, [endpoint.to_json() for endpoint in found])
         if entry_file is not None:
             state.write(entry_file, _entry(about, begun))
         else:
@@ -144,7 +158,7 @@ def _run(
     return 0
 
 
-def _detached(repo: Path, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
+def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
     from triton_repo_builder.serving import detach, state
 
     result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
@@ -156,14 +170,14 @@ def _detached(repo: Path, engine: engines.Choice, options: ServeOptions, *, as_j
     return 0
 
 
-def _arguments(repo: Path, engine: engines.Choice, options: ServeOptions) -> list[str]:
+def _arguments(repo: Path | Location, engine: engines.Choice, options: ServeOptions) -> list[str]:
     ports = {
         "--http-port": options.http_port,
         "--grpc-port": options.grpc_port,
         "--metrics-port": options.metrics_port,
     }
     return [
-        str(repo.absolute()),
+        str(repo.absolute() if isinstance(repo, Path) else repo),
         *engine.arguments(),
         *(f"{option}={number}" for option, number in ports.items()),
         f"--timeout={options.load_timeout}",
@@ -173,10 +187,10 @@ def _arguments(repo: Path, engine: engines.Choice, options: ServeOptions) -> lis
     ]
 
 
-def _about(server: RunningServer, repo: Path, endpoints: list[dict[str, Any]]) -> dict[str, Any]:
+def _about(server: RunningServer, repo: Path, source: str, endpoints: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": repo.resolve().name,
-        "repository": str(repo.resolve()),
+        "repository": source,
         "engine": server.engine,
         "about": server.about,
         "container": server.container,

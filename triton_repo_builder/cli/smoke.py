@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from triton_repo_builder.cli import engines
+from triton_repo_builder.cli.params import Repo
 from triton_repo_builder.errors import Exit, TrbError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from triton_repo_builder.remote import Location
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.smoke import Line, SmokeReport, Urls
 
@@ -32,7 +34,7 @@ class Addresses:
 
 
 @click.command("smoke")
-@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.argument("repo", required=False, type=Repo())
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
 @click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
@@ -59,7 +61,7 @@ class Addresses:
 )
 @click.option("-q", "--quiet", is_flag=True, help="Leave out the table.")
 def command(
-    repo: Path | None,
+    repo: Path | Location | None,
     url: str | None,
     engine: engines.Choice,
     grpc_url: str | None,
@@ -82,6 +84,7 @@ def command(
       trb smoke                                      start a server on ./model_repository and check it
       trb smoke --url http://localhost:8000          check a server that runs, against ./model_repository
       trb smoke --url http://gpu-7:8000 --no-cases   consistency only, with no repository at hand
+      trb smoke s3://models/minilm                   the server reads what was pushed there
       trb smoke --engine docker                      the same in a container
       trb smoke --json --junit smoke.xml             for scripts and CI
     """
@@ -89,11 +92,14 @@ def command(
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
-    repository = _repository(repo, needed=url is None)
     options = smoke.Options(
         endpoints=endpoints, clients=clients, requests=requests, timeout=timeout, cases=not no_cases
     )
-    with _server(repository, url, grpc_url, engine) as urls, _progress() as progress:
+    with (
+        _repository(repo, url, engine) as (repository, models_url),
+        _server(repository, models_url, url, grpc_url, engine) as urls,
+        _progress() as progress,
+    ):
         report = smoke.run(urls, repository, options, progress)
     if junit_file:
         _write(junit_file, smoke.junit(report))
@@ -106,23 +112,35 @@ def command(
     return 0 if report.ok else int(Exit.FAILED_CHECKS)
 
 
-def _repository(path: Path | None, *, needed: bool) -> Repository | None:
+@contextmanager
+def _repository(
+    repo: Path | Location | None, url: str | None, engine: engines.Choice
+) -> Iterator[tuple[Repository | None, str]]:
+    """The repository, if there is one, and where the server is to read its models from if not there."""
     from triton_repo_builder import repository
 
-    if path is None and not needed and not Path(DEFAULT_REPOSITORY).is_dir():
-        return None
-    return repository.read(path or Path(DEFAULT_REPOSITORY))
+    if repo is None and url is not None and not Path(DEFAULT_REPOSITORY).is_dir():
+        yield None, ""
+        return
+    # With a server that runs elsewhere, what says what there is suffices.
+    choice = engine if url is None else replace(engine, name="embedded")
+    with engines.opened(repo or Path(DEFAULT_REPOSITORY), choice) as found:
+        yield repository.read(found.path), found.models_url
 
 
 @contextmanager
 def _server(
-    repository: Repository | None, url: str | None, grpc_url: str | None, engine: engines.Choice
+    repository: Repository | None,
+    models_url: str,
+    url: str | None,
+    grpc_url: str | None,
+    engine: engines.Choice,
 ) -> Iterator[Urls]:
     if url is not None:
         yield addresses(url, grpc_url)
         return
     assert repository is not None
-    with engines.running(repository.path, engine) as server:
+    with engines.running(repository.path, engine, models_url) as server:
         yield server.urls
 
 

@@ -74,6 +74,9 @@ def _loaded(server: Background) -> tuple[list[str], int]:
 
     try:
         ready = http.loaded(server.urls["http"])
+        if "://" in server.repository:
+            # Its configurations lie elsewhere: without them the steps of ensembles count, too.
+            return sorted(ready), len(http.index(server.urls["http"]))
         read = repository.read(Path(server.repository))
     except (OSError, TrbError):
         return [], 0

@@ -24,6 +24,23 @@ def status() -> Iterator[Callable[[str], None]]:
         yield spinner.update
 
 
+@contextlib.contextmanager
+def transfer() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar of bytes on stderr (what is sent, done, total); nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("connecting", total=None)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what[-40:].replace("[", "\\["), completed=done, total=total)
+
+        yield update
+
+
 def console() -> Console:
     """A rich console on stdout; piped output is wide, so that no table breaks its lines for nobody."""
     from rich.console import Console

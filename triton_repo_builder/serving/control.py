@@ -50,6 +50,8 @@ def find(url: str) -> Server:
         ) from None
     for entry in state.sweep()[0]:
         if entry.container and entry.urls["http"] == base:
+            if "://" in entry.repository:  # pulled from there; only that trb has the files
+                return Server(base=base, log=Path(entry.log))
             # Its process is behind a proxy of Docker's; what trb knows of it is what there is.
             return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
     parts = urlsplit(base)

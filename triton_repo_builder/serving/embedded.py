@@ -23,6 +23,8 @@ from triton_repo_builder.serving.targets import Targets
 UP = 60.0
 """Seconds for the HTTP endpoint to come up; it takes a tenth of a second."""
 ATTEMPTS = 3
+DOWNLOADS = "downloads"
+"""Where a server that reads a bucket keeps what it fetched."""
 PLAIN = re.compile(r"[A-Za-z0-9_./@%+=:,-]+")
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
 
@@ -90,15 +92,16 @@ def _spawn(
     child: Process | None = None
     try:
         install.assemble(found, folder)
-        models = str(repo.path.resolve())
-        if not PLAIN.fullmatch(models):
-            # The Python backend hands paths to a shell without quoting them.
-            (folder / "models").symlink_to(models)
-            models = str(folder / "models")
+        models = str(folder / DOWNLOADS) if options.models_url else _models(repo, folder)
         log = loading.log_file(options, folder)
-        server = arguments(found.binary, models, folder / "backends", options, at)
+        server = arguments(found.binary, options.models_url or models, folder / "backends", options, at)
         own = [sys.executable, "-I", "-S", guard.__file__, str(options.exit_timeout + 2), str(folder)]
-        child = process.spawn([*own, *server], log=log, env=install.environment(found, folder), leash=True)
+        env = install.environment(found, folder)
+        if options.models_url:
+            (folder / DOWNLOADS).mkdir()
+            # So that what it fetched is gone with it, however it ends.
+            env["TRITON_AWS_MOUNT_DIRECTORY"] = models
+        child = process.spawn([*own, *server], log=log, env=env, leash=True)
         pid = _server_pid(folder / guard.PID_FILE, child)
         return EmbeddedServer(
             child,
@@ -107,7 +110,7 @@ def _spawn(
             log=log,
             folder=folder,
             endpoints=chosen.endpoints,
-            stubs=Stubs(pid, models),
+            stubs=Stubs(pid, models, _owners(repo) if options.models_url else None),
         )
     except BaseException:
         if child is not None:
@@ -115,6 +118,25 @@ def _spawn(
             child.wait()
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _models(repo: Repository, folder: Path) -> str:
+    """The repository's path; the Python backend hands it to a shell without quoting it."""
+    models = str(repo.path.resolve())
+    if PLAIN.fullmatch(models):
+        return models
+    (folder / "models").symlink_to(models)
+    return str(folder / "models")
+
+
+def _owners(repo: Repository) -> dict[str, str]:
+    """Which model a name belongs to that the instances of a model start with."""
+    return {
+        str(name): model.name
+        for model in repo.models
+        for name in (model.name, *(group.get("name") for group in model.config.get("instance_group", ())))
+        if name
+    }
 
 
 def _server_pid(file: Path, child: Process) -> int:

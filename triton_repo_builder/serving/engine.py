@@ -48,6 +48,17 @@ class ServeOptions:
     extra: tuple[str, ...] = ()
     """More options of tritonserver, as they are."""
     container: ContainerOptions = ContainerOptions()
+    models_url: str = ""
+    """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A repository that can be read here, and where the server is to take the models from."""
+
+    path: Path
+    models_url: str = ""
+    """``s3://…`` of one revision; empty: the server reads ``path``."""
 
 
 @dataclass(frozen=True, kw_only=True)

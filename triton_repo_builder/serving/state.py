@@ -141,7 +141,8 @@ def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
         matching = [
             s
             for s in servers
-            if wanted in (s.name, str(s.pid), str(s.server_pid), s.container or None) or path == s.repository
+            if wanted in (s.name, str(s.pid), str(s.server_pid), s.container or None)
+            or s.repository in (path, wanted)
         ]
     if not matching:
         raise TrbError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -48,9 +49,14 @@ class Stubs:
 
     tick = 0.25
 
-    def __init__(self, server: int, repository: str) -> None:
+    def __init__(self, server: int, repository: str, owners: Mapping[str, str] | None = None) -> None:
+        """``owners``: names of instance groups and of models, by which model they belong to.
+
+        Needed where a server reads a bucket: it keeps each model in a folder with a name of chance.
+        """
         self._server = server
         self._repository = Path(repository)
+        self._owners = dict(owners or {})
         self._seen: dict[int, Stub] = {}
 
     def scan(self) -> tuple[Stub, ...]:
@@ -87,9 +93,14 @@ class Stubs:
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
         if not argv[0].endswith(STUB) or len(argv) <= INSTANCE:
             return None
+        instance = argv[INSTANCE]
+        if self._owners:
+            fitting = [name for name in self._owners if f"{instance}_".startswith(f"{name}_")]
+            owner = self._owners[max(fitting, key=len)] if fitting else ""
+            return Stub(pid=pid, model=owner, instance=instance)
         with contextlib.suppress(ValueError):
             model = Path(argv[1]).relative_to(self._repository).parts[0]
-            return Stub(pid=pid, model=model, instance=argv[INSTANCE])
+            return Stub(pid=pid, model=model, instance=instance)
         return None
 
 

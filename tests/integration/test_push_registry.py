@@ -1,0 +1,151 @@
+"""``trb push`` to Debian's docker-registry: what arrived, by skopeo, and what serves from it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import unavailable
+
+from tests.integration import serve_repository as made
+from tests.integration.test_push_s3 import push
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two small models and a file large enough for a layer of its own."""
+    root = tmp_path / "repository"
+    made.python(root, "step")
+    made.ensemble(root, "whole", "step")
+    (root / "whole" / "1" / ".gitkeep").unlink()
+    (root / "step" / "1" / "data.bin").write_bytes(bytes(range(256)) * 10_000)
+    return root
+
+
+@pytest.fixture
+def skopeo() -> str:
+    found = shutil.which("skopeo")
+    return found or unavailable("skopeo is not installed (apt-get install skopeo)")
+
+
+def manifest(url: str) -> tuple[str, dict[str, Any]]:
+    """Digest and manifest as the registry itself gives them."""
+    address, _, rest = url.removeprefix("oci://").partition("/")
+    name, _, tag = rest.partition(":")
+    request = urllib.request.Request(
+        f"http://{address}/v2/{name}/manifests/{tag}",
+        headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return answer.headers["Docker-Content-Digest"], json.load(answer)
+
+
+def test_push_pull_serve(tmp_path: Path, registry: str, repository: Path) -> None:
+    url = f"oci://{registry}/team/two:1.0"
+    told = push(tmp_path, url, str(repository), "--dry-run")
+    first = push(tmp_path, url, str(repository))
+    assert told["sent"] == first["sent"]
+    digest, document = manifest(url)
+    assert first["revision"] == told["revision"] == digest
+    assert first["previous"] == ""
+    assert max(layer["size"] for layer in document["layers"]) > 2_560_000
+    again = push(tmp_path, url, str(repository))
+    assert (again["sent"], again["revision"], again["previous"]) == ([], digest, digest)
+
+    # A change of one small file sends its layer, and not the large one.
+    code = repository / "step" / "1" / "model.py"
+    code.write_text(code.read_text().replace("x * 2", "x * 2.0"))
+    second = push(tmp_path, url, str(repository))
+    assert second["previous"] == digest != second["revision"]
+    assert 0 < second["sent_bytes"] < 100_000
+    pulled = made.trb(tmp_path, "pull", url, str(tmp_path / "new"))
+    assert pulled.returncode == 0, pulled.stderr
+    assert "2.0" in (tmp_path / "new" / "step" / "1" / "model.py").read_text()
+    assert made.trb(tmp_path, "pull", first["pinned"], str(tmp_path / "old")).returncode == 0
+    assert (tmp_path / "old" / "step" / "1" / "model.py").read_text() == made.HEALTHY
+    assert (tmp_path / "old" / "whole" / "1" / ".gitkeep").read_bytes() == b""
+
+
+@pytest.mark.server
+def test_serve_from_a_registry(tmp_path: Path, registry: str, repository: Path) -> None:
+    url = f"oci://{registry}/team/serve:1.0"
+    push(tmp_path, url, str(repository))
+    with made.serve(tmp_path, url, "--engine=embedded", "--json") as running:
+        assert running.ready()["repository"] == url
+        assert running.infer("whole") == 200
+        assert running.end(signal.SIGTERM) == 0
+
+
+def test_the_same_files_are_the_same_image_anywhere(tmp_path: Path, registry: str, repository: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(repository, copy)
+    for number, path in enumerate(sorted(copy.rglob("*"), reverse=True)):
+        path.chmod(0o700)
+        os.utime(path, (number, number))
+    one = push(tmp_path, f"oci://{registry}/one:1", str(repository))
+    other = push(tmp_path, f"oci://{registry}/other:2", str(copy))
+    assert one["revision"] == other["revision"]
+
+
+def test_skopeo_sees_a_whole_image_with_its_labels(
+    tmp_path: Path, registry: str, repository: Path, skopeo: str
+) -> None:
+    url = f"oci://{registry}/inspected:1"
+    pushed = push(tmp_path, url, str(repository))
+    source = f"docker://{registry}/inspected:1"
+    inspect = [skopeo, "inspect", "--tls-verify=false", source]
+    seen = json.loads(subprocess.run(inspect, check=True, capture_output=True, text=True).stdout)
+    assert seen["Digest"] == pushed["revision"]
+    assert seen["Labels"] == pushed["labels"]
+    target = tmp_path / "layout"
+    copy = [skopeo, "copy", "--src-tls-verify=false", "--preserve-digests", source, f"oci:{target}:1"]
+    subprocess.run(copy, check=True, capture_output=True)
+    found: dict[str, bytes] = {}
+    blobs = target / "blobs" / "sha256"
+    for layer in manifest(url)[1]["layers"]:
+        data = (blobs / layer["digest"].removeprefix("sha256:")).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                assert (member.mtime, member.uid, member.gid) == (0, 0, 0)
+                if member.isreg():
+                    stream = archive.extractfile(member)
+                    assert stream
+                    found[member.name] = stream.read()
+    there = {
+        f"models/{p.relative_to(repository).as_posix()}": p.read_bytes()
+        for p in repository.rglob("*")
+        if p.is_file()
+    }
+    assert found == {**there, "models/whole/1/.gitkeep": b""}
+
+    # A copy that compresses layers is another image, but still the same revision of files.
+    again = [skopeo, "copy", "--src-tls-verify=false", "--dest-tls-verify=false"]
+    subprocess.run(
+        [*again, "--dest-compress-format=gzip", source, f"docker://{registry}/copied:1"],
+        check=True,
+        capture_output=True,
+    )
+    pulled = made.trb(tmp_path, "pull", f"oci://{registry}/copied:1", str(tmp_path / "copied"), "--json")
+    assert pulled.returncode == 0, pulled.stderr
+    assert hashlib.sha256((tmp_path / "copied/step/1/model.py").read_bytes()).digest() == (
+        hashlib.sha256((repository / "step/1/model.py").read_bytes()).digest()
+    )
+
+
+def test_failures_each_have_a_message_and_a_code(tmp_path: Path, registry: str, repository: Path) -> None:
+    gone = f"oci://127.0.0.1:{made.free_port()}/x:1"
+    failed = made.trb(tmp_path, "push", gone, str(repository))
+    assert (failed.returncode, "does not answer" in failed.stderr) == (83, True), failed.stderr
+    absent = made.trb(tmp_path, "pull", f"oci://{registry}/absent:1", str(tmp_path / "pulled"))
+    assert (absent.returncode, "there is no such image" in absent.stderr) == (86, True), absent.stderr
+    assert not (tmp_path / "pulled").exists()

@@ -1,0 +1,379 @@
+"""``trb push`` to moto's S3 server, and the real tritonserver loading from it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.integration import s3_server
+from tests.integration import serve_repository as made
+from triton_repo_builder import process
+from triton_repo_builder.client import HttpClient, encode_json
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server.running(tmp_path_factory.mktemp("moto")) as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_server.use(monkeypatch)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two small models; the ensemble's version directory is empty, and bytecode lies about."""
+    root = tmp_path / "repository"
+    made.python(root, "step")
+    made.ensemble(root, "whole", "step")
+    (root / "whole" / "1" / ".gitkeep").unlink()
+    (root / "step" / "1" / "__pycache__").mkdir()
+    (root / "step" / "1" / "__pycache__" / "model.pyc").write_bytes(b"bytecode")
+    (root / "step" / "1" / "data.bin").write_bytes(bytes(range(256)) * 100_000)
+    return root
+
+
+def url(address: str, request: pytest.FixtureRequest) -> str:
+    return f"s3://{address}/{s3_server.BUCKET}/{request.node.name}"
+
+
+def push(tmp: Path, *arguments: str) -> dict[str, Any]:
+    done = made.trb(tmp, "push", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_arrives_is_the_repository(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    told = push(tmp_path, where, str(repository), "--dry-run")
+    assert told["dry_run"]
+    assert s3_server.keys(address, request.node.name) == {}
+    pushed = push(tmp_path, where, str(repository))
+    assert (pushed["revision"], pushed["sent"]) == (told["revision"], told["sent"])
+    digest = pushed["revision"].removeprefix("sha256:")
+    found = s3_server.keys(address, f"{request.node.name}/")
+    root = f"{request.node.name}/revisions/{digest}"
+    pointer = json.loads(found.pop(f"{request.node.name}/current.json"))
+    assert (pointer["revision"], pointer["path"]) == (f"sha256:{digest}", f"revisions/{digest}")
+    index = found.pop(f"{root}.json")
+    assert hashlib.sha256(index).hexdigest() == digest
+    arrived = {key.removeprefix(f"{root}/"): data for key, data in found.items()}
+    assert arrived.pop("whole/1/.gitkeep") == b""
+    there = {
+        path.relative_to(repository).as_posix(): path.read_bytes()
+        for path in repository.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert arrived == there
+    listed = json.loads(index)["files"]
+    assert {path: fact["sha256"] for path, fact in listed.items() if path in arrived} == {
+        path: hashlib.sha256(data).hexdigest() for path, data in arrived.items()
+    }
+    again = push(tmp_path, where, str(repository))
+    assert again["copied"] == []
+    assert (again["sent"], again["previous"], again["revision"]) == (
+        [],
+        pushed["revision"],
+        pushed["revision"],
+    )
+
+
+def test_damage_and_absence_are_sent_again_the_rest_is_not(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    digest = push(tmp_path, where, str(repository))["revision"].removeprefix("sha256:")
+    root = f"{request.node.name}/revisions/{digest}"
+    store = s3_server.client(address)
+    size = len(store.get_object(Bucket=s3_server.BUCKET, Key=f"{root}/step/1/model.py")["Body"].read())
+    # As long as the right one: only its digest tells.
+    store.put_object(Bucket=s3_server.BUCKET, Key=f"{root}/step/1/model.py", Body=b"#" * size)
+    store.delete_object(Bucket=s3_server.BUCKET, Key=f"{root}/whole/config.pbtxt")
+    refused = made.trb(tmp_path, "pull", where, str(tmp_path / "pulled"))
+    assert refused.returncode == 85
+    assert f"{digest}/step/1/model.py: has sha256" in refused.stderr
+    assert not (tmp_path / "pulled").exists()
+    again = push(tmp_path, where, str(repository))
+    assert again["sent"] == ["step/1/model.py", "whole/config.pbtxt"]
+    assert made.trb(tmp_path, "pull", where, str(tmp_path / "pulled")).returncode == 0
+
+
+def test_a_push_that_is_killed_goes_on_and_readers_see_the_old_revision_until_it_is_whole(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    old = push(tmp_path, where, str(repository))["revision"]
+    (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# newer\n")
+    with Stalling(address, stop_after=2) as proxy:
+        argv = [sys.executable, "-m", "triton_repo_builder", "push"]
+        through = f"s3://{proxy.address}/{s3_server.BUCKET}/{request.node.name}"
+        child = subprocess.Popen([*argv, through, str(repository)], env=made.environment(tmp_path))
+        assert proxy.stalled.wait(60)
+        child.send_signal(signal.SIGKILL)
+        child.wait(60)
+    assert made.trb(tmp_path, "pull", where, str(tmp_path / "meanwhile")).returncode == 0
+    assert "newer" not in (tmp_path / "meanwhile" / "step" / "1" / "model.py").read_text()
+    done = push(tmp_path, where, str(repository))
+    assert done["previous"] == old != done["revision"]
+    # One was copied and one sent before the next was cut off: whatever arrived does not travel again.
+    assert len(done["sent"]) + len(done["copied"]) == done["files"] - 2
+    assert "step/1/data.bin" not in done["sent"]
+    pulled = tmp_path / "pulled"
+    assert made.trb(tmp_path, "pull", where, str(pulled)).returncode == 0
+    assert "newer" in (pulled / "step" / "1" / "model.py").read_text()
+    first = tmp_path / "first"
+    assert made.trb(tmp_path, "pull", f"{where}@{old}", str(first)).returncode == 0
+    assert (first / "step" / "1" / "model.py").read_text() == made.HEALTHY
+    assert (first / "whole" / "1" / ".gitkeep").exists()
+
+
+class Stalling:
+    """A proxy of bytes that lets some uploads through and holds the next one for ever."""
+
+    def __init__(self, target: str, *, stop_after: int) -> None:
+        self.stalled = threading.Event()
+        self._left = stop_after
+        self._lock = threading.Lock()
+        host, port = target.split(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+                for source, sink, watched in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._pump, args=(source, sink, watched), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, watched: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                # A client sends each request's first line as the start of a piece.
+                if watched and data.startswith(b"PUT "):
+                    with self._lock:
+                        self._left -= 1
+                    if self._left < 0:
+                        self.stalled.set()
+                        return
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def __enter__(self) -> Stalling:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listener.close()
+
+
+def test_pull_touches_nothing_it_should_not(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    push(tmp_path, where, str(repository))
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "mine").write_text("mine")
+    refused = made.trb(tmp_path, "pull", where, str(target))
+    assert (refused.returncode, made.files(target)) == (31, ["mine"])
+    assert made.trb(tmp_path, "pull", where, str(target), "--force").returncode == 0
+    before = (target / "step" / "config.pbtxt").stat()
+    again = made.trb(tmp_path, "pull", where, str(target))
+    assert again.returncode == 0
+    assert "already" in again.stdout
+    assert (target / "step" / "config.pbtxt").stat().st_ino == before.st_ino
+    assert not list(tmp_path.glob(".target*"))
+
+
+def test_refuses_what_fails_the_check(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    config = repository / "step" / "config.pbtxt"
+    config.write_text(config.read_text().replace("TYPE_FP32", "TYPE_FLOAT"))
+    refused = made.trb(tmp_path, "push", where, str(repository))
+    assert refused.returncode == 1
+    assert "TYPE_FLOAT" in refused.stderr
+    assert s3_server.keys(address, request.node.name) == {}
+    assert made.trb(tmp_path, "push", where, str(repository), "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "words"),
+    [
+        ("s3://{address}/nobucket/x", 81, "there is no such bucket"),
+        ("s3://{address}/models@sha256:12", 80, "is no digest"),
+        ("s3://{closed}/models/x", 83, "does not answer"),
+        ("ftp://host/x", 80, "is no place that trb can push to"),
+        ("s3://models/a/../b", 80, "is no prefix"),
+        ("oci://registry/Upper", 80, "is no name of an image"),
+    ],
+)
+def test_failures_of_a_push_each_have_a_message_and_a_code(
+    tmp_path: Path, address: str, repository: Path, where: str, code: int, words: str
+) -> None:
+    shown = where.format(address=address, closed=f"127.0.0.1:{made.free_port()}")
+    failed = made.trb(tmp_path, "push", shown, str(repository))
+    assert (failed.returncode, words in failed.stderr) == (code, True), failed.stderr
+    assert "fix: " in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_no_credentials_and_denied(
+    tmp_path: Path, address: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    failed = made.trb(tmp_path, "push", f"s3://{address}/models/x", str(repository))
+    assert (failed.returncode, "Unable to locate credentials" in failed.stderr) == (82, True), failed.stderr
+    with Answering(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>") as at:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+        denied = made.trb(tmp_path, "push", f"s3://{at}/models/x", str(repository))
+    assert (denied.returncode, "may not be used" in denied.stderr) == (82, True), denied.stderr
+
+
+class Answering:
+    """A server that says the same to everybody."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_HEAD = do_PUT = do_POST = answer
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> str:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_nothing_pushed(tmp_path: Path, address: str) -> None:
+    for what, code in (("models/empty", 86), (f"models/empty@sha256:{'0' * 64}", 86), ("nobucket/x", 81)):
+        failed = made.trb(tmp_path, "pull", f"s3://{address}/{what}", str(tmp_path / "pulled"))
+        assert failed.returncode == code, failed.stderr
+        assert not (tmp_path / "pulled").exists()
+
+
+# --- the real server
+
+
+@pytest.mark.server
+def test_the_server_reads_the_bucket_and_the_current_revision(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    old = push(tmp_path, where, str(repository))["revision"]
+    code = (repository / "step" / "1" / "model.py").read_text()
+    (repository / "step" / "1" / "model.py").write_text(code.replace("x * 2", "x * 3"))
+    push(tmp_path, where, str(repository))
+    with serve(tmp_path, f"{where}@{old}") as running:
+        about = running.ready()
+        assert about["repository"].endswith(old)
+        argument = f"--model-repository={where.replace('s3://', 's3://http://')}/revisions/"
+        assert argument in made.command(running.server)
+        assert running.infer("whole") == 200
+        assert running.end(signal.SIGTERM) == 0
+    with serve(tmp_path, where) as running:
+        running.ready()
+        client = HttpClient(running.http)
+        body = encode_json({"X": np.array([[1, 2]], np.float32)})
+        assert client.infer("whole", body)["Y"].tolist() == [[3.0, 6.0]]
+        assert running.end(signal.SIGTERM) == 0
+
+
+def serve(tmp: Path, where: str, *arguments: str) -> Any:
+    return made.serve(tmp, where, "--engine=embedded", "--json", *arguments)
+
+
+@pytest.mark.server
+def test_a_dead_model_is_fetched_and_loaded_again(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    push(tmp_path, where, str(repository))
+    with serve(tmp_path, where) as running:
+        running.ready()
+        stub = next(pid for pid in made.children(running.server) if "/1/model.py" in made.command(pid))
+        os.kill(stub, signal.SIGKILL)
+        made.until(lambda: "is ready again" in running.err.read_text() or running.process.poll() is not None)
+        assert running.infer("whole") == 200
+        running.note()
+        assert running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.server
+def test_in_the_background_models_come_and_go(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    push(tmp_path, where, str(repository))
+    arguments = (where, "--engine=embedded", *made.FREE, "--load=step", "--detach", "--json")
+    started = made.trb(tmp_path, "serve", *arguments)
+    assert started.returncode == 0, started.stderr
+    try:
+        server = json.loads(started.stdout)["urls"]["http"]
+        (status,) = json.loads(made.trb(tmp_path, "status", "--json").stdout)
+        assert (status["repository"], status["loaded"]) == (where, ["step"])
+        loaded = made.trb(tmp_path, "load", "whole", "--url", server)
+        assert loaded.returncode == 0, loaded.stderr
+        (status,) = json.loads(made.trb(tmp_path, "status", "--json").stdout)
+        assert status["loaded"] == ["step", "whole"]
+    finally:
+        stopped = made.trb(tmp_path, "stop", where)
+    assert stopped.returncode == 0, stopped.stderr
+    made.until(lambda: not list((tmp_path / "tmp").glob("trb-*/")))
+
+
+@pytest.mark.server
+def test_smoke_proves_what_lies_in_the_bucket(
+    tmp_path: Path, address: str, minilm_int8: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    local = tmp_path / "minilm"
+    argv = ["build", "--model", str(minilm_int8), "--name", "minilm", "--output", str(local)]
+    process.run([sys.executable, "-m", "triton_repo_builder", *argv], timeout=120)
+    pushed = push(tmp_path, where, str(local))
+    assert any(key.startswith("trb.minilm.source.") for key in pushed["labels"])
+    smoke = made.trb(tmp_path, "smoke", where, "--engine=embedded", "--json")
+    assert smoke.returncode == 0, smoke.stderr
+    report = json.loads(smoke.stdout)
+    assert any(check["group"] == "golden cases" for check in report["checks"])
+    assert made.trb(tmp_path, "pull", where, str(tmp_path / "pulled")).returncode == 0
+    assert made.trb(tmp_path, "check", str(tmp_path / "pulled"), "--strict").returncode == 0

@@ -1,0 +1,41 @@
+"""``trb pull``: a pushed repository into a folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+
+@click.command("pull")
+@click.argument("url")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.option("--force", is_flag=True, help="Replace what the folder holds.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
+    """Bring the revision that URL points to into FOLDER (default: model_repository).
+
+    Every file is verified by its digest; the folder appears whole or not at all. URL@sha256:… is one revision
+    rather than the current one.
+
+    \b
+    Examples:
+      trb pull s3://models/minilm
+      trb pull oci://registry.example.com/models/minilm:1.4 restored
+    """
+    from triton_repo_builder import remote
+    from triton_repo_builder.cli import ui
+
+    location = remote.parse(url)
+    with ui.transfer() as progress:
+        pulled = remote.pull(location, folder, progress, force=force)
+    if as_json:
+        click.echo(json.dumps(asdict(pulled), ensure_ascii=False))
+    elif pulled.changed:
+        click.echo(f"{pulled.files} files, {pulled.bytes:,} bytes, all verified, in {pulled.target}")
+        click.echo(f"revision {pulled.revision}")
+    else:
+        click.echo(f"{pulled.target} holds revision {pulled.revision} already")
+    return 0

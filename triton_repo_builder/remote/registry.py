@@ -1,0 +1,190 @@
+"""An OCI registry as a store: an image per revision, whose digest is the identity; the tag is the pointer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.remote import layers
+from triton_repo_builder.remote.content import Content, gather, inside, mismatch
+from triton_repo_builder.remote.distribution import MANIFEST, Client
+from triton_repo_builder.remote.failures import explained
+from triton_repo_builder.remote.layers import Layer
+from triton_repo_builder.remote.location import Image
+from triton_repo_builder.remote.store import Progress, Pulled, Pushed
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+TAR = "application/vnd.oci.image.layer.v1.tar"
+REVISION = "trb.revision"
+
+
+class RegistryStore:
+    """Images of one name in one registry."""
+
+    def __init__(self, location: Image) -> None:
+        self.location = location
+        self._client = Client(location)
+        self._name = f"oci://{location.registry}/{location.repository}"
+
+    def push(self, content: Content, progress: Progress, *, dry_run: bool = False) -> Pushed:
+        """Send the blobs that are missing, then the manifest by its digest, at last the tag."""
+        parts = layers.split(content)
+        labels = {REVISION: f"sha256:{content.index.digest}", **content.labels}
+        config = _config(parts, labels)
+        manifest = _manifest(parts, config, labels)
+        digest = _digest(manifest)
+        with explained("oci", str(self.location)):
+            before = self._client.manifest(self.location.tag) if self.location.tag else None
+            sent = self._send(parts, config, progress, dry_run=dry_run)
+            if not dry_run:
+                self._client.put_manifest(digest, manifest)
+                self._arrived(digest, manifest)
+                if self.location.tag and (before is None or before[0] != digest):
+                    self._client.put_manifest(self.location.tag, manifest)
+        return Pushed(
+            location=str(self.location),
+            revision=digest,
+            pinned=f"{self._name}@{digest}",
+            previous=before[0] if before else "",
+            files=len(content.index.entries),
+            bytes=content.index.bytes,
+            sent=tuple(blob for blob, _ in sent),
+            sent_bytes=sum(size for _, size in sent),
+            labels=labels,
+            dry_run=dry_run,
+        )
+
+    def pull(self, target: Path, progress: Progress) -> Pulled:
+        """Write the files of the image below ``target``, an empty folder, each layer verified."""
+        with explained("oci", str(self.location)):
+            digest, manifest = self._meant()
+            total = sum(layer["size"] for layer in manifest["layers"])
+            done = 0
+            for layer in manifest["layers"]:
+                progress(layer["digest"], done, total)
+                self._unpack(layer["digest"], target)
+                done += layer["size"]
+            progress("", total, total)
+            content = gather(target)
+            stated = manifest.get("annotations", {}).get(REVISION)
+            actual = f"sha256:{content.index.digest}"
+            if stated not in (None, actual):
+                raise mismatch(str(self.location), actual, stated)
+        return Pulled(
+            location=str(self.location),
+            revision=digest,
+            files=len(content.index.entries),
+            bytes=content.index.bytes,
+            target=str(target),
+        )
+
+    def _send(
+        self, parts: tuple[Layer, ...], config: bytes, progress: Progress, *, dry_run: bool
+    ) -> list[tuple[str, int]]:
+        sent: list[tuple[str, int]] = []
+        total, done = sum(part.size for part in parts) + len(config), 0
+        blobs = [(part.digest, part.size, part.blocks) for part in parts]
+        blobs.append((_digest(config), len(config), lambda: iter([config])))
+        for digest, size, blocks in blobs:
+            progress(digest, done, total)
+            if self._client.size(digest) != size:
+                sent.append((digest, size))
+                if not dry_run:
+                    self._client.put_blob(digest, blocks(), size)
+                    arrived = self._client.size(digest)
+                    if arrived != size:
+                        raise mismatch(f"{self._name}@{digest}", f"({arrived} bytes)", f"({size} bytes)")
+            done += size
+        progress("", done, total)
+        return sent
+
+    def _arrived(self, digest: str, manifest: bytes) -> None:
+        there = self._client.manifest(digest)
+        if there is None or there[1] != manifest:
+            raise mismatch(f"{self._name}@{digest}", there[0] if there else "(nothing)", digest)
+
+    def _meant(self) -> tuple[str, dict[str, Any]]:
+        """Digest and manifest of the image that the location names."""
+        found = self._client.manifest(self.location.reference)
+        if found is None:
+            raise TrbError(
+                Exit.NOT_PUSHED,
+                "there is no such image",
+                where=str(self.location),
+                remedy=f"push first: trb push {self.location} REPO",
+            )
+        digest, document = found
+        if self.location.revision and digest != self.location.reference:
+            raise mismatch(str(self.location), digest, self.location.reference)
+        manifest: dict[str, Any] = json.loads(document)
+        if "layers" not in manifest:
+            raise TrbError(
+                Exit.NOT_PUSHED,
+                "is no single image but a list of images",
+                where=str(self.location),
+                remedy="name one of them by its digest",
+            )
+        return digest, manifest
+
+    def _unpack(self, digest: str, target: Path) -> None:
+        """One layer: fetched whole, verified, then unpacked, and only what lies under ``models/``."""
+        with tempfile.TemporaryFile(dir=target.parent) as scratch:
+            sha = hashlib.sha256()
+            for block in self._client.blob(digest):
+                sha.update(block)
+                scratch.write(block)
+            actual = f"sha256:{sha.hexdigest()}"
+            if actual != digest:
+                raise mismatch(f"{self._name}@{digest}", actual, digest)
+            scratch.seek(0)
+            with tarfile.open(fileobj=scratch, mode="r:*") as archive:
+                for member in archive:
+                    path = member.name.removeprefix("./").removeprefix("/")
+                    if not member.isreg() or not path.startswith(f"{layers.ROOT}/"):
+                        continue
+                    path = path.removeprefix(f"{layers.ROOT}/")
+                    inside(path, str(self.location))
+                    stream = archive.extractfile(member)
+                    assert stream is not None  # It is a regular file.
+                    file = target / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with stream, file.open("wb") as sink:
+                        while block := stream.read(layers.BLOCK):
+                            sink.write(block)
+
+
+def _config(parts: tuple[Layer, ...], labels: dict[str, str]) -> bytes:
+    """An image that no program of runs: only its files matter, to whoever mounts it."""
+    return _json(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Labels": labels},
+            "rootfs": {"type": "layers", "diff_ids": [part.digest for part in parts]},
+        }
+    )
+
+
+def _manifest(parts: tuple[Layer, ...], config: bytes, labels: dict[str, str]) -> bytes:
+    return _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": CONFIG, "digest": _digest(config), "size": len(config)},
+            "layers": [{"mediaType": TAR, "digest": part.digest, "size": part.size} for part in parts],
+            "annotations": labels,
+        }
+    )
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
