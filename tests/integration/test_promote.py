@@ -56,7 +56,9 @@ def golden(repo: Path, version: int) -> dict[str, Any]:
     cases = json.loads(path.read_text())["cases"]
     found = {}
     for case in cases:
-        texts = next(item for item in case["inputs"] if item["name"] == "TEXT")
+        if [item["name"] for item in case["inputs"]] != ["TEXT"]:
+            continue  # a text with a second one has another answer
+        (texts,) = case["inputs"]
         scores = next(item for item in case["outputs"] if item["name"] == "scores")
         found[texts["data"][0]] = np.array(scores["data"]).ravel()
     return found
@@ -134,6 +136,7 @@ def test_the_two_versions_differ_on_every_text(made: Path) -> None:
     assert all(not np.allclose(one[text], two[text], atol=1e-3) for text in one if text)
 
 
+@pytest.mark.timeout(900)  # seven smokes beside six clients that never pause
 def test_no_request_is_lost_while_versions_change(repo: Path) -> None:
     one, two = golden(repo, 1), golden(repo, 2)
     with serve(repo) as server:
