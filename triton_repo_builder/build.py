@@ -110,7 +110,7 @@ def build(
     _check_sizes(src)
     module, guess = tasks.choose(src, options.task)
     as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
-    _check_meaning(options, raw.NAME if as_is else module.NAME, common)
+    _check_meaning(options, raw.NAME if as_is else module.NAME, common, guess if module is tensor else "")
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
@@ -204,8 +204,11 @@ def _check_sizes(src: Source) -> None:
             )
 
 
-def _check_meaning(options: BuildOptions, task: str, common: frozenset[str]) -> None:
-    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models."""
+def _check_meaning(options: BuildOptions, task: str, common: frozenset[str], guess: str) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models.
+
+    ``guess`` says how the task came about.
+    """
     images = {module.NAME for module in tasks.IMAGE_TASKS}
     given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
     if task == tensor.NAME or task in images:
@@ -216,7 +219,10 @@ def _check_meaning(options: BuildOptions, task: str, common: frozenset[str]) -> 
         given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
     for field, value in given.items():
         if value is not None and field not in common:
-            raise usage(field, f"has no meaning for the task {task}", "leave it out, or name another --task")
+            because = f" ({guess})" if guess else ""
+            raise usage(
+                field, f"has no meaning for the task {task}{because}", "leave it out, or name another --task"
+            )
 
 
 def _batching(src: Source, options: BuildOptions) -> bool:

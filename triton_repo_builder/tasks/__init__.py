@@ -22,7 +22,7 @@ from triton_repo_builder.tasks import (
     vision,
     zero_shot_classification,
 )
-from triton_repo_builder.tasks.base import takes_text
+from triton_repo_builder.tasks.base import TEXT_INPUTS, takes_text
 
 IMAGE_TASKS = (image_classification, image_embedding)
 TASKS: dict[str, ModuleType] = {
@@ -77,7 +77,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
             )
         return TASKS[wanted], ""
     if not text:
-        return tensor, ""
+        return tensor, _unfilled(source)
     if source.tokenizer is None:
         return (
             tensor,
@@ -91,6 +91,14 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
                 "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
             )
     return tensor, "no task is known for this model: served as plain tensors"
+
+
+def _unfilled(source: Source) -> str:
+    """Why a model of text is served as tensors; empty for one that is none."""
+    if source.tokenizer is None or source.signature.input("input_ids") is None:
+        return ""
+    names = [f"'{spec.name}'" for spec in source.signature.inputs if spec.name not in TEXT_INPUTS]
+    return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
 
 
 def _image_task(source: Source, wanted: str | None) -> tuple[ModuleType, str] | None:

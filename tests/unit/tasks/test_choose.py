@@ -92,3 +92,16 @@ def test_tasks_that_cannot_be(wanted: str, code: Exit, message: str, tmp_path: P
 def test_what_a_tokenizer_can_fill(inputs: list[Any], expected: bool, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(t.model([], inputs, [t.tensor("Y", ["n"])]))
     assert takes_text(source.read(tmp_path / "m.onnx").signature) is expected
+
+
+def test_an_input_that_no_tokenizer_fills_is_named(tmp_path: Path) -> None:
+    path = tiny.text_model(tmp_path / "model.onnx")
+    # As long as the other name, so that the file stays a valid message.
+    path.write_bytes(path.read_bytes().replace(b"token_type_ids", b"global_mask_42"))
+    tiny.tokenizer(tmp_path / "tokenizer.json")
+    why = "a tokenizer cannot fill its input 'global_mask_42': served as plain tensors"
+    assert chosen(tmp_path) == ("tensor", why)
+    with pytest.raises(
+        TrbError, match="has no meaning for the task tensor .a tokenizer cannot fill its input"
+    ):
+        tiny.make(tmp_path, tmp_path / "out", pooling="mean")
