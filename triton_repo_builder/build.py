@@ -12,6 +12,7 @@ from triton_repo_builder import (
     cases,
     defaults,
     golden,
+    golden_tensor,
     hardware,
     planner,
     provenance,
@@ -269,7 +270,7 @@ def _plain(
     notes: tuple[str, ...] = () if batching else (f"served without batching: {src.signature.batch.reason}",)
     case_file = None
     if runner is not None:
-        recorded = golden.tensor(runner, src, name, batching=batching)
+        recorded = golden_tensor.tensor(runner, src, name, batching=batching)
         case_file = recorded.file
         if batching and not recorded.batchable:
             _refuse_batching(src, options, recorded.note, "leave that option out")

@@ -63,7 +63,7 @@ def record(
     tools = f"transformers {metadata.version('transformers')} {spec.kind or 'image_transforms'}"
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=golden._recorded_with(source, tools),
+        recorded_with=golden.recorded_with(source, tools),
         tolerance=golden.tolerance(recorded, drift),
         cases=recorded,
     )
@@ -80,7 +80,7 @@ def _answer(
         shape = " x ".join(map(str, pixels.shape))
         raise TrbError(
             Exit.GOLDEN_FAILED,
-            f"the original model fails on pixel_values of {shape}: {golden._first_line(error)}",
+            f"the original model fails on pixel_values of {shape}: {golden.first_line(error)}",
             where=str(source.path),
             remedy="use the preprocessor_config.json that belongs to this model",
         ) from None
@@ -122,7 +122,7 @@ def _together(
             if answer[tensor.name].shape[0] != len(pixels):
                 return 0.0, f"output '{tensor.name}' does not have a row for each image of a batch"
             moved = cases.difference(tensor, answer[tensor.name][row : row + 1])
-            if moved > golden.DEPENDENT * golden._scale(tensor):
+            if moved > golden.DEPENDENT * golden.scale(tensor):
                 return 0.0, "its answer to an image changes with the other images in the batch"
             worst = max(worst, moved)
     return worst, ""

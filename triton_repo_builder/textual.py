@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import auto_tokenizer, golden, markers, planner, resources, tokenizer, vendor
+from triton_repo_builder import auto_tokenizer, golden_text, markers, planner, resources, tokenizer, vendor
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -67,7 +67,7 @@ def parts(
     fixed, fixed_by = _fixed(src, options)
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
-    recording = golden.TextSettings(
+    recording = golden_text.TextSettings(
         max_length=max_length,
         pad_to=fixed,
         pad_id=spec.pad_id,
@@ -78,11 +78,11 @@ def parts(
     not_batchable = ""
     if runner is not None:
         notes = (*notes, *filter(None, (auto_tokenizer.note(unmarked, examples.TEXTS),)))
-        recorded = golden.text(runner, src, task, recording, name, batching=batching)
+        recorded = golden_text.text(runner, src, task, recording, name, batching=batching)
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
             if task.post is None:
-                recorded = golden.text(runner, src, task, recording, name, batching=False)
+                recorded = golden_text.text(runner, src, task, recording, name, batching=False)
         if recorded.file is None:
             notes = (*notes, NO_CASES)
     encodings = _encode(spec, task, max_length)

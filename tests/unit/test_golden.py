@@ -9,7 +9,7 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import build, cases, golden, source, tasks
+from triton_repo_builder import build, cases, golden, golden_tensor, golden_text, source, tasks
 from triton_repo_builder.cases import Case, CaseTensor
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.options import BuildOptions
@@ -50,10 +50,10 @@ def test_drift_widens_only_the_batched_one() -> None:
 
 @pytest.mark.parametrize("value", [1e-9, 0.00012345, 0.1, 1.0, 99.1, 12345.0])
 def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
-    rounded = golden._round_up(value)
+    rounded = golden.round_up(value)
     assert value <= rounded * (1 + 1e-12)
     assert rounded <= value * 1.1
-    assert golden._round_up(rounded) == pytest.approx(rounded)
+    assert golden.round_up(rounded) == pytest.approx(rounded)
 
 
 # --- tensor models -----------------------------------------------------------------------------------
@@ -64,13 +64,13 @@ def tensor(
 ) -> golden.Recorded:
     path.write_bytes(t.model(nodes, inputs, outputs, **options))
     read = source.read(path)
-    return golden.tensor(golden.session(read), read, "m", batching=read.signature.batch.possible)
+    return golden_tensor.tensor(golden.session(read), read, "m", batching=read.signature.batch.possible)
 
 
 def test_independent_rows_can_be_batched(tmp_path: Path) -> None:
     tiny.tensor_model(tmp_path / "m.onnx")
     read = source.read(tmp_path / "m.onnx")
-    made = golden.tensor(golden.session(read), read, "m", batching=True)
+    made = golden_tensor.tensor(golden.session(read), read, "m", batching=True)
     assert (made.batchable, made.note) == (True, "")
     assert made.file is not None
     assert [entry.name for entry in made.file.cases] == ["generated_1", "generated_2"]
@@ -189,8 +189,8 @@ def text(
     read = source.read(folder)
     options = BuildOptions(model=folder)
     task = tasks.choose(read, None)[0].plan(read, options)
-    settings = golden.TextSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
-    return golden.text(golden.session(read), read, task, settings, "m", batching=batching)
+    settings = golden_text.TextSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
+    return golden_text.text(golden.session(read), read, task, settings, "m", batching=batching)
 
 
 def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
     read = source.read(folder)
     task = tasks.choose(read, None)[0].plan(read, BuildOptions(model=folder))
     close = {"scores": np.array([[0.5, 0.50001]]), "label": np.array([[b"x"]]), "score": np.array([[0.5]])}
-    assert [tensor.name for tensor in golden._outputs(task, close)] == ["score", "scores"]
+    assert [tensor.name for tensor in golden_text._outputs(task, close)] == ["score", "scores"]
 
 
 @pytest.mark.parametrize("beside", [math.nan, math.inf, 0.9])
@@ -219,7 +219,7 @@ def test_an_answer_that_changes_beside_a_long_text(
     beside: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tolerance, and no infinite one, makes up for it: the model is served one text at a time."""
-    run_rows = golden._run_rows
+    run_rows = golden_text._run_rows
 
     def changing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
         values, mask = run_rows(runner, read, rows, settings)
@@ -227,7 +227,7 @@ def test_an_answer_that_changes_beside_a_long_text(
             values = {name: np.full_like(array, beside) for name, array in values.items()}
         return values, mask
 
-    monkeypatch.setattr(golden, "_run_rows", changing)
+    monkeypatch.setattr(golden_text, "_run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
     assert (made.batchable, made.note) == (
         False,

@@ -102,6 +102,6 @@ def test_an_input_that_no_tokenizer_fills_is_named(tmp_path: Path) -> None:
     why = "a tokenizer cannot fill its input 'global_mask_42': served as plain tensors"
     assert chosen(tmp_path) == ("tensor", why)
     with pytest.raises(
-        TrbError, match="has no meaning for the task tensor .a tokenizer cannot fill its input"
+        TrbError, match=r"has no meaning for the task tensor .a tokenizer cannot fill its input"
     ):
         tiny.make(tmp_path, tmp_path / "out", pooling="mean")

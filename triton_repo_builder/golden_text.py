@@ -1,0 +1,282 @@
+"""Records golden cases of a text endpoint.
+
+Text goes through the *transformers* tokenizer and ONNX Runtime on the *untouched* file, and the task's
+numpy arithmetic; the server uses the `tokenizers` library, the composed graph and Triton. Where the two
+agree, the repository is right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import cases, golden
+from triton_repo_builder import tokenizer as tokenizer_files
+from triton_repo_builder.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.source import Source
+from triton_repo_builder.tasks.base import Asked, Encoded, Example, TaskPlan
+from triton_repo_builder.tasks.examples import SINGLE
+from triton_repo_builder.tokenizer import TokenizerSpec
+
+NOISES = 3
+"""Times that an answer is computed again with noise on the model's outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How the served tokenizer will be set, so that the recording path is set alike."""
+
+    max_length: int | None
+    pad_to: int
+    """0: no padding beyond the request's longest row."""
+    pad_id: int
+    positions_from_pad: bool = False
+    tokenizer: TokenizerSpec | None = None
+    """The tokenizer as it is served; None: the file beside the model."""
+
+
+def text(
+    runner: Any, source: Source, task: TaskPlan, settings: TextSettings, endpoint: str, *, batching: bool
+) -> golden.Recorded:
+    """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
+    library = _tokenizer(source, settings)
+    examples = task.examples or SINGLE
+    asked = {
+        name: one
+        for name, example in examples
+        if (one := _ask(runner, source, task, library, example, settings)) is not None
+    }
+    answers = {name: _answer(task, one) for name, one in asked.items()}
+    # An answer that float noise would change proves nothing: such a case is left out.
+    kept = [(name, one.example) for name, one in asked.items() if _stable(task, one, answers[name])]
+    recorded = tuple(
+        Case(
+            name=name,
+            inputs=tuple(
+                CaseTensor(
+                    name=given,
+                    datatype="BYTES",
+                    shape=(1, len(texts)) if batching else (len(texts),),
+                    data=texts,
+                )
+                for given, texts in example.items()
+            ),
+            outputs=_outputs(task, answers[name]),
+        )
+        for name, example in kept
+    )
+    drift, problem = 0.0, ""
+    long = max(asked.values(), key=lambda one: max(len(row["input_ids"]) for row in one.rows), default=None)
+    for case in recorded if batching and long else ():
+        assert long is not None
+        moved, relative = _beside(runner, source, task, settings, asked[case.name], long, case)
+        # Quantising activations by the largest in the batch moves answers; more than that is another text.
+        if relative > (0.5 if source.signature.quantised else golden.DEPENDENT):
+            problem = "its answer to a text changes with the length of the other texts in the batch"
+            break
+        drift = max(drift, moved)
+    file = CaseFile(
+        endpoint=endpoint,
+        recorded_with=golden.recorded_with(
+            source, f"transformers {metadata.version('transformers')} tokenizer"
+        ),
+        tolerance=golden.tolerance(recorded, drift),
+        cases=recorded,
+    )
+    return golden.Recorded(file=file if recorded else None, batchable=batching and not problem, note=problem)
+
+
+def _ask(
+    runner: Any, source: Source, task: TaskPlan, library: Any, example: Example, settings: TextSettings
+) -> Asked | None:
+    """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
+    try:
+        rows = (task.encode or _rows_of_texts)(library, example, settings.max_length)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # a panic of the Rust library is no Exception
+        if task.encode is None:
+            raise
+        # A model of few tokens has no room for a long question or label: no case, and no fault.
+        return None
+    outputs, mask = _run_rows(runner, source, rows, settings)
+    return Asked(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
+
+
+def _answer(task: TaskPlan, asked: Asked) -> dict[str, npt.NDArray[Any]]:
+    return task.answer(asked) if task.answer else task.reference(asked.outputs, asked.mask)
+
+
+def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Whether what is no number in an answer (a span, an order) outlives noise on the model's outputs."""
+    if task.answer is None:
+        return True
+    for seed in range(NOISES):
+        noise = np.random.default_rng(seed)
+        shaken = {name: _shaken(array, noise) for name, array in asked.outputs.items()}
+        other = task.answer(replace(asked, outputs=shaken))
+        for plan in task.answers:
+            mine, theirs = answer[plan.name], other[plan.name]
+            if mine.shape != theirs.shape:
+                return False
+            expected = _record(task, plan.name, mine)
+            if (
+                expected.datatype not in golden.FLOATS
+                and not cases.difference(expected, theirs) < 10 * golden.ABSOLUTE
+            ):
+                return False
+    return True
+
+
+def _shaken(array: npt.NDArray[Any], noise: np.random.Generator) -> npt.NDArray[Any]:
+    """The same numbers but for noise; what stands for minus infinity stays."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):
+        moved = array + noise.uniform(-1, 1, array.shape) * golden.ABSOLUTE * np.maximum(1, np.abs(array))
+    return np.where(np.isfinite(array), moved, array).astype(array.dtype)
+
+
+def _beside(
+    runner: Any,
+    source: Source,
+    task: TaskPlan,
+    settings: TextSettings,
+    own: Asked,
+    neighbour: Asked,
+    case: Case,
+) -> tuple[float, float]:
+    """How far the original model's own answer moves when a long neighbour shares its batch.
+
+    Absolute, and relative to the largest number of the output.
+    """
+    both, mask = _run_rows(runner, source, [*own.rows, *neighbour.rows], settings)
+    outputs = {name: array[: len(own.rows)] for name, array in both.items()}
+    if task.answer is None:
+        return _drift(case, task.reference(outputs, mask[: len(own.rows)]))
+    moved, relative = 0.0, 0.0
+    for name, array in own.outputs.items():
+        if array.dtype.kind != "f":
+            continue
+        part = outputs[name][tuple(slice(size) for size in array.shape)]
+        # Places of padding belong to no answer.
+        kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
+        off = float(np.abs(part - array)[kept].max(initial=0.0))
+        off = off if np.isfinite(off) else float("inf")
+        moved, relative = max(moved, off), max(relative, off / max(1e-6, float(np.abs(array[kept]).max())))
+    return moved, relative
+
+
+def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
+    """How far the original model's own answer moves when a long neighbour shares its batch.
+
+    Absolute, and relative to the largest number of the output.
+    """
+    keys = {tensor.at for tensor in case.outputs if tensor.at}
+    numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
+    # An output per token is as long as the longest row of the batch; the case's own part comes first.
+    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
+    row = {name: array[:1] for name, array in both.items()} | own
+    moved = [(cases.among(case.outputs, t, row), golden.scale(t)) for t in numbers]
+    return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
+
+
+def _tokenizer(source: Source, settings: TextSettings) -> Any:
+    """The tokenizer as transformers reads it from its folder."""
+    # Only its tokenizers are used: no advice on missing frameworks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    assert source.tokenizer is not None
+    # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
+    spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    special = {
+        name: token
+        for name in PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES
+        if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
+        and library.token_to_id(token) is not None
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
+
+
+def _rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
+    """One row: the text, or the pair of texts."""
+    row = tokenizer(
+        *(texts[0] for texts in example.values()),
+        truncation=limit is not None,
+        max_length=limit,
+        padding=False,
+        return_token_type_ids=True,
+        return_attention_mask=False,
+    )
+    return [{"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}]
+
+
+def _run_rows(
+    runner: Any, source: Source, rows: Sequence[Encoded], settings: TextSettings
+) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
+    """(outputs, mask) of the original model on these rows, padded on the right."""
+    width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
+    tensors = {
+        "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),
+        "attention_mask": np.zeros((len(rows), width), dtype=np.int64),
+        "token_type_ids": np.zeros((len(rows), width), dtype=np.int64),
+        "position_ids": np.zeros((len(rows), width), dtype=np.int64),
+    }
+    for number, row in enumerate(rows):
+        length = len(row["input_ids"])
+        tensors["input_ids"][number, :length] = row["input_ids"]
+        tensors["token_type_ids"][number, :length] = row["token_type_ids"]
+        tensors["attention_mask"][number, :length] = 1
+        tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
+    feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
+    try:
+        values = runner.run(None, feeds)
+    except Exception as error:
+        raise TrbError(
+            Exit.GOLDEN_FAILED,
+            f"the original model fails on {width} tokens: {golden.first_line(error)}",
+            where=str(source.path),
+            remedy="if the text is longer than the model can take, set --max-length; "
+            "else repair the model, or use --no-golden",
+        ) from None
+    outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
+    return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
+
+
+def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
+    """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
+    if settings.positions_from_pad:
+        real = ids != settings.pad_id
+        return np.where(real, np.cumsum(real) + settings.pad_id, settings.pad_id)
+    return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
+
+
+def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:
+    """The answer as case tensors. A label that wins by less than float noise proves nothing: left out."""
+    tied = False
+    if len(task.labels) > 1 and "label" in answer:
+        second, first = np.sort(answer["scores"][0])[-2:]
+        tied = bool(first - second < 10 * golden.ABSOLUTE)
+    keys = dict(task.sparse)
+    return tuple(
+        replace(_record(task, name, array), at=keys.get(name, ""))
+        for name, array in sorted(answer.items())
+        if not (tied and name == "label")
+    )
+
+
+def _record(task: TaskPlan, name: str, array: npt.NDArray[Any]) -> CaseTensor:
+    planned = next(tensor for tensor in task.answers if tensor.name == name)
+    wire = "BYTES" if planned.data_type == "TYPE_STRING" else planned.data_type.removeprefix("TYPE_")
+    return cases.record(name, wire, array)
