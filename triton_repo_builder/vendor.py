@@ -13,7 +13,7 @@ from pathlib import Path
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 
-ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
+ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
 """Files of a dist-info that say what the library is and under which terms; the rest is pip's own."""
 ELF_X86_64 = b"\x7fELF\x02"
 REMEDY = (

@@ -224,11 +224,13 @@ def _pixels(processor: Any, entry: Any) -> Any:
     return processor(load_image(_image(entry)), return_tensors="pt")["pixel_values"]
 
 
-def image_embedding(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
-    """The projected vector of CLIP, else the pooled one."""
+def image_embedding(model: Any, processor: Any, entries: Sequence[Any], pooling: str = "") -> Answers:
+    """The projected vector of CLIP, else the pooled one, or that of the first token."""
 
     def answer(entry: Any) -> Any:
         found = model(pixel_values=_pixels(processor, entry))
+        if pooling == "cls":
+            return found.last_hidden_state[0, 0].tolist()
         vector = found.image_embeds if "image_embeds" in found else found.pooler_output
         return vector.flatten().tolist()
 

@@ -252,6 +252,21 @@ _ALL = (
         asked=(),
         reference="image_embedding",
         compare="numbers",
+        only=("ResNet", "ConvNeXt", "CLIP image tower"),
+        images=True,
+    ),
+    Task(
+        # optimum leaves ViT's pooler out of the export.
+        name="image-embedding (cls)",
+        task="image-embedding",
+        head="base",
+        fields=("IMAGE",),
+        asked=(),
+        reference="image_embedding",
+        compare="numbers",
+        options=("--pooling", "cls"),
+        settings={"pooling": "cls"},
+        only=("ViT",),
         images=True,
     ),
     Task(
