@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import builtins
 import json
 import keyword
@@ -29,7 +30,8 @@ def typed(interface: Interface, url: str) -> str:
             raise _unsupported(interface.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
     if "decoupled" in interface.obstacle:
         raise _unsupported(interface.name, interface.obstacle)
-    inputs, outputs = _named(interface.inputs, interface), _named(interface.outputs, interface)
+    inputs = _named(interface.inputs, interface, OURS)
+    outputs = _named(interface.outputs, interface, frozenset())
     examples = {item["name"]: item for item in interface.example}
     for named in inputs:
         item = examples.get(named["name"])
@@ -56,6 +58,8 @@ def calls(interface: Interface, url: str) -> dict[str, str]:
         raise _unsupported(interface.name, interface.obstacle)
     target = f"{url.rstrip('/')}/v2/models/{quote(interface.name)}/infer"
     plain = [dict(item) for item in interface.example]
+    if interface.file is not None:
+        return _file_calls(interface, interface.file, target)
     items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
     return {
         "curl": describe.curl_line(target, plain, interface.outputs),
@@ -64,13 +68,26 @@ def calls(interface: Interface, url: str) -> dict[str, str]:
     }
 
 
+def _file_calls(interface: Interface, file: bytes, target: str) -> dict[str, str]:
+    """The same where the only input is a file: a JSON header, then the file after its length."""
+    item = {key: value for key, value in interface.example[0].items() if key != "data"}
+    given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
+    return {
+        "curl": describe.curl_file(target, interface.inputs[0], file),
+        "python": render.render("call_file.py.jinja", **given).rstrip("\n"),
+        "javascript": render.render("call_file.js.jinja", **given).rstrip("\n"),
+    }
+
+
 def _unsupported(name: str, why: str) -> TrbError:
     return TrbError(Exit.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
 
 
-def _named(tensors: tuple[Tensor, ...], interface: Interface) -> list[dict[str, Any]]:
+def _named(
+    tensors: tuple[Tensor, ...], interface: Interface, reserved: frozenset[str]
+) -> list[dict[str, Any]]:
     """What the template needs of each tensor, under a Python name of its own."""
-    taken: set[str] = set(OURS)
+    taken: set[str] = set(reserved)
     named = []
     for tensor in tensors:
         identifier = _identifier(tensor.name, taken)

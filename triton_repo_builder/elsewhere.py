@@ -12,10 +12,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from triton_repo_builder import files
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Exit, TrbError
 
 WEB = ("http", "https")
@@ -69,9 +69,10 @@ def fetch(root: Path, manifest: Mapping[str, Any], tell: Callable[[str], None]) 
     A file appears whole and verified, or not at all. Raises ``TrbError`` DOWNLOAD_FAILED.
     """
     fetched, present = [], 0
-    for name, fact in sorted(manifest["files"].items()):
-        if "url" not in fact:
-            continue
+    wanted = {name: fact for name, fact in sorted(manifest["files"].items()) if "url" in fact}
+    for name in wanted:
+        _check_inside(root, name)
+    for name, fact in wanted.items():
         target = root / name
         if (
             target.is_file()
@@ -84,6 +85,19 @@ def fetch(root: Path, manifest: Mapping[str, Any], tell: Callable[[str], None]) 
         _get(str(fact["url"]), target, str(fact["sha256"]))
         fetched.append(name)
     return fetched, present
+
+
+def _check_inside(root: Path, name: str) -> None:
+    """Whoever wrote the manifest chose the name: nothing may be written outside of the repository."""
+    parts = PurePosixPath(name).parts
+    leads_out = not parts or name.startswith("/") or ".." in parts or "\\" in name
+    if leads_out or not (root / name).parent.resolve().is_relative_to(root.resolve()):
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"lists a file outside of the repository: {name!r}",
+            where=str(root / repository.MANIFEST),
+            remedy="do not use this repository: somebody tampered with it",
+        )
 
 
 def _get(url: str, target: Path, sha256: str) -> None:

@@ -107,6 +107,17 @@ def _check(move: Move, force: bool) -> None:
                 remedy=f"build it again: trb build --name {move.name} --version {number} …",
             )
     recorded = move.manifest["files"]
+    own = tuple(f"{model}/{move.new}/" for model in move.models)
+    for path in sorted(path for path in recorded if path.startswith(own)):
+        file = move.root / path
+        if not file.is_file() or files.hash_file(file) != recorded[path]["sha256"]:
+            what = "was changed" if file.is_file() else "is missing"
+            raise TrbError(
+                Exit.PROMOTE_FAILED,
+                f"version {move.new} is not as it was built: {path} {what}",
+                where=f"{move.root}: {move.name}",
+                remedy="restore the file (git checkout, trb fetch), or build the version again",
+            )
     edited = [
         path
         for path in versions.serving(move.old_files, (move.old,))
@@ -119,6 +130,25 @@ def _check(move: Move, force: bool) -> None:
             f"changed since trb wrote it: {', '.join(edited[:5])}",
             where=str(move.root),
             remedy="keep your edit elsewhere, or replace it with --force",
+        )
+
+
+def served(root: Path, name: str) -> int:
+    """The version that the repository serves."""
+    manifest = repository.read(root).manifest or {}
+    return int(manifest["endpoints"][name]["version"])
+
+
+def check_server(root: Path, name: str, url: str) -> None:
+    """``TrbError`` PROMOTE_FAILED where the server does not have the version that the repository serves."""
+    version = served(root, name)
+    listed = http.model(url.rstrip("/"), name).get("versions") or []
+    if str(version) not in [str(number) for number in listed]:
+        raise TrbError(
+            Exit.PROMOTE_FAILED,
+            f"the repository serves version {version} already, the server {', '.join(map(str, listed))}",
+            where=url,
+            remedy=f"trb rollback {name}, then promote with --url in one step; or start the server again",
         )
 
 

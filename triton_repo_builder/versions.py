@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,17 +238,26 @@ def _cases(entry: Mapping[str, Any], version: int, *, served: bool) -> str | Non
     return f"{parts[0]}/{parts[-1]}" if served else f"{parts[0]}/{version}/{SHARED}/{parts[-1]}"
 
 
-def prune(root: Path, name: str, keep: int) -> tuple[int, ...]:
-    """Remove all versions but the newest ``keep``, the served one and the one before; which were removed."""
+def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Remove all versions but the newest ``keep``, the served one and the one before.
+
+    Returns those that were removed, and files of the user's own for which one was left as it is.
+    """
     manifest = repository.read_manifest(root)
     if manifest is None or name not in manifest["endpoints"]:
-        return ()
+        return (), ()
     old = manifest["endpoints"][name]
     there = present(root, old["models"])
     stay = {*there[-keep:], int(old["version"]), old.get("previous")}
-    gone = tuple(version for version in there if version not in stay)
+    kept: list[str] = []
+    gone: list[int] = []
+    for version in there:
+        if version not in stay:
+            foreign = _foreign(root, manifest, [f"{model}/{version}" for model in old["models"]])
+            kept += foreign
+            gone += [] if foreign else [version]
     if not gone:
-        return ()
+        return (), tuple(kept)
     entries = {v: e for v, e in all_entries(old).items() if v not in gone}
     folders = [f"{model}/{version}/" for model in old["models"] for version in gone]
     endpoints = {**manifest["endpoints"], name: entry(entries, int(old["version"]), old.get("previous"))}
@@ -256,7 +265,18 @@ def prune(root: Path, name: str, keep: int) -> tuple[int, ...]:
     write_manifest(root, {**manifest, "endpoints": endpoints, "files": left})
     for folder in folders:
         shutil.rmtree(root / folder)
-    return gone
+    return tuple(gone), tuple(kept)
+
+
+def _foreign(root: Path, manifest: Mapping[str, Any], folders: Sequence[str]) -> list[str]:
+    """Files in these folders that are not as ``trb`` wrote them."""
+    found = []
+    for file in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.is_file()):
+        path = file.relative_to(root).as_posix()
+        fact = manifest["files"].get(path)
+        if fact is None or files.hash_file(file) != fact["sha256"]:
+            found.append(path)
+    return found
 
 
 def write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:

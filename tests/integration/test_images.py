@@ -18,11 +18,12 @@ import pytest
 import tiny
 import tiny_images
 from onnx import TensorProto
+from test_clients import RUN
 from test_main_job import trb
 
-from triton_repo_builder import samples, serving
+from triton_repo_builder import clients, samples, serving
 from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, encode_binary
-from triton_repo_builder.serving import describe
+from triton_repo_builder.serving import describe, interface
 
 pytestmark = [pytest.mark.server, pytest.mark.exported]
 
@@ -377,3 +378,13 @@ def test_rebuild_is_byte_identical(exported_images: Path, tmp_path: Path) -> Non
         for root in (tmp_path / "one", tmp_path / "two")
     )
     assert one == two
+
+
+@pytest.mark.parametrize("language", sorted(RUN))
+def test_every_printed_call_runs(server: serving.RunningServer, repository: Path, language: str) -> None:
+    found = interface.of_server(server.urls.http, "vit", repository / "vit")
+    call = clients.calls(found, server.urls.http)[language]
+    done = subprocess.run([*RUN[language], call], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (call, done.stderr)
+    assert "top_labels" in done.stdout
+    assert "error" not in done.stdout

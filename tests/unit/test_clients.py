@@ -72,7 +72,7 @@ def test_types_and_names(tmp_path: Path) -> None:
         ("in_0_2", "Sequence[bool]"),
         ("class_", "Sequence[str | bytes] | None"),
     ]
-    assert signature(text, "Answer") == [("url_2", "list[int]"), ("2nd".join(["t_", "__x"]), "str")]
+    assert signature(text, "Answer") == [("url", "list[int]"), ("2nd".join(["t_", "__x"]), "str")]
 
 
 @pytest.mark.parametrize("batched", [True, False])

@@ -13,6 +13,7 @@ import two_versions
 from triton_repo_builder import (
     checks,
     differences,
+    elsewhere,
     faces,
     files,
     pbtxt,
@@ -178,11 +179,46 @@ def test_keep_removes_the_oldest_but_never_what_is_served(models: tuple[Path, Pa
     both(models, output)
     for number in (3, 4, 5):
         put(models[0], output, number)
-    assert versions.prune(output, "sentiment", 2) == (2, 3)
+    own = output / "sentiment_model" / "2" / "notes.txt"
+    own.write_text("mine")
+    assert versions.prune(output, "sentiment", 2) == ((3,), ("sentiment_model/2/notes.txt",))
+    own.unlink()
+    assert versions.prune(output, "sentiment", 2) == ((2,), ())
     assert [model.versions for model in repository.read(output).models] == [(1, 4, 5)] * 3
     is_served(output, 1)
     assert list(entry(output)["versions"]) == ["4", "5"]
-    assert versions.prune(output, "sentiment", 2) == ()
+    assert versions.prune(output, "sentiment", 2) == ((), ())
+
+
+def test_a_damaged_version_is_not_promoted(models: tuple[Path, Path], output: Path) -> None:
+    both(models, output)
+    model = output / "sentiment_model" / "2" / "model.onnx"
+    whole = model.read_bytes()
+    for content, words in ((b"junk", "was changed"), (None, "is missing")):
+        model.unlink()
+        if content is not None:
+            model.write_bytes(content)
+        with pytest.raises(TrbError) as caught:
+            promote.plan(output, "sentiment", 2)
+        assert caught.value.code == Exit.PROMOTE_FAILED
+        assert f"sentiment_model/2/model.onnx {words}" in caught.value.message
+    model.write_bytes(whole)
+    assert promote.plan(output, "sentiment", 2) is not None
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "sentiment/../../outside", "link/outside"])
+def test_fetch_writes_nothing_outside_of_the_repository(tmp_path: Path, name: str) -> None:
+    root, elsewhere_folder = tmp_path / "root", tmp_path / "elsewhere"
+    root.mkdir()
+    elsewhere_folder.mkdir()
+    (root / "link").symlink_to(elsewhere_folder)
+    source = tmp_path / "file"
+    source.write_text("x")
+    fact = {"sha256": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881", "bytes": 1}
+    manifest = {"files": {name: {**fact, "url": source.as_uri()}}}
+    with pytest.raises(TrbError, match="lists a file outside of the repository"):
+        elsewhere.fetch(root, manifest, lambda text: None)
+    assert not list(tmp_path.rglob("outside"))
 
 
 def test_the_difference_of_two_versions_in_words(models: tuple[Path, Path], output: Path) -> None:

@@ -215,8 +215,10 @@ def command(
         if not (dry_run or show_diff):
             progress("writing")
             publish.publish(publication)
-            gone = versions.prune(merged.output, made.name, keep) if keep else ()
-            made = replace(made, notes=(*made.notes, *(f"version {v} was removed (--keep)" for v in gone)))
+            gone, own = versions.prune(merged.output, made.name, keep) if keep else ((), ())
+            notes = [f"version {v} was removed (--keep)" for v in gone]
+            notes += [f"{file} is not as trb wrote it: its version stays (--keep)" for file in own]
+            made = replace(made, notes=(*made.notes, *notes))
     if as_json:
         click.echo(_json(made, publication, written=not (dry_run or show_diff)))
     elif show_diff:

@@ -71,6 +71,8 @@ def run(
         raise click.UsageError("--grpc-url goes with --url.")
     move = promote.plan(repo, name, version, force=force)
     if move is None:
+        if url:
+            promote.check_server(repo, name, addresses(url, grpc_url).http)
         served = {"endpoint": name, "version": version, "changed": False, "server": None}
         click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
         return
@@ -87,4 +89,4 @@ def run(
     where = f"{url} and {repo} serve" if url else f"{repo} serves"
     click.echo(f"{where} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away")
     if not url:
-        click.echo("a running server takes it over when it loads the endpoint again; --url does that")
+        click.echo("a server that runs keeps its version until it is started again")

@@ -56,9 +56,9 @@ def endpoint(base: str, name: str, folder: Path) -> Endpoint:
     needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
     note = obstacle(config, needed)
     url = f"{base}/v2/models/{quote(name)}/infer"
-    file = None if note else _file(folder, needed)
-    if file is not None:
-        curl = _curl_file(url, needed[0], file)
+    content = None if note else file(folder, needed)
+    if content is not None:
+        curl = curl_file(url, needed[0], content)
     else:
         curl = "" if note else curl_line(url, example(folder, needed), outputs)
     return Endpoint(name=name, inputs=inputs, outputs=outputs, curl=curl, note=note)
@@ -90,13 +90,14 @@ def example(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
 def _golden(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]] | None:
     """Inputs of the shortest golden case, if it fits a line."""
     try:
-        file = cases.load(folder / GOLDEN)
+        golden = cases.load(folder / GOLDEN)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     bodies = []
-    for case in file.cases:
+    for case in golden.cases:
         given = {tensor.name: tensor for tensor in case.inputs}
-        if given.keys() == {tensor.name for tensor in inputs} and all(t.pattern is None for t in case.inputs):
+        plain = all(tensor.pattern is None and not tensor.binary for tensor in case.inputs)
+        if given.keys() == {tensor.name for tensor in inputs} and plain:
             bodies.append(
                 [
                     {"name": t.name, "datatype": t.datatype, "shape": list(t.shape), "data": list(t.data)}
@@ -109,7 +110,7 @@ def _golden(folder: Path, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]] | 
     return best if best is not None and len(json.dumps(best)) <= INLINE else None
 
 
-def _file(folder: Path, inputs: tuple[Tensor, ...]) -> bytes | None:
+def file(folder: Path, inputs: tuple[Tensor, ...]) -> bytes | None:
     """The smallest golden file, where the only input is a file such as an image; None where it is not."""
     try:
         golden = cases.load(folder / GOLDEN).cases
@@ -119,7 +120,7 @@ def _file(folder: Path, inputs: tuple[Tensor, ...]) -> bytes | None:
     return min(files, key=len, default=None) if len(inputs) == 1 else None
 
 
-def _curl_file(url: str, tensor: Tensor, content: bytes) -> str:
+def curl_file(url: str, tensor: Tensor, content: bytes) -> str:
     """A JSON header, then the file after its length in four bytes; so the answer is JSON.
 
     The file alone would do as well (header length 0), but then Triton answers in binary.

@@ -28,6 +28,8 @@ class Interface:
     """Why plain JSON over HTTP cannot call it; empty where it can."""
     example: tuple[Mapping[str, Any], ...]
     """name, datatype, shape and data of each needed input; ``data`` may be one value for all elements."""
+    file: bytes | None
+    """The content of the only input where that is a file such as an image: it cannot travel as JSON."""
 
 
 def of_server(base: str, name: str, folder: Path) -> Interface:
@@ -73,6 +75,10 @@ def _interface(name: str, config: Mapping[str, Any], folder: Path) -> Interface:
     inputs = tuple(sorted(tensors("input"), key=lambda tensor: tensor.name in optional))
     needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
     outputs = tensors("output")
+    file = describe.file(folder, needed)
+    example = describe.example(folder, needed)
+    if file is not None:
+        example = [{**item, "data": [file]} for item in example]
     return Interface(
         name=name,
         inputs=inputs,
@@ -80,5 +86,6 @@ def _interface(name: str, config: Mapping[str, Any], folder: Path) -> Interface:
         optional=optional,
         max_batch_size=int(config.get("max_batch_size", 0)),
         obstacle=describe.obstacle(config, (*needed, *outputs)),
-        example=tuple(describe.example(folder, needed)),
+        example=tuple(example),
+        file=file,
     )
