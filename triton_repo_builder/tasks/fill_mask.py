@@ -48,6 +48,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="put tokenizer_config.json with its mask_token beside tokenizer.json",
         )
     width = logits.dims[-1]
+    # A vocabulary smaller than the answer has no more tokens to give.
+    top_k = min(top_k, width) if width > 0 else top_k
     vocabulary: int | str = width if width > 0 else "V"
     return TaskPlan(
         name=NAME,
