@@ -33,6 +33,7 @@ from triton_repo_builder.serving import (
     state,
     stubs,
     targets,
+    watch,
 )
 from triton_repo_builder.serving.describe import Tensor
 from triton_repo_builder.serving.engine import Failure, ServeOptions
@@ -533,4 +534,18 @@ def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
         with monkeypatch.context() as patched:
             patched.setattr(Path, "read_bytes", lambda self, line=line: line)
             found = looked._describe(7)
-        assert found == stubs.Stub(pid=7, model=name, instance=instance)
+        assert found == stubs.Stub(pid=7, model=name, version="1", instance=instance)
+
+
+def test_a_python_process_that_ended_on_purpose_is_not_lost() -> None:
+    def stub(pid: int, version: str, instance: str = "tok_0_0", dead: bool = True) -> stubs.Stub:
+        return stubs.Stub(pid=pid, model="tok", version=version, instance=instance, dead=dead)
+
+    ready = {("tok", "2"), ("net", "1")}
+    crashed = stub(1, "2", "tok_0_1")
+    unloaded, completed = stub(2, "1"), stub(3, "2", "tok")
+    replaced, successor = stub(4, "2"), stub(5, "2", dead=False)
+    there = (crashed, unloaded, completed, replaced, successor)
+    assert watch.lost(there[:4], there, ready) == [crashed]
+    assert watch.lost(there[:4], there[:4], ready) == [crashed, replaced]
+    assert watch.lost(there[:4], there, {("net", "1")}) == []

@@ -68,6 +68,13 @@ def loaded(base: str, timeout: float = 10.0) -> tuple[str, ...]:
     return tuple(name for name, (state, _) in index(base, timeout).items() if state == "READY")
 
 
+def ready_versions(base: str, timeout: float = 10.0) -> frozenset[tuple[str, str]]:
+    """Model and version of all that answers now."""
+    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
+    entries = answer if status == 200 else ()
+    return frozenset((e["name"], str(e.get("version", ""))) for e in entries if e.get("state") == "READY")
+
+
 def index(base: str, timeout: float = 10.0) -> dict[str, tuple[str, str]]:
     """State and reason of each model that the server ever tried; a ready version wins over others."""
     status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)

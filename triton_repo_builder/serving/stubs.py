@@ -25,6 +25,7 @@ class Stub:
 
     pid: int
     model: str = ""
+    version: str = ""
     instance: str = ""
     dead: bool = False
     end: str = ""
@@ -97,10 +98,10 @@ class Stubs:
         if self._owners:
             fitting = [name for name in self._owners if f"{instance}_".startswith(f"{name}_")]
             owner = self._owners[max(fitting, key=len)] if fitting else ""
-            return Stub(pid=pid, model=owner, instance=instance)
+            return Stub(pid=pid, model=owner, version=Path(argv[1]).parent.name, instance=instance)
         with contextlib.suppress(ValueError):
-            model = Path(argv[1]).relative_to(self._repository).parts[0]
-            return Stub(pid=pid, model=model, instance=instance)
+            model, version, *_ = Path(argv[1]).relative_to(self._repository).parts
+            return Stub(pid=pid, model=model, version=version, instance=instance)
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.serving import http, ready
@@ -76,9 +76,11 @@ class Watch(threading.Thread):
 
     def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         self._handled |= {stub.pid for stub in dead}
-        loaded = http.loaded(self._base)
-        if model not in loaded:
-            return  # unloaded on purpose, or still loading: whoever asked for that is told
+        ready_now = http.ready_versions(self._base)
+        dead = lost(dead, stubs, ready_now)
+        if not dead:
+            return  # unloaded or replaced on purpose, or still loading: whoever asked for that is told
+        loaded = {name for name, _ in ready_now}
         what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         times = self._reloads.setdefault(model, deque())
         now = time.monotonic()
@@ -138,3 +140,20 @@ class Watch(threading.Thread):
         for pid, when in self._leftovers.items():
             if now > when and not present[pid].dead:
                 self._stubs.kill(pid)
+
+
+def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tuple[str, str]]) -> list[Stub]:
+    """Those of the dead that nobody ended on purpose.
+
+    A stub ends on purpose when its version is unloaded (another version may well be ready), when another
+    took its place because the same version was loaded again, and when it had only completed a configuration
+    (its instance is the model's name).
+    """
+    alive = {(stub.model, stub.version, stub.instance) for stub in stubs if not stub.dead}
+    return [
+        stub
+        for stub in dead
+        if (stub.model, stub.version) in ready_now
+        and (stub.model, stub.version, stub.instance) not in alive
+        and stub.instance != stub.model
+    ]

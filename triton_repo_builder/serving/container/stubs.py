@@ -61,4 +61,5 @@ class ContainerStubs:
         path = PurePosixPath(argv[1])
         if not path.is_relative_to(self._repository):
             return None
-        return Stub(pid=pid, model=path.relative_to(self._repository).parts[0], instance=argv[INSTANCE])
+        model, version, *_ = (*path.relative_to(self._repository).parts, "", "")
+        return Stub(pid=pid, model=model, version=version, instance=argv[INSTANCE])
