@@ -1,34 +1,15 @@
-"""Serve another version: in the repository, and with no request lost on a server that runs from it.
-
-The order on a server, each step by explicit load, during which the model that was there goes on answering:
-
-1. The ensemble, whose steps are pinned to the version that is served: from here on nothing mixes.
-2. Each step, with both versions.
-3. The ensemble at the new version: requests that are under way keep the steps that they started with.
-4. ``trb smoke`` against the new version's golden cases.
-5. Each step, with the new version alone.
-
-Where any of it fails the way back is the same: the ensemble first, to steps that are still loaded.
-"""
+"""Serve another version of an endpoint, in the repository; ``takeover`` does it on a server that runs."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files, pbtxt, repository, smoke, versions
+from triton_repo_builder import files, repository, versions
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.serving import http
-
-LOAD_TIMEOUT = 300.0
-DRAIN = 60.0
-"""Seconds that requests under way get before a version counts as stuck."""
-COUNTED = "executions"
-"""Checks of the statistics, which other clients' requests disturb."""
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +101,9 @@ def _check(move: Move, force: bool) -> None:
             )
     edited = [
         path
-        for path in versions.serving(move.old_files, (move.old,))
+        for path in move.old_files
         if (file := move.root / path).is_file() and path in recorded
-        if files.hash_file(file) != recorded[path]["sha256"]
+        if files.hash_file(file) != recorded[path]["sha256"] and file.read_bytes() not in _halfway(move, path)
     ]
     if edited and not force:
         raise TrbError(
@@ -131,6 +112,16 @@ def _check(move: Move, force: bool) -> None:
             where=str(move.root),
             remedy="keep your edit elsewhere, or replace it with --force",
         )
+
+
+def _halfway(move: Move, path: str) -> list[bytes]:
+    """What a promotion that was killed may have left there."""
+    return [
+        versions.serving(shared, numbers)[path]
+        for shared in (move.old_files, move.new_files)
+        for numbers in ((move.old,), (move.new,), sorted((move.old, move.new)))
+        if path in shared
+    ]
 
 
 def served(root: Path, name: str) -> int:
@@ -155,11 +146,11 @@ def check_server(root: Path, name: str, url: str) -> None:
 def in_repository(move: Move) -> None:
     """Serve the new version from the next load on: the steps' files first, the manifest last."""
     for model in (*move.steps, move.name):
-        _write(move, model, move.new_files, (move.new,))
-    versions.write_manifest(move.root, _manifest(move))
+        write(move, model, move.new_files, (move.new,))
+    versions.write_manifest(move.root, manifest(move))
 
 
-def _write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
+def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
     """A model's own files, of one version, with these versions loaded; what only the other has goes."""
     wanted = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
     for path in {*move.old_files, *move.new_files} - {*wanted}:
@@ -170,7 +161,8 @@ def _write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterabl
             files.write(move.root / path, content)
 
 
-def _manifest(move: Move) -> dict[str, Any]:
+def manifest(move: Move) -> dict[str, Any]:
+    """The manifest once the new version is served."""
     entries = versions.all_entries(move.manifest["endpoints"][move.name])
     entry = versions.entry(entries, move.new, move.old)
     facts = {p: f for p, f in move.manifest["files"].items() if p not in move.old_files}
@@ -178,136 +170,3 @@ def _manifest(move: Move) -> dict[str, Any]:
         facts[path] = {"sha256": files.File(path=path, content=content).sha256(), "bytes": len(content)}
     endpoints = {**move.manifest["endpoints"], move.name: entry}
     return {**move.manifest, "endpoints": endpoints, "files": dict(sorted(facts.items()))}
-
-
-def on_server(move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell) -> None:
-    """The same on a server that runs from this repository in explicit mode; undone where anything fails.
-
-    Raises ``TrbError`` PROMOTE_FAILED, UNREACHABLE.
-    """
-    for model in move.models:
-        old, new = (
-            pbtxt.parse(shared[f"{model}/{versions.CONFIG}"].decode())
-            for shared in (move.old_files, move.new_files)
-        )
-        if field := versions.unlike(old, new):
-            raise _failed(
-                move,
-                f"version {move.new} of {model} has another {field}: both cannot be loaded at once",
-                "promote it in the repository (without --url), then start a server on it and switch clients",
-            )
-    tell(f"smoke: version {move.old} as it is served now")
-    _prove(move, urls, options, "before anything was changed")
-    manifest = (move.root / repository.MANIFEST).read_bytes()
-    switched = False
-    try:
-        _load_both(move, urls, tell)
-        switched = True
-        _switch(move, urls, options, tell)
-    except BaseException as error:
-        tell(f"going back to version {move.old}")
-        lost = _back(move, urls, manifest, switched)
-        if lost and isinstance(error, TrbError):
-            error.message += f"; and version {move.old} could not be loaded again: {lost}"
-        raise
-
-
-def _load_both(move: Move, urls: smoke.Urls, tell: Tell) -> None:
-    if not move.steps:
-        return
-    tell(f"{move.name}: steps pinned to version {move.old}")
-    _write(move, move.name, move.old_files, (move.old,))
-    _load(move, urls, move.name, (move.old,))
-    for step in move.steps:
-        tell(f"{step}: versions {move.old} and {move.new}")
-        _write(move, step, move.new_files, sorted((move.old, move.new)))
-        _load(move, urls, step, (move.old, move.new))
-
-
-def _switch(move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell) -> None:
-    tell(f"{move.name}: version {move.new}")
-    _write(move, move.name, move.new_files, (move.new,))
-    _load(move, urls, move.name, (move.new,))
-    versions.write_manifest(move.root, _manifest(move))
-    tell(f"smoke: version {move.new}")
-    _prove(move, urls, options, f"version {move.old} serves again")
-    for step in move.steps:
-        _write(move, step, move.new_files, (move.new,))
-        _load(move, urls, step, (move.new,))
-    tell(f"version {move.old} is unloaded")
-
-
-def _back(move: Move, urls: smoke.Urls, manifest: bytes, switched: bool) -> str:
-    """Undo, as far as the server lets us; what could not be loaded."""
-    if switched and move.steps:
-        for step in move.steps:
-            _write(move, step, move.new_files, sorted((move.old, move.new)))
-            _again(urls, step)
-        _write(move, move.name, move.old_files, (move.old,))
-        _again(urls, move.name)
-    lost = []
-    for model in (*move.steps, move.name):
-        _write(move, model, move.old_files, (move.old,))
-        lost.append(_again(urls, model))
-    files.write(move.root / repository.MANIFEST, manifest)
-    return "; ".join(dict.fromkeys(text for text in lost if text))
-
-
-def _again(urls: smoke.Urls, model: str) -> str:
-    try:
-        said = http.load(urls.http, model, LOAD_TIMEOUT)
-        _settled(urls, model)
-        return said
-    except OSError as error:
-        return f"{model}: {error}"
-
-
-def _load(move: Move, urls: smoke.Urls, model: str, numbers: tuple[int, ...]) -> None:
-    """Load, and see that the server has these versions: else it runs from another repository.
-
-    Returns once what is unloaded has answered its last request: until then the server says it is not ready.
-    """
-    try:
-        said = http.load(urls.http, model, LOAD_TIMEOUT)
-        states = _settled(urls, model)
-    except OSError as error:
-        raise _failed(
-            move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"
-        ) from None
-    if said:
-        raise _failed(move, f"{model} could not be loaded: {said}", "see the server's log")
-    if missing := [number for number in numbers if states.get(number) != "READY"]:
-        raise _failed(
-            move,
-            f"the server has no version {missing[0]} of {model} after loading it",
-            f"start it from this repository, in explicit mode ('trb serve {move.root}' does), and try again",
-        )
-
-
-def _settled(urls: smoke.Urls, model: str) -> dict[int, str]:
-    """The state of each version once none is on its way, or ``DRAIN`` seconds have passed."""
-    deadline = time.monotonic() + DRAIN
-    while True:
-        status, index = http.call(f"{urls.http}/v2/repository/index", {})
-        mine = [item for item in (index if status == 200 else ()) if item["name"] == model]
-        states = {int(item.get("version") or 0): str(item.get("state", "")) for item in mine}
-        if not {*states.values()} & {"LOADING", "UNLOADING"} or time.monotonic() > deadline:
-            return states
-        time.sleep(0.05)
-
-
-def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
-    report = smoke.run(urls, repository.read(move.root), options)
-    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
-    bad = [check for check in bad if check.group != COUNTED]
-    if bad:
-        shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
-        raise _failed(
-            move,
-            f"trb smoke finds {len(bad)} of {len(report.checks)} checks not to hold; {state}{shown}",
-            f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again",
-        )
-
-
-def _failed(move: Move, message: str, remedy: str) -> TrbError:
-    return TrbError(Exit.PROMOTE_FAILED, message, where=move.name, remedy=remedy)

@@ -66,6 +66,15 @@ def golden(repo: Path, version: int) -> dict[str, Any]:
     return found
 
 
+def change(repo: Path, path: str, content: bytes) -> None:
+    """Another file, and the manifest says so."""
+    (repo / path).unlink()  # it may be linked to the other version's
+    (repo / path).write_bytes(content)
+    manifest = json.loads((repo / "manifest.json").read_text())
+    manifest["files"][path] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (repo / "manifest.json").write_text(json.dumps(manifest))
+
+
 class Load:
     """Clients that ask without a pause and sort every answer by the version that gave it."""
 
@@ -165,8 +174,8 @@ def test_no_request_is_lost_while_versions_change(repo: Path, monkeypatch: pytes
 
 def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
     # The answers recorded for version 2 are those of another model: smoke must find that out.
-    shared = repo / "sentiment" / "2" / "shared" / "smoke.json"
-    shutil.copyfile(repo / "sentiment" / "1" / "shared" / "smoke.json", shared)
+    other = (repo / "sentiment" / "1" / "shared" / "smoke.json").read_bytes()
+    change(repo, "sentiment/2/shared/smoke.json", other)
     one = golden(repo, 1)
     before = {
         p: p.read_bytes() for p in sorted(repo.rglob("*")) if p.is_file() and "__pycache__" not in p.parts
@@ -192,11 +201,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
 
 def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
     # Recorded as it is, so that only the server can find out.
-    (repo / "sentiment_model" / "2" / "model.onnx").write_bytes(b"no model")
-    manifest = json.loads((repo / "manifest.json").read_text())
-    digest = hashlib.sha256(b"no model").hexdigest()
-    manifest["files"]["sentiment_model/2/model.onnx"] |= {"sha256": digest, "bytes": 8}
-    (repo / "manifest.json").write_text(json.dumps(manifest))
+    change(repo, "sentiment_model/2/model.onnx", b"no model")
     with serve(repo) as server:
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
         with (
@@ -209,6 +214,10 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
         assert load.failures == []
         assert set(load.seen) == {"1"}
         assert served(server) == only("1")
+        assert triton.ready(server.urls.http)  # a balancer that asks goes on sending requests
+        report = json.loads(trb("smoke", str(repo), "--json", *url))
+        assert report["ok"]
+        assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
     assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
 
 

@@ -64,7 +64,7 @@ def run(
     """Change the served version; None: back to the one before."""
     import json
 
-    from triton_repo_builder import promote, smoke
+    from triton_repo_builder import promote, smoke, takeover
     from triton_repo_builder.cli.smoke import addresses
 
     if grpc_url and not url:
@@ -79,7 +79,7 @@ def run(
     if url:
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        promote.on_server(move, addresses(url, grpc_url), options, tell)
+        takeover.on_server(move, addresses(url, grpc_url), options, tell)
     else:
         promote.in_repository(move)
     if as_json:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, http, ports, ready, state
+from triton_repo_builder.serving import causes, forget, http, ports, ready, state
 from triton_repo_builder.serving.stubs import Stubs
 
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
@@ -102,6 +102,8 @@ def _failed(server: Server, names: Sequence[str], loaded: ready.Loaded, since: i
         name: state for name, state in http.index(server.base).items() if name in _members(server, names)
     }
     text = causes.read(server.log, since) if server.log else ""
+    if not loaded.hung:
+        forget.failures(server.base, states)
     known = tuple(causes.explained(f, server.log, since) if server.log else f for f in loaded.hung)
     failed = causes.failures(server.repository, loaded.answers, states, text, known, loaded.ends)
     if not failed:
@@ -137,7 +139,12 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
             Exit.MODEL_FAILED, f"cannot be unloaded: {answer}", where=name, remedy="see the server's log"
         )
     deadline = time.monotonic() + timeout
-    while name in http.loaded(server.base):
+    members = _members(server, (name,))
+    while any(
+        entry["state"] == "UNLOADING" or (entry["name"], entry["state"]) == (name, "READY")
+        for entry in http.entries(server.base)
+        if entry["name"] in members
+    ):
         if time.monotonic() > deadline:
             raise TrbError(
                 Exit.TIMED_OUT,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from triton_repo_builder.errors import Exit, TrbError
+
+TICK = 0.05
+UNLOADED = "unloaded"
+"""The reason that the index gives for what is not loaded because someone wanted that."""
 
 
 def call(url: str, body: Mapping[str, Any] | None = None, *, timeout: float = 10.0) -> tuple[int, Any]:
@@ -59,8 +64,7 @@ def unload(base: str, model: str, timeout: float, *, steps: bool = False) -> str
 
 def known(base: str, timeout: float = 10.0) -> tuple[str, ...]:
     """Every model of the server's repository, loaded or not."""
-    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
-    return tuple(dict.fromkeys(entry["name"] for entry in answer)) if status == 200 else ()
+    return tuple(dict.fromkeys(entry["name"] for entry in entries(base, timeout)))
 
 
 def loaded(base: str, timeout: float = 10.0) -> tuple[str, ...]:
@@ -68,24 +72,49 @@ def loaded(base: str, timeout: float = 10.0) -> tuple[str, ...]:
     return tuple(name for name, (state, _) in index(base, timeout).items() if state == "READY")
 
 
+def settled(base: str, model: str, patience: float) -> dict[int, str]:
+    """The state of each version once none is on its way, or ``patience`` seconds have passed."""
+    deadline = time.monotonic() + patience
+    while True:
+        mine = [entry for entry in entries(base) if entry["name"] == model]
+        states = {int(entry["version"] or 0): entry["state"] for entry in mine}
+        if not {*states.values()} & {"LOADING", "UNLOADING"} or time.monotonic() > deadline:
+            return states
+        time.sleep(TICK)
+
+
 def ready_versions(base: str, timeout: float = 10.0) -> frozenset[tuple[str, str]]:
     """Model and version of all that answers now."""
-    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
-    entries = answer if status == 200 else ()
-    return frozenset((e["name"], str(e.get("version", ""))) for e in entries if e.get("state") == "READY")
+    return frozenset((e["name"], e["version"]) for e in entries(base, timeout) if e["state"] == "READY")
+
+
+def failed(base: str, model: str, version: int) -> bool:
+    """Whether the server remembers that this version could not be loaded."""
+    mine = [e for e in entries(base) if (e["name"], e["version"]) == (model, str(version))]
+    return any(is_failure(entry) for entry in mine)
+
+
+def is_failure(entry: Mapping[str, str]) -> bool:
+    """Whether an entry of the index is of a load that failed."""
+    return entry["state"] == "UNAVAILABLE" and entry["reason"] not in ("", UNLOADED)
 
 
 def index(base: str, timeout: float = 10.0) -> dict[str, tuple[str, str]]:
     """State and reason of each model that the server ever tried; a ready version wins over others."""
-    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
-    if status != 200:
-        return {}
     states: dict[str, tuple[str, str]] = {}
-    for entry in answer:
-        state = (entry.get("state", ""), entry.get("reason", ""))
-        if state[0] and states.get(entry["name"], ("", ""))[0] != "READY":
-            states[entry["name"]] = state
+    for entry in entries(base, timeout):
+        if entry["state"] and states.get(entry["name"], ("", ""))[0] != "READY":
+            states[entry["name"]] = (entry["state"], entry["reason"])
     return states
+
+
+def entries(base: str, timeout: float = 10.0) -> tuple[dict[str, str], ...]:
+    """The server's index: name, version, state and reason of each version it ever tried, empty where none."""
+    status, answer = call(f"{base}/v2/repository/index", {}, timeout=timeout)
+    keys = ("name", "version", "state", "reason")
+    return tuple(
+        {key: str(entry.get(key, "")) for key in keys} for entry in (answer if status == 200 else ())
+    )
 
 
 def model(base: str, name: str, what: str = "") -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Another version takes over on a server that runs, with no request lost.
+
+The order, each step by explicit load, during which the model that was there goes on answering:
+
+1. The ensemble, whose steps are pinned to the version that is served: from here on nothing mixes.
+2. Each step, with both versions.
+3. The ensemble at the new version: requests that are under way keep the steps that they started with.
+4. ``trb smoke`` against the new version's golden cases.
+5. Each step, with the new version alone.
+
+Where any of it fails the way back is the same: the ensemble first, to steps that are still loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from triton_repo_builder import files, pbtxt, promote, repository, smoke, versions
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.promote import Move
+from triton_repo_builder.serving import http
+
+LOAD_TIMEOUT = 300.0
+DRAIN = 60.0
+"""Seconds that requests under way get before a version counts as stuck."""
+COUNTED = "executions"
+"""Checks of the statistics, which other clients' requests disturb."""
+OTHERS = ("ready", "models loaded")
+"""Checks of the whole server: another endpoint that failed is no reason to keep this one back."""
+FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
+"""What a backend loads from a version directory where the configuration names no file."""
+Tell = Callable[[str], None]
+
+
+def on_server(move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell) -> None:
+    """The same on a server that runs from this repository in explicit mode; undone where anything fails.
+
+    Raises ``TrbError`` PROMOTE_FAILED, UNREACHABLE.
+    """
+    for model in move.models:
+        old, new = (
+            pbtxt.parse(shared[f"{model}/{versions.CONFIG}"].decode())
+            for shared in (move.old_files, move.new_files)
+        )
+        if field := versions.unlike(old, new):
+            raise _failed(
+                move,
+                f"version {move.new} of {model} has another {field}: both cannot be loaded at once",
+                "promote it in the repository (without --url), then start a server on it and switch clients",
+            )
+    tell(f"smoke: version {move.old} as it is served now")
+    _prove(move, urls, options, "before anything was changed")
+    manifest = (move.root / repository.MANIFEST).read_bytes()
+    switched = False
+    try:
+        _load_both(move, urls, tell)
+        switched = True
+        _switch(move, urls, options, tell)
+    except BaseException as error:
+        tell(f"going back to version {move.old}")
+        lost = _back(move, urls, manifest, switched)
+        if lost and isinstance(error, TrbError):
+            error.message += f"; and version {move.old} could not be loaded again: {lost}"
+        raise
+
+
+def _load_both(move: Move, urls: smoke.Urls, tell: Tell) -> None:
+    if not move.steps:
+        return
+    tell(f"{move.name}: steps pinned to version {move.old}")
+    promote.write(move, move.name, move.old_files, (move.old,))
+    _load(move, urls, move.name, (move.old,))
+    for step in move.steps:
+        tell(f"{step}: versions {move.old} and {move.new}")
+        promote.write(move, step, move.new_files, sorted((move.old, move.new)))
+        _load(move, urls, step, (move.old, move.new))
+
+
+def _switch(move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell) -> None:
+    tell(f"{move.name}: version {move.new}")
+    promote.write(move, move.name, move.new_files, (move.new,))
+    _load(move, urls, move.name, (move.new,))
+    versions.write_manifest(move.root, promote.manifest(move))
+    tell(f"smoke: version {move.new}")
+    _prove(move, urls, options, f"version {move.old} serves again")
+    for step in move.steps:
+        promote.write(move, step, move.new_files, (move.new,))
+        _load(move, urls, step, (move.new,))
+    tell(f"version {move.old} is unloaded")
+
+
+def _back(move: Move, urls: smoke.Urls, manifest: bytes, switched: bool) -> str:
+    """Undo, as far as the server lets us; what could not be loaded."""
+    if switched and move.steps:
+        for step in move.steps:
+            promote.write(move, step, move.new_files, sorted((move.old, move.new)))
+            _again(urls, step)
+        promote.write(move, move.name, move.old_files, (move.old,))
+        _again(urls, move.name)
+    lost = []
+    for model in (*move.steps, move.name):
+        promote.write(move, model, move.old_files, (move.old,))
+        lost += [_again(urls, model), _forget(move, urls, model)]
+    files.write(move.root / repository.MANIFEST, manifest)
+    return "; ".join(dict.fromkeys(text for text in lost if text))
+
+
+def _forget(move: Move, urls: smoke.Urls, model: str) -> str:
+    """Have the server forget that the new version failed; what went wrong with that.
+
+    A server with a failed version says that it is not ready, whatever else answers, until a version of that
+    number was loaded. So the old one's files are, for a moment, under the new number.
+    """
+    if not http.failed(urls.http, model, move.new):
+        return ""
+    path = f"{model}/{versions.CONFIG}"
+    config = pbtxt.parse(move.old_files[path].decode())
+    instead = b""
+    if file := FILES.get(config.get("backend", "")):
+        instead = f'default_model_filename: "../{move.old}/{file}"\n'.encode()
+    posed = {**move.old_files, path: move.old_files[path] + instead}
+    promote.write(move, model, posed, sorted((move.old, move.new)))
+    said = _again(urls, model)
+    promote.write(move, model, move.old_files, (move.old,))
+    return _again(urls, model) or said
+
+
+def _again(urls: smoke.Urls, model: str) -> str:
+    try:
+        said = http.load(urls.http, model, LOAD_TIMEOUT)
+        http.settled(urls.http, model, DRAIN)
+        return said
+    except OSError as error:
+        return f"{model}: {error}"
+
+
+def _load(move: Move, urls: smoke.Urls, model: str, numbers: tuple[int, ...]) -> None:
+    """Load, and see that the server has these versions: else it runs from another repository.
+
+    Returns once what is unloaded has answered its last request: until then the server says it is not ready.
+    """
+    try:
+        said = http.load(urls.http, model, LOAD_TIMEOUT)
+        states = http.settled(urls.http, model, DRAIN)
+    except OSError as error:
+        raise _failed(
+            move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"
+        ) from None
+    if said:
+        raise _failed(move, f"{model} could not be loaded: {said}", "see the server's log")
+    if missing := [number for number in numbers if states.get(number) != "READY"]:
+        raise _failed(
+            move,
+            f"the server has no version {missing[0]} of {model} after loading it",
+            f"start it from this repository, in explicit mode ('trb serve {move.root}' does), and try again",
+        )
+
+
+def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
+    report = smoke.run(urls, repository.read(move.root), options)
+    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
+    bad = [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
+    if bad:
+        shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
+        raise _failed(
+            move,
+            f"trb smoke finds {len(bad)} of {len(report.checks)} checks not to hold; {state}{shown}",
+            f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again",
+        )
+
+
+def _failed(move: Move, message: str, remedy: str) -> TrbError:
+    return TrbError(Exit.PROMOTE_FAILED, message, where=move.name, remedy=remedy)
