@@ -32,7 +32,7 @@ def session(source: Source) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, too
     try:
         return onnxruntime.InferenceSession(str(source.path), options, providers=["CPUExecutionProvider"])
     except Exception as error:

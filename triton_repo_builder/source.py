@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,13 @@ def check_name(name: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """A usable name made of any text."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.-")[:LONGEST_NAME] or "model"
+    """A usable name made of any text: é becomes e, a letter that has no such equal its number (``u6a21``)."""
+    plain = "".join(
+        f"u{ord(char):x}" if char.isalnum() and not char.isascii() else char
+        for char in unicodedata.normalize("NFKD", text)
+        if not unicodedata.combining(char)
+    )
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", plain).strip("_.-")[:LONGEST_NAME] or "model"
 
 
 def default_name(path: Path) -> str:

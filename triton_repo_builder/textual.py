@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def parts(
         spec = markers.apply(spec, task.rules)
         options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
-    max_length, notes = _max_length(spec, options, fixed, fixed_by, task.encoding.longest)
+    max_length, notes = _max_length(spec, options, fixed, fixed_by, task)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
     recording = golden_text.TextSettings(
         max_length=max_length,
@@ -246,7 +247,7 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
 
 
 def _max_length(
-    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str, of_task: int | None
+    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str, task: TaskPlan
 ) -> tuple[int | None, tuple[str, ...]]:
     """Where truncation sets in, and what the user should know of it."""
     limits = [
@@ -263,21 +264,34 @@ def _max_length(
                 "lower it, or leave it out",
             )
         limits = [(options.max_length, "--max-length")]
-    elif of_task:
-        limits.append((of_task, "the task"))
+    elif task.encoding.longest:
+        limits.append((task.encoding.longest, "the task"))
     if not limits:
         return None, (
             "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
         )
     limit, why = min(limits)
-    if limit <= spec.special_tokens:
+    special, least = _least(spec, task)
+    if limit < least:
+        shared = ", and pieces of a long text share some" if task.encoding.strided else ""
         raise TrbError(
             Exit.USAGE if why == "--max-length" else Exit.TOKENIZER_INVALID,
-            f"{why} allows {limit} tokens, and {spec.special_tokens} of each text are special ones",
+            f"{why} allows {limit} tokens, and {special} of each text are special ones{shared}",
             where=str(spec.file.parent),
-            remedy=f"set --max-length to more than {spec.special_tokens}",
+            remedy=f"set --max-length to {least} or more",
         )
     return limit, ()
+
+
+def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
+    """Special tokens of a row, and the fewest tokens with which each piece of a text brings something new."""
+    from tokenizers import Tokenizer
+
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    pairs = len(task.texts) > 1 and not task.texts[1].optional
+    special = library.num_special_tokens_to_add(pairs)
+    shared = question_answering.stride if task.encoding.strided else (lambda limit: 0)
+    return special, next(limit for limit in count(special + 1) if limit - special > shared(limit))
 
 
 def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list[Any]:

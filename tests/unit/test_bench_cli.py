@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -11,10 +12,12 @@ from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
 from triton_repo_builder.bench.report import Ratio
-from triton_repo_builder.cli.bench import _addresses, command
+from triton_repo_builder.cli import addresses
+from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.params import Duration, Numbers
 from triton_repo_builder.errors import Exit
+from triton_repo_builder.serving import state
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -64,11 +67,33 @@ def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_addresses_default_to_the_host() -> None:
-    found = _addresses("http://gpu-7:9000", None, None)
+    found = addresses.of("http://gpu-7:9000", None, None)
     assert (found.http, found.grpc) == ("http://gpu-7:9000", "gpu-7:8001")
-    assert getattr(found, "metrics", "") == "http://gpu-7:8002/metrics"
-    assert _addresses("[::1]:8000", None, None).grpc == "[::1]:8001"
-    assert _addresses("https://x", None, None).grpc == "grpcs://x:8001"
+    assert found.metrics == "http://gpu-7:8002/metrics"
+    assert addresses.of("[::1]:8000", None, None).grpc == "[::1]:8001"
+    assert addresses.of("https://x", None, None).grpc == "grpcs://x:8001"
+
+
+def test_addresses_of_a_server_in_the_background_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    urls = {
+        "http": "http://127.0.0.1:9100",
+        "grpc": "127.0.0.1:9101",
+        "metrics": "http://127.0.0.1:9102/metrics",
+    }
+    pid = os.getpid()
+    entry = state.Background(
+        pid=pid, born=state.born(pid), name="a", repository="/a", engine="embedded", server_pid=None,
+        urls=urls, log="", started=0.0,
+    )  # fmt: skip
+    state.write(state.folder() / "a.json", entry)
+    found = addresses.of("localhost:9100")
+    assert (found.grpc, found.metrics) == (urls["grpc"], urls["metrics"])
+    assert addresses.of("localhost:9100", "x:1").grpc == "x:1"
+    assert addresses.of("localhost:9200").grpc == "localhost:8001"
+    assert addresses.of("gpu-7:9100").grpc == "gpu-7:8001"
 
 
 def test_the_report_is_printed_with_its_ratios_and_notes(capsys: pytest.CaptureFixture[str]) -> None:

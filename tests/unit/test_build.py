@@ -154,7 +154,7 @@ def test_files_that_leave_no_room_for_text(tmp_path: Path, output: Path) -> None
     tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 2})
     message = "sentence_bert_config.json allows 2 tokens, and 2 of each text are special ones"
     error = refused(folder, output, Exit.TOKENIZER_INVALID, message)
-    assert error.remedy == "set --max-length to more than 2"
+    assert error.remedy == "set --max-length to 3 or more"
     tiny.make(folder, output, max_length=3)
 
 

@@ -61,8 +61,9 @@ def test_any_text_can_be_cleaned(text: str) -> None:
         ("minilm/onnx/model.onnx", "minilm"),
         ("minilm/model_quantized.onnx", "model_quantized"),
         ("all MiniLM (v2)/model.onnx", "all_MiniLM_v2"),
-        ("модель/model.onnx", "model"),
-        ("Ärger.onnx", "rger"),
+        ("模型/model.onnx", "u6a21u578b"),
+        ("Ärger.onnx", "Arger"),
+        ("😀.onnx", "model"),
     ],
 )
 def test_default_names(path: str, name: str, tmp_path: Path) -> None:

@@ -100,6 +100,19 @@ def test_a_long_context_is_several_rows_of_the_original(tmp_path: Path) -> None:
     assert content == len("Where do I live?").to_bytes(4, "little") + b"Where do I live?"
 
 
+def test_pieces_must_bring_something_new(tmp_path: Path) -> None:
+    # Three special tokens and a stride of half the length: of six tokens none would be new.
+    folder = span_model(tmp_path / "qa")
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, tmp_path / "out", task="question-answering", max_length=6)
+    assert caught.value.code == Exit.USAGE
+    assert caught.value.message.startswith(
+        "--max-length allows 6 tokens, and 3 of each text are special ones, and"
+    )
+    assert caught.value.remedy == "set --max-length to 7 or more"
+    tiny.make(folder, tmp_path / "out", task="question-answering", max_length=7)
+
+
 @pytest.mark.parametrize(
     ("model", "options", "reason"),
     [

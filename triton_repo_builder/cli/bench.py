@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import engines
+from triton_repo_builder.cli import addresses, engines
 from triton_repo_builder.cli.params import Duration, Numbers, Protocols
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CONCURRENCY = "1,4,16,64"
 @click.argument("repo", required=False, type=click.Path(path_type=Path))
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
-@click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
+@click.option("--grpc-url", help=addresses.HELP)
 @click.option("--metrics-url", help="Its metrics page, for GPUs.  [default: the url's host, port 8002]")
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
 @click.option(
@@ -234,33 +234,11 @@ def _server(
     metrics_url: str | None,
 ) -> Iterator[tuple[Urls, int | None]]:
     if url is not None:
-        yield _addresses(url, grpc_url, metrics_url), None
+        yield addresses.of(url, grpc_url, metrics_url), None
         return
     assert repository is not None
     with engines.running(repository.path, engine) as server:
         yield server.urls, server.pid
-
-
-def _addresses(url: str, grpc_url: str | None, metrics_url: str | None) -> Urls:
-    from urllib.parse import urlsplit
-
-    from triton_repo_builder.bench import Address
-
-    full = url if "://" in url else f"http://{url}"
-    try:
-        parts = urlsplit(full)
-        host, valid = parts.hostname, parts.scheme in ("http", "https") and parts.port != 0
-    except ValueError:
-        host, valid = None, False
-    if not host or not valid:
-        raise click.BadParameter(f"'{url}' is no url like http://localhost:8000", param_hint="--url")
-    secure = "grpcs://" if parts.scheme == "https" else ""
-    name = f"[{host}]" if ":" in host else host
-    return Address(
-        http=full,
-        grpc=grpc_url or f"{secure}{name}:8001",
-        metrics=metrics_url or f"http://{name}:8002/metrics",
-    )
 
 
 @contextmanager

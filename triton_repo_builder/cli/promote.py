@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from triton_repo_builder.cli import addresses
+
 DEFAULT_REPOSITORY = Path("model_repository")
 
 
@@ -16,7 +18,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
-        click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]"),
+        click.option("--grpc-url", help=addresses.HELP),
         click.option("--url", help="Also switch this running server, proven by smoke before and after."),
         click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY),
         click.argument("name"),
@@ -65,21 +67,20 @@ def run(
     import json
 
     from triton_repo_builder import promote, smoke, takeover
-    from triton_repo_builder.cli.smoke import addresses
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
     move = promote.plan(repo, name, version, force=force)
     if move is None:
         if url:
-            promote.check_server(repo, name, addresses(url, grpc_url).http)
+            promote.check_server(repo, name, addresses.of(url, grpc_url).http)
         served = {"endpoint": name, "version": version, "changed": False, "server": None}
         click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
         return
     if url:
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        takeover.on_server(move, addresses(url, grpc_url), options, tell)
+        takeover.on_server(move, addresses.of(url, grpc_url), options, tell)
     else:
         promote.in_repository(move)
     if as_json:

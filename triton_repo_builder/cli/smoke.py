@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import engines
+from triton_repo_builder.cli import addresses, engines
 from triton_repo_builder.cli.params import Repo
 from triton_repo_builder.errors import Exit, TrbError
 
@@ -25,19 +25,11 @@ DEFAULT_REPOSITORY = "model_repository"
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Addresses:
-    """Where a server that we did not start listens."""
-
-    http: str
-    grpc: str
-
-
 @click.command("smoke")
 @click.argument("repo", required=False, type=Repo())
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
-@click.option("--grpc-url", help="Its gRPC address.  [default: the url's host, port 8001]")
+@click.option("--grpc-url", help=addresses.HELP)
 @click.option(
     "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
 )
@@ -137,28 +129,11 @@ def _server(
     engine: engines.Choice,
 ) -> Iterator[Urls]:
     if url is not None:
-        yield addresses(url, grpc_url)
+        yield addresses.of(url, grpc_url)
         return
     assert repository is not None
     with engines.running(repository.path, engine, models_url) as server:
         yield server.urls
-
-
-def addresses(url: str, grpc_url: str | None) -> Addresses:
-    """Both addresses of a server whose HTTP url is given; ``BadParameter`` where it is none."""
-    from urllib.parse import urlsplit
-
-    full = url if "://" in url else f"http://{url}"
-    try:
-        parts = urlsplit(full)
-        host, valid = parts.hostname, parts.scheme in ("http", "https") and parts.port != 0
-    except ValueError:
-        host, valid = None, False
-    if not host or not valid:
-        raise click.BadParameter(f"'{url}' is no url like http://localhost:8000", param_hint="--url")
-    secure = "grpcs://" if parts.scheme == "https" else ""
-    name = f"[{host}]" if ":" in host else host
-    return Addresses(http=full, grpc=grpc_url or f"{secure}{name}:8001")
 
 
 @contextmanager

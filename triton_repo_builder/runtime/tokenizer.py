@@ -11,6 +11,7 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
 - ``spans`` (``tokens`` or ``words``): where each token lies in its text, for ``trb_spans``;
+- ``most_rows``: rows of the model that one row of a request may stand for (0: any number);
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused.
 
@@ -57,6 +58,7 @@ class TritonPythonModel:
         self.stride = int(parameters.get("stride", "0"))
         self.hypothesis = parameters.get("hypothesis", "")
         self.spans = parameters.get("spans", "")
+        self.most_rows = int(parameters.get("most_rows", "0"))
         self.required_id = int(parameters.get("required_id", "-1"))
         self.required_token = parameters.get("required_token", "")
         self.unk_id = int(parameters.get("unk_id", "-1"))
@@ -122,6 +124,9 @@ class TritonPythonModel:
             labels = [label for label in others[number * each : (number + 1) * each] if label]
             if not labels:
                 raise ValueError(f"row {number} of input '{second}' has no label")
+            # Before they are encoded: each costs a run of the tokenizer over the whole text.
+            if problem := self.too_many(number, len(labels)):
+                raise ValueError(problem)
             rows.append([(text, self.hypothesis.format(label)) for label in labels])
         return rows
 
@@ -129,6 +134,15 @@ class TritonPythonModel:
         """ValueError for an empty text where it has no answer."""
         if "" in texts:
             raise ValueError(f"text {texts.index('')} of input '{name}' is empty")
+
+    def too_many(self, number: int, count: int) -> str:
+        """Why a row that stands for ``count`` rows of the model is refused; empty where it is not."""
+        if not 0 < self.most_rows < count:
+            return ""
+        return (
+            f"row {number} of input '{self.inputs[-1]}' makes {count} rows of the model, {self.most_rows} is "
+            "the most (parameter most_rows in the tokenizer's config.pbtxt): send less in one row"
+        )
 
     def encode(self, units: list[Any]) -> list[Any]:
         """All texts in one call; one by one only if that fails, so that a bad text is found."""
@@ -162,7 +176,11 @@ class TritonPythonModel:
             if problem:
                 error = pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
                 return pb_utils.InferenceResponse(error=error)
-            rows.append(self.segments(encodings[place]))
+            row = self.segments(encodings[place])
+            if problem := self.too_many(number, len(row)):
+                error = pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
+                return pb_utils.InferenceResponse(error=error)
+            rows.append(row)
         ids = [joined([segment.ids for segment in row], BREAK) for row in rows]
         # A model cannot run on no tokens at all: a text without any becomes one masked token.
         width = self.pad_to or max(1, *map(len, ids)) if ids else 1
@@ -181,7 +199,8 @@ class TritonPythonModel:
         """Why a row cannot be answered; empty where it can."""
         for row in found:
             if isinstance(row, Exception):
-                return f"text {number} of input '{self.inputs[0]}' cannot be tokenized: {row}"
+                names = " and ".join(f"'{name}'" for name in self.inputs)
+                return f"text {number} of input {names} cannot be tokenized: {row}"
             if self.required_id >= 0 and self.required_id not in row.ids:
                 return (
                     f"text {number} of input '{self.inputs[0]}' has no {self.required_token} "

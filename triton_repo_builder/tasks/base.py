@@ -19,7 +19,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The graph inputs that a tokenizer can fill."""
-
+MOST_ROWS = ("most_rows", "256")
+"""Of the tokenizer model: rows of the model that one row of a request may stand for. All of them are in
+memory at once, and one request must not be able to take it all."""
 
 Example = Mapping[str, tuple[str, ...]]
 """One row of a request: the texts of each of the endpoint's inputs."""

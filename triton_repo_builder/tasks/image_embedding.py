@@ -73,6 +73,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
     if pooled is not None:
         return pooled, "pooler"
     if hidden is not None and len(hidden.shape or ()) == 4 and options.pooling is None:
+        _check_pooler(source)
         return hidden, "mean"  # places of a convolution, which the models themselves pool so
     raise TrbError(
         Exit.TASK_UNCLEAR,
@@ -84,6 +85,19 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
         if tokens
         else "use --task tensor to serve it as it is",
     )
+
+
+def _check_pooler(source: Source) -> None:
+    """Refuse to guess where the model's own pooling has weights, and the export does not."""
+    kind = str(source.config.get("model_type", ""))
+    if "convnext" in kind:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"a {kind} model pools by a mean and a layer norm of its own, which this export leaves out",
+            where=str(source.path),
+            remedy="export it with its output 'pooler_output'; or take --pooling mean, another vector than "
+            "the model's own",
+        )
 
 
 def _normalise(source: Source) -> bool:

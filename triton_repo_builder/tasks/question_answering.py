@@ -87,7 +87,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             longest=LONGEST,
             spans="words",
             segments="tokens",
-            parameters=(("cls_id", str(first)), ("no_empty", "true")),
+            parameters=(("cls_id", str(first)), ("no_empty", "true"), base.MOST_ROWS),
         ),
         post=Postprocess(
             module="question_answering.py",

@@ -31,6 +31,7 @@ from triton_repo_builder.tasks.examples import LONG
 
 NAME = "zero-shot-classification"
 HYPOTHESIS = "This example is {}."
+PROBE = "a label"
 OUTPUTS = (
     TensorPlan(name="labels", data_type="TYPE_STRING", dims=(-1,)),
     TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1,)),
@@ -85,7 +86,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         outputs=(TensorPlan(name=token_heads.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
         reference=base.by_answer,
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
-        encoding=Encoding(truncation="only_first", segments="rows", parameters=(("hypothesis", hypothesis),)),
+        encoding=Encoding(
+            truncation="only_first", segments="rows", parameters=(("hypothesis", hypothesis), base.MOST_ROWS)
+        ),
         post=Postprocess(
             module="zero_shot_classification.py",
             inputs=("LABELS", token_heads.LOGITS),
@@ -107,7 +110,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 def _check(hypothesis: str) -> None:
     """``TrbError`` USAGE for a template that has no place for a label, or a wrong one."""
     try:
-        sound = hypothesis.format("a label") != hypothesis
+        sound = PROBE in hypothesis.format(PROBE)
     except (IndexError, KeyError, ValueError):
         sound = False
     if not sound:

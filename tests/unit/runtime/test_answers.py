@@ -128,6 +128,14 @@ def test_a_text_without_entities_gives_arrays_without_elements(tmp_path: Path) -
     assert found["label"].shape == found["score"].shape == (1, 0)
 
 
+def test_a_score_that_is_no_number_is_valid_json(tmp_path: Path) -> None:
+    scores = np.array([[[0, np.nan, 0, 0]]], np.float32)
+    spans = np.array([[[0, 2, 0]]], np.int32)
+    (found,) = answers(ner(tmp_path, "none"), request(TEXT=strings("ab"), trb_spans=spans, trb_scores=scores))
+    assert b"NaN" not in found["entities"][0, 0]
+    assert json.loads(found["entities"][0, 0])[0]["score"] is None
+
+
 def test_a_text_that_ends_with_a_nul_stays_whole(tmp_path: Path) -> None:
     scores = np.array([[[0, 1, 0, 0]]], np.float32)
     spans = np.array([[[0, 2, 0]]], np.int32)

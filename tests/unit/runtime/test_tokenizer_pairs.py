@@ -95,7 +95,7 @@ def test_which_text_of_a_pair_is_cut(strategy: str, expected: list[int], tmp_pat
 def test_a_text_that_cannot_be_cut_fails_alone(tmp_path: Path) -> None:
     made = model(tmp_path, ("A", "B"), ("trb_tokens",), max_length="5", truncation="only_second")
     bad, good = answers(made, request(A=["a b c a b c"], B=["c"]), request(A=["a"], B=["b"]))
-    assert bad.startswith("text 0 of input 'A' cannot be tokenized: ")
+    assert bad.startswith("text 0 of input 'A' and 'B' cannot be tokenized: ")
     assert good["trb_tokens"] == [[2, A, 3, B, 3]]
 
 
@@ -115,6 +115,29 @@ def test_a_row_without_labels_fails_alone(tmp_path: Path) -> None:
     )
     assert bad == "row 1 of input 'LABELS' has no label"
     assert good["trb_tokens"] == [[2, A, 3, C, 3]]
+
+
+def test_a_row_of_too_many_labels_fails_alone(tmp_path: Path) -> None:
+    made = model(tmp_path, ("TEXT", "LABELS"), ("trb_tokens",), hypothesis="{}", most_rows="2")
+    bad, good = answers(
+        made, request(TEXT=["a"], LABELS=[["a", "b", "c"]]), request(TEXT=["a"], LABELS=[["a", "b"]])
+    )
+    assert bad.startswith(
+        "row 0 of input 'LABELS' makes 3 rows of the model, 2 is the most (parameter most_rows"
+    )
+    assert good["trb_tokens"] == [[2, A, 3, A, 3, -2, 2, A, 3, B, 3]]
+
+
+def test_a_text_of_too_many_pieces_fails_alone(tmp_path: Path) -> None:
+    settings = {"max_length": "7", "stride": "2", "truncation": "only_second", "most_rows": "2"}
+    made = model(tmp_path, ("QUESTION", "CONTEXT"), ("trb_tokens",), **settings)
+    bad, good = answers(
+        made,
+        request(QUESTION=["a"], CONTEXT=["a b c hello fox"]),
+        request(QUESTION=["a"], CONTEXT=["a b c b"]),
+    )
+    assert bad.startswith("row 0 of input 'CONTEXT' makes 3 rows of the model, 2 is the most")
+    assert good["trb_tokens"] == [[2, A, 3, A, B, C, 3, -2, 2, A, 3, B, C, B, 3]]
 
 
 def test_a_long_second_text_becomes_pieces_that_overlap(tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_options_reach_the_facts(options: dict[str, Any], task: str, tmp_path: P
         (
             "zero-shot-classification",
             classes(3),
+            {"hypothesis_template": "This is {:.0}."},
+            Exit.USAGE,
+            "has no place for the label",
+        ),
+        (
+            "zero-shot-classification",
+            classes(3),
             {"hypothesis_template": "{name}"},
             Exit.USAGE,
             "has no place for the label",

@@ -32,7 +32,7 @@ class Answer:
         ]
         found = [entity for entity in self.entities(tokens) if entity[0] != OUTSIDE]
         document = [
-            {"label": label, "score": float(score), "start": start, "end": end, "text": text[start:end]}
+            {"label": label, "score": number(score), "start": start, "end": end, "text": text[start:end]}
             for label, score, start, end in found
         ]
         return {
@@ -67,6 +67,11 @@ class Answer:
             scores = word[0][3]
         best = int(scores.argmax())
         return self.labels[best], scores[best], word[0][0], word[-1][1]
+
+
+def number(score: Any) -> float | None:
+    """JSON has no NaN."""
+    return float(score) if np.isfinite(score) else None
 
 
 def grouped(entities: list[Any]) -> list[Any]:

@@ -1,0 +1,53 @@
+"""Where a server that is named by its HTTP url listens for everything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from triton_repo_builder.serving.engine import Urls
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+HELP = (
+    "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's host, port 8001]"
+)
+
+
+def of(url: str, grpc_url: str | None = None, metrics_url: str | None = None) -> Urls:
+    """All addresses of the server whose HTTP url is given; ``BadParameter`` where it is none."""
+    from urllib.parse import urlsplit
+
+    from triton_repo_builder.serving.engine import Urls
+
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        host, port, valid = parts.hostname, parts.port, parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        host, port, valid = None, None, False
+    if not host or not valid:
+        raise click.BadParameter(f"'{url}' is no url like http://localhost:8000", param_hint="--url")
+    ours = _ours(port or 80) if host in LOCAL and not (grpc_url and metrics_url) else {}
+    secure = "grpcs://" if parts.scheme == "https" else ""
+    name = f"[{host}]" if ":" in host else host
+    return Urls(
+        http=full,
+        grpc=grpc_url or ours.get("grpc") or f"{secure}{name}:8001",
+        metrics=metrics_url or ours.get("metrics") or f"http://{name}:8002/metrics",
+    )
+
+
+def _ours(port: int) -> dict[str, str]:
+    """What a server in the background of this machine listens at, by its HTTP port; empty where none does."""
+    from urllib.parse import urlsplit
+
+    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.serving import state
+
+    try:
+        entries = state.sweep()[0]
+    except TrbError:  # no folder to keep notes in, hence no notes
+        return {}
+    return next((entry.urls for entry in entries if urlsplit(entry.urls["http"]).port == port), {})
