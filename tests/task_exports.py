@@ -24,12 +24,16 @@ from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForTokenClassification,
     RobertaTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
     XLMRobertaConfig,
     XLMRobertaForMaskedLM,
     XLMRobertaForQuestionAnswering,
@@ -251,6 +255,21 @@ def cross_encoder(target: Path, source: Path, activation: Any) -> None:
     write(target, {"pairs": pairs, "scores": scores})
 
 
+def decoder(target: Path, source: Path, task: str) -> None:
+    """Text generation, which has no answers here: trb refuses it."""
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    size = len(tokenizer)
+    if task.startswith("text2text"):
+        config = T5Config(
+            vocab_size=size, d_model=64, d_kv=16, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
+        )
+        export(target, task, T5ForConditionalGeneration(config), tokenizer)
+    else:
+        config = GPT2Config(vocab_size=size, n_embd=64, n_layer=2, n_head=4, n_positions=64)
+        export(target, task, GPT2LMHeadModel(config), tokenizer)
+    write(target, {})
+
+
 def main(folder: Path, source: Path) -> None:
     def bpe(name: str) -> Path:
         return folder / "_bpe" / name
@@ -271,6 +290,9 @@ def main(folder: Path, source: Path) -> None:
         "regression": lambda t: regression(t, source),
         "rerank": lambda t: cross_encoder(t, source, None),
         "rerank_identity": lambda t: cross_encoder(t, source, torch.nn.Identity()),
+        "gpt2": lambda t: decoder(t, source, "text-generation"),
+        "gpt2_past": lambda t: decoder(t, source, "text-generation-with-past"),
+        "t5_past": lambda t: decoder(t, source, "text2text-generation-with-past"),
     }
     for name, job in jobs.items():
         if not (folder / name / "reference.json").is_file():
