@@ -27,6 +27,10 @@ from serve_repository import (
     until,
 )
 
+from triton_repo_builder import serving
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.serving import stubs
+
 pytestmark = pytest.mark.server
 
 
@@ -135,6 +139,20 @@ def test_a_stub_that_dies_at_start_is_named_and_the_server_stopped(tmp_path: Pat
     assert "last words" in said.stderr
     assert "step:" not in said.stderr
     assert not list((tmp_path / "tmp").glob("trb-*/"))
+
+
+def test_a_stub_that_was_never_seen_alive_is_attributed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a busy machine, where it is a zombie before anyone looks; then its arguments are gone.
+    monkeypatch.setattr(stubs.Stubs, "_describe", lambda self, pid: None)
+    python(repository, "dies", "import os\nos.write(2, b'last words\\n')\nos._exit(3)\n")
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with pytest.raises(TrbError) as caught:
+        serving.start(repository, options, engine="embedded")
+    assert "dies: its Python process ended while starting (exit code 3)" in caught.value.message
+    assert "last words" in caught.value.message
+    assert "whole" not in caught.value.message
 
 
 def test_a_load_that_takes_too_long_is_named(tmp_path: Path, repository: Path) -> None:

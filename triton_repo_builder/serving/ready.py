@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from triton_repo_builder.serving import http
@@ -62,15 +63,16 @@ def load(
     while len(answers) < len(names):
         now = time.monotonic()
         time.sleep(TICK)
-        found = [stub for stub in stubs.scan() if stub.dead and stub.pid not in ignore]
-        dead = {stub.pid: dead.get(stub.pid, now) for stub in found}
-        ends |= {stub.model: stub.end for stub in found}
+        found = stubs.scan()
+        ended = [stub for stub in found if stub.dead and stub.pid not in ignore]
+        dead = {stub.pid: dead.get(stub.pid, now) for stub in ended}
+        ends |= {stub.model: stub.end for stub in ended}
         waiting = tuple(name for name in names if name not in answers)
-        hung = [stub for stub in found if now - dead[stub.pid] > HANG_AFTER]
+        hung = [stub for stub in ended if now - dead[stub.pid] > HANG_AFTER]
         if waiting and hung:
-            return Loaded(
-                answers=dict(answers), hung=tuple(_failure(stub, waiting) for stub in hung), ends=ends
-            )
+            unseen = _without_process(base, found) or waiting
+            failures = tuple(_failure(stub, unseen) for stub in hung)
+            return Loaded(answers=dict(answers), hung=failures, ends=ends)
         if now > deadline or not alive():
             return Loaded(answers=dict(answers), unfinished=waiting, ends=ends)
         if now - counted > COUNT_EVERY:
@@ -98,7 +100,17 @@ def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
     return f"{ready} of {total} models ready{rest}"
 
 
-def _failure(stub: Stub, waiting: tuple[str, ...]) -> Failure:
-    # One that died before it could be seen is attributed to what is still loading.
-    model = stub.model or ", ".join(waiting)
+def _without_process(base: str, stubs: Iterable[Stub]) -> tuple[str, ...]:
+    """Models that are loading and have no process that lives."""
+    alive = {stub.model for stub in stubs if not stub.dead}
+    with contextlib.suppress(OSError):
+        return tuple(
+            n for n, (state, _) in http.index(base, 2).items() if state == "LOADING" and n not in alive
+        )
+    return ()
+
+
+def _failure(stub: Stub, unseen: tuple[str, ...]) -> Failure:
+    # One that died before it could be seen is attributed to what is loading without one.
+    model = stub.model or ", ".join(unseen)
     return Failure(model=model, cause=f"its Python process ended while starting ({stub.end})")

@@ -61,9 +61,10 @@ def wanted() -> bool:
 @contextmanager
 def talking() -> Iterator[None]:
     """Turns what the docker package raises, wherever nothing better is known, into a ``TrbError``."""
+    known = errors()  # before: an interrupt of its first import would be hidden by a second one below
     try:
         yield
-    except errors() as error:
+    except known as error:
         import requests
 
         if isinstance(error, requests.RequestException):
