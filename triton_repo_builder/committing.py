@@ -1,12 +1,13 @@
 """``trb commit``: a model repository, and nothing else, as one commit.
 
 The tree is made in an index of its own, so what the user has staged or edited elsewhere is not touched; the
-commit then becomes the branch's tip by compare-and-swap. Of the user's index only the repository's own
-entries are brought up to date, as ``git commit --only`` does.
+commit then becomes the branch's tip by compare-and-swap. Of the user's index only the entries that the commit
+has changed are brought up to date: the repository's own, and what a pre-commit hook staged beside them.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,6 @@ UNDER_WAY = {
     "rebase-merge": "a rebase",
     "rebase-apply": "a rebase",
 }
-ZERO = "0" * 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +76,17 @@ def commit(path: Path, order: Order) -> Committed:
     notes += more
     with tempfile.TemporaryDirectory(prefix="trb-commit-") as scratch:
         private = Git(folder=top, index=Path(scratch) / "index")
-        made, changed = _commit(private, target, path, prefix, order, notes)
+        made, changed = _commit(private, target, path, prefix, order)
     if made:
-        _move(here, target, made, prefix, order, notes)
+        by_hooks = [name for name in changed if prefix != "." and not name.startswith(f"{prefix}/")]
+        _move(here, target, made, (prefix, *by_hooks), order, notes)
     if remote:
         _push(here, remote, target.branch, large, order, made or target.parent)
     return Committed(
         commit=made or target.parent,
         branch=target.branch,
-        changed=changed,
-        large=large,
+        changed=tuple(map(_printable, changed)),
+        large=tuple(map(_printable, large)),
         pushed=remote,
         notes=tuple(notes),
     )
@@ -100,7 +101,7 @@ class _Target:
     current: bool
     """Whether the work tree is at this branch."""
     old: str
-    """The value that the ref must still have; zeros where it must not exist."""
+    """The value that the ref must still have; empty where it must not exist."""
 
     @property
     def ref(self) -> str:
@@ -143,14 +144,8 @@ def _init(path: Path, notes: list[str]) -> Path:
 def _target(here: Git, order: Order) -> _Target:
     head = here.ask("symbolic-ref", "--quiet", "--short", "HEAD")
     tip = here.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if order.branch is not None and not here.ask("check-ref-format", "--branch", order.branch):
-        raise TrbError(
-            Exit.USAGE,
-            f"'{order.branch}' cannot be the name of a branch",
-            where="--branch",
-            remedy="use letters, digits, '-', '_' and '/', e.g. --branch deploy/sentiment",
-        )
-    if order.branch is None or order.branch == head:
+    branch = None if order.branch is None else _branch(here, order.branch)
+    if branch is None or branch == head:
         for name, what in UNDER_WAY.items():
             if here.path(name).exists():
                 raise TrbError(
@@ -159,16 +154,50 @@ def _target(here: Git, order: Order) -> _Target:
                     where=str(here.folder),
                     remedy="finish or abort it first ('git status' says how), or commit to another --branch",
                 )
-        return _Target(branch=head, parent=tip, current=True, old=tip or ZERO)
-    old = here.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{order.branch}^{{commit}}")
-    if f"branch refs/heads/{order.branch}\n" in here("worktree", "list", "--porcelain"):
+        return _Target(branch=head, parent=tip, current=True, old=tip)
+    old = here.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    if f"branch refs/heads/{branch}\n" in here("worktree", "list", "--porcelain"):
         raise TrbError(
             Exit.GIT_REFUSED,
-            f"the branch '{order.branch}' is checked out in another work tree",
+            f"the branch '{branch}' is checked out in another work tree",
             where=str(here.folder),
             remedy="run trb commit there ('git worktree list' says where), or choose another --branch",
         )
-    return _Target(branch=order.branch, parent=old or tip, current=False, old=old or ZERO)
+    if not old:
+        _check_free(here, branch)
+    return _Target(branch=branch, parent=old or tip, current=False, old=old)
+
+
+def _branch(here: Git, said: str) -> str:
+    """The short name of a branch that is asked for; in CI it often comes as ``refs/heads/NAME``."""
+    short = said.removeprefix("refs/heads/")
+    name = "" if short.startswith("refs/") else here.ask("check-ref-format", "--branch", short)
+    if not name:
+        raise TrbError(
+            Exit.USAGE,
+            f"'{said}' cannot be the name of a branch",
+            where="--branch",
+            remedy="use letters, digits, '-', '_' and '/', e.g. --branch deploy/sentiment",
+        )
+    return name
+
+
+def _check_free(here: Git, branch: str) -> None:
+    """git keeps branches as files in folders: with ``a`` there is no ``a/b``, and with ``a/b`` no ``a``."""
+    parts = branch.split("/")
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    named = [f"refs/heads/{name}" for name in (*above, f"{branch}/")]
+    taken = here("for-each-ref", "--format=%(refname:lstrip=2)", *named).splitlines()
+    taken = [name for name in taken if name in above or name.startswith(f"{branch}/")]
+    if taken:
+        raise TrbError(
+            Exit.GIT_REFUSED,
+            f"there is a branch '{taken[0]}', so git can have none that is called '{branch}'",
+            where="--branch",
+            remedy=f"choose another name, e.g. --branch {branch.replace('/', '-')}"
+            if taken[0] in above
+            else f"choose another name, e.g. --branch {branch}/{parts[-1]}, or remove '{taken[0]}'",
+        )
 
 
 def _remote(here: Git, branch: str, order: Order) -> str:
@@ -193,7 +222,7 @@ def _remote(here: Git, branch: str, order: Order) -> str:
 
 
 def _commit(
-    private: Git, target: _Target, path: Path, prefix: str, order: Order, notes: list[str]
+    private: Git, target: _Target, path: Path, prefix: str, order: Order
 ) -> tuple[str, tuple[str, ...]]:
     """The new commit and the paths that it changes; empty where it would change none."""
     try:
@@ -206,7 +235,7 @@ def _commit(
             private.hook("pre-commit")
             tree = private("write-tree").strip()  # a hook may have added to the index
         text = message.write(repository.read(path), order.message, private)
-        text = _edited(private, text) if order.verify else text
+        text = _edited(private, text, path) if order.verify else text
         difference = ("diff-tree", "-r", "-z", "--name-only", before, tree) if before else ("ls-files", "-z")
         changed = private(*difference).split("\0")[:-1]
         parents = ["-p", target.parent] if target.parent else []
@@ -231,14 +260,23 @@ def _tree(private: Git, path: Path, prefix: str) -> str:
     return private("write-tree").strip()
 
 
-def _edited(private: Git, text: str) -> str:
+def _edited(private: Git, text: str, path: Path) -> str:
     """The message after the user's hooks had their say."""
     assert private.index is not None
     file = private.index.with_name("COMMIT_EDITMSG")
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
     private.hook("prepare-commit-msg", str(file), "message")
     private.hook("commit-msg", str(file))
-    return private("stripspace", stdin=file.read_text(encoding="utf-8"))
+    found = file.read_text(encoding="utf-8", errors="surrogateescape") if file.is_file() else ""
+    edited = private("stripspace", stdin=found)
+    if not edited.strip():
+        raise TrbError(
+            Exit.GIT_REFUSED,
+            "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
+            where=str(path),
+            remedy="see what the hook wants of a message, or leave hooks out with --no-verify",
+        )
+    return edited
 
 
 def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
@@ -261,7 +299,9 @@ def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
     return git.refused(error, str(path), remedy)
 
 
-def _move(here: Git, target: _Target, made: str, prefix: str, order: Order, notes: list[str]) -> None:
+def _move(
+    here: Git, target: _Target, made: str, paths: tuple[str, ...], order: Order, notes: list[str]
+) -> None:
     subject = order.message.strip().splitlines()[0]
     try:
         here("update-ref", "-m", f"commit: {subject}", target.ref, made, target.old)
@@ -274,12 +314,25 @@ def _move(here: Git, target: _Target, made: str, prefix: str, order: Order, note
     if not target.branch:
         notes.append(f"HEAD is detached: keep the commit with 'git branch NAME {made[:12]}'")
     try:
-        here("--literal-pathspecs", "reset", "-q", "--", prefix)
+        here(
+            "--literal-pathspecs",
+            *("reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul"),
+            stdin="".join(f"{path}\0" for path in paths),
+        )
+    except process.ProcessFailed as error:
+        said = (error.stderr.strip().splitlines() or [""])[-1]
+        notes.append(f"the commit is made, but: {said} (then: git reset -- {paths[0]})")
+    try:
         if order.verify:
             here.hook("post-commit")
     except process.ProcessFailed as error:
-        said = (error.stderr.strip().splitlines() or [""])[-1]
-        notes.append(f"the commit is made, but: {said} (then: git reset -- {prefix})")
+        said = ((error.stderr or error.stdout).strip().splitlines() or [f"exit code {error.code}"])[-1]
+        notes.append(f"the commit is made, but your post-commit hook failed: {said}")
+
+
+def _printable(name: str) -> str:
+    """A path of git's, whose bytes may be no text."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _push(here: Git, remote: str, branch: str, large: tuple[str, ...], order: Order, made: str) -> None:
