@@ -100,6 +100,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
             where="--weights external",
             remedy="name a folder or bucket with --weights-url: file:///srv/weights, s3://bucket/weights, https://…",
         )
+    elsewhere.check(url)
     notes = []
     for name in names:
         if name not in known:
@@ -111,7 +112,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
             )
         sha256 = files.hash_file(root / name)
         target = f"{url.rstrip('/')}/{sha256}"
-        if elsewhere.put(root / name, target):
+        if elsewhere.put(root / name, target, sha256):
             notes.append(f"copied {name} to {target}")
         known[name] = {"sha256": sha256, "bytes": (root / name).stat().st_size, "url": target}
     return notes

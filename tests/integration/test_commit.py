@@ -455,6 +455,12 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     assert target.read_bytes() == (repo / library).read_bytes()
     assert "nothing to fetch" in trb("fetch", str(clone / "model_repository"))
     trb("check", str(clone / "model_repository"))
+    # Another file of that name and size is not taken for it.
+    (store / fact["sha256"]).write_bytes(bytes(fact["bytes"]))
+    assert any("copied" in note for note in commit(repo, *external)["notes"])  # type: ignore[attr-defined]
+    assert files.hash_file(store / fact["sha256"]) == fact["sha256"]
+    message = refused(repo, 2, "--weights", "external", "--weights-url", str(store))
+    assert f"file://{store}" in message
     # A file that was exchanged there does not get in.
     target.unlink()
     (store / fact["sha256"]).write_bytes(b"evil")
@@ -492,6 +498,8 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
+        (store / "weights" / files.hash_file(library)).write_bytes(bytes(library.stat().st_size))
+        assert "is another file" in refused(repo, 50, *external)
         shutil.copyfile(library, store / "weights" / files.hash_file(library))
         commit(repo, *external)
         process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
