@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -359,6 +360,41 @@ def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> 
     assert "refs/heads/refs" not in git(project, "for-each-ref")
     assert commit(repo, "--branch", "refs/heads/main")["branch"] == "main"
     assert status(project) == USERS_STATE
+
+
+def test_one_file_is_said_as_such(project: Path) -> None:
+    repo = project / "model_repository"
+    commit(repo)
+    (repo / "notes.txt").write_text("more\n")
+    assert "] 1 file of " in trb("commit", str(repo), "-m", "Notes")
+
+
+def differ(project: Path, a: str, b: str) -> process.ProcessFailed:
+    with pytest.raises(process.ProcessFailed) as caught:
+        process.run([sys.executable, "-m", "triton_repo_builder", "diff", a, b], cwd=project)
+    assert "Traceback" not in caught.value.stderr
+    assert caught.value.stderr.count("error: ") == caught.value.stderr.count("fix: ") == 1
+    return caught.value
+
+
+def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
+    repo = project / "model_repository"
+    commit(repo)
+    argv = [sys.executable, "-m", "triton_repo_builder", "diff"]
+    said = process.run([*argv, "HEAD:model_repository", "model_repository"], cwd=project)
+    assert said == "no difference for a client\n"
+    (project / "src").mkdir()
+    (project / "src" / "caf.txt").write_bytes(b"caf\xe9")
+    (project / "broken" / "model" / "1").mkdir(parents=True)
+    (project / "broken" / "model" / "config.pbtxt").write_bytes(b"name: {{{ caf\xe9")
+    git(project, "add", "src", "broken")
+    git(project, "commit", "-q", "-m", "More", "--", "src", "broken")
+    for what in ("src", "HEAD:src", "HEAD:src/caf.txt", "HEAD:broken", "broken", "nothing"):
+        failed = differ(project, what, "model_repository")
+        assert (failed.code, what in failed.stderr) == (42, True), failed.stderr
+        assert "trb-diff-" not in failed.stderr
+    for what in ("HEAD:nothing", "nobranch:model_repository"):
+        assert differ(project, what, "model_repository").code == 60
 
 
 def test_names_that_are_no_utf_8(project: Path) -> None:
