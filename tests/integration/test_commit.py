@@ -358,6 +358,7 @@ def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> 
     assert said["branch"] == "zz"
     assert git(project, "rev-parse", "refs/heads/zz") == said["commit"]
     assert "refs/heads/refs" not in git(project, "for-each-ref")
+    git(project, "tag", "main")
     assert commit(repo, "--branch", "refs/heads/main")["branch"] == "main"
     assert status(project) == USERS_STATE
 
