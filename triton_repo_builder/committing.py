@@ -1,29 +1,22 @@
 """``trb commit``: a model repository, and nothing else, as one commit.
 
 The tree is made in an index of its own, so what the user has staged or edited elsewhere is not touched; the
-commit then becomes the branch's tip by compare-and-swap. Of the user's index only the repository's own
-entries are brought up to date, as ``git commit --only`` does.
+commit then becomes the branch's tip by compare-and-swap. Of the user's index only the entries that the commit
+has changed are brought up to date: the repository's own, and what a pre-commit hook staged beside them.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder import checks, git, heavy, message, process, releases, repository
+from triton_repo_builder import branches, checks, git, heavy, message, process, releases, repository
+from triton_repo_builder.branches import Target
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.git import Git
 from triton_repo_builder.repository import Repository
-
-UNDER_WAY = {
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase",
-}
-ZERO = "0" * 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,42 +62,27 @@ def commit(path: Path, order: Order) -> Committed:
     notes: list[str] = []
     top = git.find(path) or _init(path, notes)
     here = Git(folder=top)
-    target = _target(here, order)
-    remote = _remote(here, target.branch, order) if order.push else ""
+    target = branches.target(here, order.branch)
+    remote = branches.remote(here, target.branch) if order.push else ""
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
     large, more = heavy.prepare(read, here, order.weights, order.threshold, order.url)
     notes += more
     with tempfile.TemporaryDirectory(prefix="trb-commit-") as scratch:
         private = Git(folder=top, index=Path(scratch) / "index")
-        made, changed = _commit(private, target, path, prefix, order, notes)
+        made, changed = _commit(private, target, path, prefix, order)
     if made:
-        _move(here, target, made, prefix, order, notes)
+        by_hooks = [name for name in changed if prefix != "." and not name.startswith(f"{prefix}/")]
+        _move(here, target, made, (prefix, *by_hooks), order, notes)
     if remote:
         _push(here, remote, target.branch, large, order, made or target.parent)
     return Committed(
         commit=made or target.parent,
         branch=target.branch,
-        changed=changed,
-        large=large,
+        changed=tuple(map(_printable, changed)),
+        large=tuple(map(_printable, large)),
         pushed=remote,
         notes=tuple(notes),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Target:
-    branch: str
-    """Empty: HEAD is detached."""
-    parent: str
-    """Empty: the first commit."""
-    current: bool
-    """Whether the work tree is at this branch."""
-    old: str
-    """The value that the ref must still have; zeros where it must not exist."""
-
-    @property
-    def ref(self) -> str:
-        return "HEAD" if self.current else f"refs/heads/{self.branch}"
 
 
 def _check(read: Repository, order: Order) -> None:
@@ -140,60 +118,8 @@ def _init(path: Path, notes: list[str]) -> Path:
     return parent
 
 
-def _target(here: Git, order: Order) -> _Target:
-    head = here.ask("symbolic-ref", "--quiet", "--short", "HEAD")
-    tip = here.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if order.branch is not None and not here.ask("check-ref-format", "--branch", order.branch):
-        raise TrbError(
-            Exit.USAGE,
-            f"'{order.branch}' cannot be the name of a branch",
-            where="--branch",
-            remedy="use letters, digits, '-', '_' and '/', e.g. --branch deploy/sentiment",
-        )
-    if order.branch is None or order.branch == head:
-        for name, what in UNDER_WAY.items():
-            if here.path(name).exists():
-                raise TrbError(
-                    Exit.GIT_REFUSED,
-                    f"{what} is under way there",
-                    where=str(here.folder),
-                    remedy="finish or abort it first ('git status' says how), or commit to another --branch",
-                )
-        return _Target(branch=head, parent=tip, current=True, old=tip or ZERO)
-    old = here.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{order.branch}^{{commit}}")
-    if f"branch refs/heads/{order.branch}\n" in here("worktree", "list", "--porcelain"):
-        raise TrbError(
-            Exit.GIT_REFUSED,
-            f"the branch '{order.branch}' is checked out in another work tree",
-            where=str(here.folder),
-            remedy="run trb commit there ('git worktree list' says where), or choose another --branch",
-        )
-    return _Target(branch=order.branch, parent=old or tip, current=False, old=old or ZERO)
-
-
-def _remote(here: Git, branch: str, order: Order) -> str:
-    if not branch:
-        raise TrbError(
-            Exit.GIT_REFUSED,
-            "HEAD is detached: there is no branch to push",
-            where=str(here.folder),
-            remedy="name one with --branch",
-        )
-    known = here.ask("remote").split()
-    configured = here.ask("config", f"branch.{branch}.remote")
-    name = configured or ("origin" if "origin" in known else known[0] if len(known) == 1 else "")
-    if name not in known:
-        raise TrbError(
-            Exit.GIT_REFUSED,
-            "there is no remote to push to",
-            where=str(here.folder),
-            remedy="add one: git remote add origin URL",
-        )
-    return name
-
-
 def _commit(
-    private: Git, target: _Target, path: Path, prefix: str, order: Order, notes: list[str]
+    private: Git, target: Target, path: Path, prefix: str, order: Order
 ) -> tuple[str, tuple[str, ...]]:
     """The new commit and the paths that it changes; empty where it would change none."""
     try:
@@ -206,7 +132,7 @@ def _commit(
             private.hook("pre-commit")
             tree = private("write-tree").strip()  # a hook may have added to the index
         text = message.write(repository.read(path), order.message, private)
-        text = _edited(private, text) if order.verify else text
+        text = _edited(private, text, path) if order.verify else text
         difference = ("diff-tree", "-r", "-z", "--name-only", before, tree) if before else ("ls-files", "-z")
         changed = private(*difference).split("\0")[:-1]
         parents = ["-p", target.parent] if target.parent else []
@@ -231,14 +157,23 @@ def _tree(private: Git, path: Path, prefix: str) -> str:
     return private("write-tree").strip()
 
 
-def _edited(private: Git, text: str) -> str:
+def _edited(private: Git, text: str, path: Path) -> str:
     """The message after the user's hooks had their say."""
     assert private.index is not None
     file = private.index.with_name("COMMIT_EDITMSG")
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
     private.hook("prepare-commit-msg", str(file), "message")
     private.hook("commit-msg", str(file))
-    return private("stripspace", stdin=file.read_text(encoding="utf-8"))
+    found = file.read_text(encoding="utf-8", errors="surrogateescape") if file.is_file() else ""
+    edited = private("stripspace", stdin=found)
+    if not edited.strip():
+        raise TrbError(
+            Exit.GIT_REFUSED,
+            "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
+            where=str(path),
+            remedy="see what the hook wants of a message, or leave hooks out with --no-verify",
+        )
+    return edited
 
 
 def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
@@ -261,7 +196,9 @@ def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
     return git.refused(error, str(path), remedy)
 
 
-def _move(here: Git, target: _Target, made: str, prefix: str, order: Order, notes: list[str]) -> None:
+def _move(
+    here: Git, target: Target, made: str, paths: tuple[str, ...], order: Order, notes: list[str]
+) -> None:
     subject = order.message.strip().splitlines()[0]
     try:
         here("update-ref", "-m", f"commit: {subject}", target.ref, made, target.old)
@@ -274,12 +211,25 @@ def _move(here: Git, target: _Target, made: str, prefix: str, order: Order, note
     if not target.branch:
         notes.append(f"HEAD is detached: keep the commit with 'git branch NAME {made[:12]}'")
     try:
-        here("--literal-pathspecs", "reset", "-q", "--", prefix)
+        here(
+            "--literal-pathspecs",
+            *("reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul"),
+            stdin="".join(f"{path}\0" for path in paths),
+        )
+    except process.ProcessFailed as error:
+        said = (error.stderr.strip().splitlines() or [""])[-1]
+        notes.append(f"the commit is made, but: {said} (then: git reset -- {paths[0]})")
+    try:
         if order.verify:
             here.hook("post-commit")
     except process.ProcessFailed as error:
-        said = (error.stderr.strip().splitlines() or [""])[-1]
-        notes.append(f"the commit is made, but: {said} (then: git reset -- {prefix})")
+        said = ((error.stderr or error.stdout).strip().splitlines() or [f"exit code {error.code}"])[-1]
+        notes.append(f"the commit is made, but your post-commit hook failed: {said}")
+
+
+def _printable(name: str) -> str:
+    """A path of git's, whose bytes may be no text."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _push(here: Git, remote: str, branch: str, large: tuple[str, ...], order: Order, made: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from triton_repo_builder.faces import Face, Port
+from triton_repo_builder.words import counted
 
 BREAKING = "breaking"
 """A client that was right may now be refused or misread the answer."""
@@ -63,7 +64,9 @@ def _said(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
     yield from _labels(old.facts.get("labels", ()), new.facts.get("labels", ()))
     if old.max_batch_size != new.max_batch_size:
         fewer = new.max_batch_size < old.max_batch_size
-        text = f"a request may carry {new.max_batch_size or 1} rows, before {old.max_batch_size or 1}"
+        text = (
+            f"a request may carry {counted(new.max_batch_size or 1, 'row')}, before {old.max_batch_size or 1}"
+        )
         yield (BREAKING if fewer else COMPATIBLE), "batching", text
     yield from _sources(old, new)
     for key in sorted({*old.facts, *new.facts} - {*_OWN_WORDS}):
@@ -149,7 +152,7 @@ def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     known = [distance for distance in distances if distance is not None]
     if not known:
         return ""
-    return f": answers to {len(known)} recorded inputs differ by up to {max(known):.2g}"
+    return f": answers to {counted(len(known), 'recorded input')} differ by up to {max(known):.2g}"
 
 
 def _distance(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> float | None:

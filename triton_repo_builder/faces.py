@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import git, pbtxt, process, repository, versions
+from triton_repo_builder import git, process, repository, versions
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.git import Git
 from triton_repo_builder.provenance import Facts
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Model, Repository
 
 SMALL = 1_000_000
 """Bytes up to which a file of a revision is read: no weights."""
@@ -58,27 +59,39 @@ class Face:
 def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
     """The endpoints of ``what``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
     if Path(what).is_dir():
-        yield of_repository(repository.read(Path(what)))
+        yield of_repository(repository.read(Path(what)), what)
     elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", what):
         found = of_version(repository.read(repo), match[1], int(match[2]))
         yield {found.name: found}
     elif ":" in what:
         with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
             _extract(what, Path(scratch))
-            yield of_repository(repository.read(Path(scratch)))
+            try:
+                found_there = of_repository(repository.read(Path(scratch)), what)
+            except TrbError as error:
+                error.where = error.where.replace(scratch, what.rstrip("/"))
+                raise
+            yield found_there
     else:
         raise TrbError(
-            Exit.NOT_FOUND,
-            "is no repository",
+            Exit.REPOSITORY_UNREADABLE,
+            "no such model repository",
             where=what,
             remedy="name a folder, a version (sentiment@2), or a revision and path (HEAD~1:model_repository)",
         )
 
 
-def of_repository(read: Repository) -> dict[str, Face]:
-    """Every endpoint, at the version that is served."""
+def of_repository(read: Repository, where: str = "") -> dict[str, Face]:
+    """Every endpoint, at the version that is served. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
     if read.manifest is None:
-        return {model.name: _of_config(read, model.name) for model in read.endpoints}
+        if not any(model.stated for model in read.models):
+            raise TrbError(
+                Exit.REPOSITORY_UNREADABLE,
+                "holds no model",
+                where=where or str(read.path),
+                remedy="name a folder of model directories, each with config.pbtxt and a version such as 1/",
+            )
+        return {model.name: _of_config(read, model.name) for model in read.endpoints if model.stated}
     return {
         name: of_version(read, name, int(entry["version"]))
         for name, entry in read.manifest["endpoints"].items()
@@ -99,14 +112,11 @@ def of_version(read: Repository, name: str, version: int) -> Face:
         )
     mine = entries[version]
     served = version == int(entry["version"])
-    kept = {} if served else versions.stored(read.path, mine["models"], version)
-    texts = {path.split("/")[0]: data for path, data in kept.items() if path.endswith(f"/{versions.CONFIG}")}
-    configs = {
-        model: pbtxt.parse(texts[model].decode())
-        if model in texts
-        else getattr(read.model(model), "config", {})
-        for model in mine["models"]
-    }
+    configs: dict[str, Mapping[str, Any]] = {}
+    for model in mine["models"]:
+        kept = read.path / model / str(version) / versions.SHARED / versions.CONFIG
+        own = not served and kept.is_file()
+        configs[model] = versions.read_config(kept) if own else _config(read.model(model))
     return Face(
         name=name,
         version=version,
@@ -119,6 +129,12 @@ def of_version(read: Repository, name: str, version: int) -> Face:
         cases=_cases(read.path, mine.get("cases")),
         release=str(mine.get("triton_release", "")),
     )
+
+
+def _config(model: Model | None) -> Mapping[str, Any]:
+    if model is not None and model.error is not None:
+        raise versions.unreadable(model.path / versions.CONFIG, model.error)
+    return model.config if model else {}
 
 
 def _ports(listed: Any) -> tuple[Port, ...]:
@@ -142,7 +158,7 @@ def _of_config(read: Repository, name: str) -> Face:
     """Of a hand-made repository: what its config.pbtxt says."""
     model = read.model(name)
     assert model is not None
-    size = int(model.config.get("max_batch_size", 0))
+    size = int(_config(model).get("max_batch_size", 0))
 
     def ports(field: str) -> tuple[Port, ...]:
         return tuple(
@@ -167,7 +183,7 @@ def _of_config(read: Repository, name: str) -> Face:
         origin=Facts.of_config(name, model.config),
         configs={
             "": model.config,
-            **{other.name.removeprefix(name).strip("_"): other.config for other in inner},
+            **{other.name.removeprefix(name).strip("_"): _config(other) for other in inner},
         },
         cases={},
     )
@@ -186,8 +202,15 @@ def _extract(what: str, target: Path) -> None:
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             if _READ.search(path) and "/vendor/" not in path and size.isdecimal() and int(size) <= SMALL:
-                file.write_text(here("cat-file", "blob", about.split()[2]), encoding="utf-8")
+                file.write_bytes(os.fsencode(here("cat-file", "blob", about.split()[2])))
     except process.ProcessFailed as error:
+        if "not a tree object" in error.stderr:
+            raise TrbError(
+                Exit.REPOSITORY_UNREADABLE,
+                "is no folder there",
+                where=what,
+                remedy="name the folder that holds the model directories",
+            ) from None
         remedy = (
             "write REVISION:PATH with the path from the top of the git repository (git log lists revisions)"
         )

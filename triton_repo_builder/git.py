@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,23 @@ class Git:
         file = self.path(f"hooks/{name}")
         if not (file.is_file() and os.access(file, os.X_OK)):
             return ""
-        return process.run([str(file.resolve()), *arguments], env=self.env(), cwd=self.folder)
+        argv = [str(file.absolute()), *arguments]
+        try:
+            return process.run(argv, env=self.env(), cwd=self.folder)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise process.ProcessFailed(argv, 127, "", _cannot_run(file, error)) from None
+        try:  # without a first line that names an interpreter: git takes sh
+            return process.run(["/bin/sh", *argv], env=self.env(), cwd=self.folder)
+        except process.ProcessFailed as error:
+            raise process.ProcessFailed(argv, error.code, error.stdout, error.stderr) from None
+
+
+def _cannot_run(hook: Path, error: OSError) -> str:
+    with hook.open("rb") as stream:
+        first = stream.readline(200).decode("utf-8", "replace").strip()
+    named = f"; its first line is '{first}'" if first.startswith("#!") else ""
+    return f"{hook} cannot be run: {error.strerror}{named}"
 
 
 def find(folder: Path) -> Path | None:

@@ -23,7 +23,7 @@ THRESHOLD = 1_000_000
 ATTRIBUTES = ".gitattributes"
 IGNORE = ".gitignore"
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
-_BLOCK = re.compile(rf"^{_BEGIN}$.*?^{_END}$\n?", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL)
 
 
 def prepare(
@@ -55,9 +55,9 @@ def prepare(
         )
     lfs = [name for name in heavy if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
-    lines += [f"{_pattern(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
+    lines += [f"{in_attributes(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
     _block(root / ATTRIBUTES, lines)
-    _block(root / IGNORE, [_pattern(name) for name in external])
+    _block(root / IGNORE, [in_ignore(name) for name in external])
     if lfs:
         git.need_lfs(here)
         notes += _install(here)
@@ -100,6 +100,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
             where="--weights external",
             remedy="name a folder or bucket with --weights-url: file:///srv/weights, s3://bucket/weights, https://…",
         )
+    elsewhere.check(url)
     notes = []
     for name in names:
         if name not in known:
@@ -111,7 +112,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
             )
         sha256 = files.hash_file(root / name)
         target = f"{url.rstrip('/')}/{sha256}"
-        if elsewhere.put(root / name, target):
+        if elsewhere.put(root / name, target, sha256):
             notes.append(f"copied {name} to {target}")
         known[name] = {"sha256": sha256, "bytes": (root / name).stat().st_size, "url": target}
     return notes
@@ -133,20 +134,40 @@ def _install(here: Git) -> list[str]:
         ]
 
 
-def _pattern(name: str) -> str:
-    """A path as .gitattributes and .gitignore understand it: from their folder, nothing in it special."""
-    escaped = re.sub(r"([\\*?\[\]])", r"\\\1", name)
-    return f'"/{escaped}"' if re.search(r'[\s"]', escaped) else f"/{escaped}"
+def in_attributes(name: str) -> str:
+    """A path as .gitattributes understands it: from its folder, nothing in it special.
+
+    A pattern ends at the first blank, unless it is a string as C has it.
+    """
+    pattern = _anchored(name)
+    if not re.search(r"[\x00-\x20\x7f]", pattern):
+        return pattern
+    quoted = re.sub(r'[\\"]', r"\\\g<0>", pattern)
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda char: f"\\{ord(char[0]):03o}", quoted) + '"'
+
+
+def in_ignore(name: str) -> str:
+    """A path as .gitignore understands it: from its folder, nothing in it special.
+
+    There are no quotes: blanks at the end need a backslash each, and for a line's end stands a wildcard.
+    """
+    pattern = re.sub(r" +\Z", lambda blanks: r"\ " * len(blanks[0]), _anchored(name))
+    return re.sub(r"\n|\r\Z", "?", pattern)
+
+
+def _anchored(name: str) -> str:
+    """The path from the file's folder, so that no ``!`` or ``#`` comes first, wildcards escaped."""
+    return "/" + re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
 
 
 def _block(file: Path, lines: list[str]) -> None:
     """Our lines in a file that may also hold the user's; no lines: no block, and no file if nothing else."""
-    old = file.read_text(encoding="utf-8") if file.is_file() else ""
+    old = os.fsdecode(file.read_bytes()) if file.is_file() else ""
     theirs = _BLOCK.sub("", old)
     ours = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
     new = theirs + ("\n" if theirs and not theirs.endswith("\n") else "") + ours
     if new and new != old:
-        files.write(file, new.encode())
+        files.write(file, os.fsencode(new))
     elif not new and file.is_file():
         file.unlink()
 

@@ -30,15 +30,17 @@ def run(
 ) -> str:
     """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0.
 
-    With ``stdin`` that is what it reads; else it shares ours.
+    With ``stdin`` that is what it reads; else it shares ours. Bytes that are no UTF-8 (names of files, say)
+    pass through as surrogates, as ``os.fsdecode`` has them; what a failure says is for people to read.
     """
     try:
         done = _run(argv, env, cwd, timeout, stdin)
     except subprocess.TimeoutExpired:
         raise ProcessFailed(argv, -1, "", f"not done after {timeout:g} s") from None
     if done.returncode:
-        raise ProcessFailed(argv, done.returncode, done.stdout, done.stderr)
-    return done.stdout
+        said = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+        raise ProcessFailed(argv, done.returncode, *said)
+    return done.stdout.decode("utf-8", "surrogateescape")
 
 
 def _run(
@@ -47,15 +49,14 @@ def _run(
     cwd: Path | None,
     timeout: float | None,
     stdin: str | None,
-) -> subprocess.CompletedProcess[str]:
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         list(argv),
         env=None if env is None else dict(env),
         cwd=cwd,
         timeout=timeout,
-        input=stdin,
+        input=None if stdin is None else stdin.encode("utf-8", "surrogateescape"),
         capture_output=True,
-        text=True,
         check=False,
     )
 

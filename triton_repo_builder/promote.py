@@ -87,6 +87,8 @@ def _check(move: Move, force: bool) -> None:
                 where=f"{move.root}: {move.name}",
                 remedy=f"build it again: trb build --name {move.name} --version {number} …",
             )
+        for model in move.models:
+            versions.read_config(move.root / model / str(number) / versions.SHARED / versions.CONFIG)
     recorded = move.manifest["files"]
     own = tuple(f"{model}/{move.new}/" for model in move.models)
     for path in sorted(path for path in recorded if path.startswith(own)):

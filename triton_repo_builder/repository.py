@@ -36,6 +36,11 @@ class Model:
         return str(self.config.get("backend", "")) or known.get(platform, platform)
 
     @property
+    def stated(self) -> bool:
+        """Whether the folder says that it is a model: by a configuration, or by a version."""
+        return self.text is not None or bool(self.versions)
+
+    @property
     def steps(self) -> tuple[str, ...]:
         """Names of an ensemble's composing models."""
         scheduling = self.config.get("ensemble_scheduling", {})

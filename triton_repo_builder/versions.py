@@ -106,7 +106,7 @@ def _check(made: Build, old: Mapping[str, Any], output: Path) -> None:
         raise _other(made.name, f"{others} is made of other models, or of models that endpoints share")
     new = {file.path: file.content for file in made.files if file.path.endswith(f"/{CONFIG}")}
     for model in old["models"]:
-        before = pbtxt.parse((output / model / CONFIG).read_text(encoding="utf-8"))
+        before = read_config(output / model / CONFIG)
         after = pbtxt.parse(new[f"{model}/{CONFIG}"].decode())
         field = unlike(before, after)
         if field:
@@ -161,8 +161,8 @@ def pinned(path: str, content: bytes, version: int) -> bytes:
     """A config.pbtxt without policy, and an ensemble's with its steps at ``version``; else the content."""
     if not path.endswith(f"/{CONFIG}"):
         return content
-    text = _POLICY.sub("", content.decode())
-    return _PIN.sub(rf"\g<1>{version}", text).encode()
+    text = _POLICY.sub("", content.decode("utf-8", "surrogateescape"))  # a user's, with --force
+    return _PIN.sub(rf"\g<1>{version}", text).encode("utf-8", "surrogateescape")
 
 
 def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
@@ -174,6 +174,25 @@ def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
             if file.is_file():
                 found[f"{model}/{file.relative_to(folder).as_posix()}"] = file.read_bytes()
     return found
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A config.pbtxt. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
+    try:
+        return pbtxt.parse(file.read_text(encoding="utf-8"))
+    except (pbtxt.PbtxtError, OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error) from None
+
+
+def unreadable(file: Path, error: Exception) -> TrbError:
+    """What is wrong with a config.pbtxt, as one error."""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return TrbError(
+        Exit.REPOSITORY_UNREADABLE,
+        f"is no configuration that can be read: {reason}",
+        where=str(file),
+        remedy="restore the file (git checkout), or build that version again",
+    )
 
 
 def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -250,10 +251,10 @@ def test_never_makes_the_home_folder_a_git_repository(project: Path) -> None:
     assert not (home / ".git").exists()
 
 
-def hook(project: Path, name: str, script: str) -> None:
+def hook(project: Path, name: str, script: str, first: str = "#!/bin/sh\n") -> None:
     file = project / ".git" / "hooks" / name
     file.parent.mkdir(exist_ok=True)
-    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.write_text(f"{first}{script}\n")
     file.chmod(0o755)
 
 
@@ -272,6 +273,137 @@ def test_hooks_run_on_what_is_committed_and_may_refuse(project: Path) -> None:
     message = refused(repo, 60)
     assert "pre-commit" in message and "no deploys on Friday" in message
     assert commit(repo, "--no-verify")["created"] is True
+
+
+def test_what_a_hook_stages_is_committed_and_not_left_staged_as_its_opposite(project: Path) -> None:
+    repo = project / "model_repository"
+    script = (
+        "date +%N > stamp.txt; echo hooked >> app.py; git add stamp.txt app.py; git rm -q --cached gone.py"
+    )
+    (project / "gone.py").write_text("x")
+    git(project, "add", "gone.py")
+    git(project, "commit", "-q", "-m", "Gone", "--", "gone.py")
+    (project / "gone.py").unlink()
+    hook(project, "pre-commit", script)
+    said = commit(repo)
+    assert {"stamp.txt", "app.py", "gone.py"} <= {*said["changed"]}  # type: ignore[misc]
+    assert "stamp.txt" in in_tree(project) and "gone.py" not in in_tree(project)
+    assert status(project) == USERS_STATE
+    assert git(project, "diff", "--cached", "--name-only") == "staged.py"
+    # On another branch the hook's files are committed there, and the index here knows nothing of them.
+    index = git(project, "ls-files", "-s")
+    hook(project, "pre-commit", "echo x > other.txt; git add other.txt")
+    (repo / "notes.txt").write_text("more\n")
+    commit(repo, "--branch", "deploy")
+    assert "other.txt" in in_tree(project, "deploy")
+    assert git(project, "ls-files", "-s") == index
+
+
+def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: Path) -> None:
+    repo = project / "model_repository"
+    hook(project, "pre-commit", "echo ran > ran.txt", first="")  # as git, which lets sh run it
+    hook(project, "commit-msg", r"printf 'caf\351\n'; printf 'caf\351\n' >&2; printf 'caf\303\251' >> $1")
+    assert commit(repo)["created"] is True
+    assert (project / "ran.txt").read_text() == "ran\n"
+    assert "café" in git(project, "log", "-1", "--format=%B")
+    (repo / "notes.txt").write_text("more\n")
+    hook(project, "pre-commit", r"printf 'caf\351 refused\n' >&2; exit 3", first="")
+    message = refused(repo, 60)
+    assert "your pre-commit hook refused" in message and "refused\n" in message
+    hook(project, "pre-commit", "", first="#!/no/such/interpreter\n")
+    message = refused(repo, 60)
+    assert "cannot be run: No such file or directory" in message and "#!/no/such/interpreter" in message
+    hook(project, "pre-commit", "")
+    hook(project, "post-commit", "", first="#!/no/such/interpreter\n")
+    said = commit(repo)
+    assert said["created"] is True
+    assert "your post-commit hook failed" in str(said["notes"])
+    assert status(project) == {*USERS_STATE, "?? ran.txt"}
+
+
+@pytest.mark.parametrize("script", [': > "$1"', 'printf "\\n  \\n" > "$1"', 'rm "$1"'])
+def test_a_message_that_a_hook_empties_is_refused(project: Path, script: str) -> None:
+    hook(project, "commit-msg", script)
+    assert "left an empty message" in refused(project / "model_repository", 60)
+
+
+@pytest.mark.parametrize("weights", ["lfs", "git"])
+def test_a_git_repository_of_sha_256(project: Path, tmp_path: Path, weights: str) -> None:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    git(fresh, "init", "-q", "--object-format=sha256")
+    repo = Path(shutil.copytree(project / "model_repository", fresh / "model_repository"))
+    first = commit(repo, "--weights", weights)
+    assert len(str(first["commit"])) == 64
+    assert git(fresh, "rev-parse", "HEAD") == first["commit"]
+    assert status(fresh) == set()
+    (repo / "notes.txt").write_text("more\n")
+    second = commit(repo, "--weights", weights)
+    assert git(fresh, "rev-parse", "HEAD^") == first["commit"]
+    assert commit(repo, "--weights", weights)["created"] is False
+    assert commit(repo, "--branch", "deploy", "--weights", weights)["commit"] == second["commit"]
+    (repo / "notes.txt").write_text("still more\n")
+    assert commit(repo, "--branch", "deploy", "--weights", weights)["created"] is True
+
+
+def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> None:
+    repo = project / "model_repository"
+    message = refused(repo, 60, "--branch", "main/x")
+    assert "there is a branch 'main'" in message and "--branch main-x" in message
+    git(project, "branch", "team/a")
+    message = refused(repo, 60, "--branch", "team")
+    assert "there is a branch 'team/a'" in message
+    assert "cannot be the name" in refused(repo, 2, "--branch", "refs/tags/v1")
+    said = commit(repo, "--branch", "refs/heads/zz")
+    assert said["branch"] == "zz"
+    assert git(project, "rev-parse", "refs/heads/zz") == said["commit"]
+    assert "refs/heads/refs" not in git(project, "for-each-ref")
+    git(project, "tag", "main")
+    assert commit(repo, "--branch", "refs/heads/main")["branch"] == "main"
+    assert status(project) == USERS_STATE
+
+
+def test_one_file_is_said_as_such(project: Path) -> None:
+    repo = project / "model_repository"
+    commit(repo)
+    (repo / "notes.txt").write_text("more\n")
+    assert "] 1 file of " in trb("commit", str(repo), "-m", "Notes")
+
+
+def differ(project: Path, a: str, b: str) -> process.ProcessFailed:
+    with pytest.raises(process.ProcessFailed) as caught:
+        process.run([sys.executable, "-m", "triton_repo_builder", "diff", a, b], cwd=project)
+    assert "Traceback" not in caught.value.stderr
+    assert caught.value.stderr.count("error: ") == caught.value.stderr.count("fix: ") == 1
+    return caught.value
+
+
+def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
+    repo = project / "model_repository"
+    commit(repo)
+    argv = [sys.executable, "-m", "triton_repo_builder", "diff"]
+    said = process.run([*argv, "HEAD:model_repository", "model_repository"], cwd=project)
+    assert said == "no difference for a client\n"
+    (project / "src").mkdir()
+    (project / "src" / "caf.txt").write_bytes(b"caf\xe9")
+    (project / "broken" / "model" / "1").mkdir(parents=True)
+    (project / "broken" / "model" / "config.pbtxt").write_bytes(b"name: {{{ caf\xe9")
+    git(project, "add", "src", "broken")
+    git(project, "commit", "-q", "-m", "More", "--", "src", "broken")
+    for what in ("src", "HEAD:src", "HEAD:src/caf.txt", "HEAD:broken", "broken", "nothing"):
+        failed = differ(project, what, "model_repository")
+        assert (failed.code, what in failed.stderr) == (42, True), failed.stderr
+        assert "trb-diff-" not in failed.stderr
+    for what in ("HEAD:nothing", "nobranch:model_repository"):
+        assert differ(project, what, "model_repository").code == 60
+
+
+def test_names_that_are_no_utf_8(project: Path) -> None:
+    repo = project / "model_repository"
+    name = os.fsencode(repo / "caf") + b"\xe9.txt"
+    Path(os.fsdecode(name)).write_text("x")
+    assert "model_repository/caf\ufffd.txt" in commit(repo)["changed"]  # type: ignore[operator]
+    assert status(project) == USERS_STATE
 
 
 def test_refuses_what_check_finds_wrong_unless_forced(project: Path) -> None:
@@ -360,6 +492,12 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     assert target.read_bytes() == (repo / library).read_bytes()
     assert "nothing to fetch" in trb("fetch", str(clone / "model_repository"))
     trb("check", str(clone / "model_repository"))
+    # Another file of that name and size is not taken for it.
+    (store / fact["sha256"]).write_bytes(bytes(fact["bytes"]))
+    assert any("copied" in note for note in commit(repo, *external)["notes"])  # type: ignore[attr-defined]
+    assert files.hash_file(store / fact["sha256"]) == fact["sha256"]
+    message = refused(repo, 2, "--weights", "external", "--weights-url", str(store))
+    assert f"file://{store}" in message
     # A file that was exchanged there does not get in.
     target.unlink()
     (store / fact["sha256"]).write_bytes(b"evil")
@@ -397,6 +535,8 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
+        (store / "weights" / files.hash_file(library)).write_bytes(bytes(library.stat().st_size))
+        assert "is another file" in refused(repo, 50, *external)
         shutil.copyfile(library, store / "weights" / files.hash_file(library))
         commit(repo, *external)
         process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])

@@ -351,6 +351,10 @@ class NoCredentialsError(Exception):
     """As botocore calls it."""
 
 
+class ProfileNotFound(Exception):
+    """As botocore calls it."""
+
+
 class HttpResponseError(Exception):
     """As gcsfs and azure have it: a status."""
 
@@ -365,6 +369,7 @@ class HttpResponseError(Exception):
         (FileNotFoundError("The specified bucket does not exist"), Exit.STORAGE_MISSING),
         (PermissionError("Access Denied"), Exit.ACCESS_DENIED),
         (NoCredentialsError("Unable to locate credentials"), Exit.ACCESS_DENIED),
+        (ProfileNotFound("The config profile (nope) could not be found"), Exit.ACCESS_DENIED),
         (HttpResponseError(403), Exit.ACCESS_DENIED),
         (HttpResponseError(404), Exit.STORAGE_MISSING),
         (HttpResponseError(500), Exit.STORAGE_FAILED),

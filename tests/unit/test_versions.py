@@ -253,3 +253,61 @@ def test_what_breaks_clients_is_said(models: tuple[Path, Path], tmp_path: Path) 
     assert ("compatible", "outputs", "embedding FP32[-1, 8] is answered, too") in c
     gone = differences.compare(read["a"], {})
     assert [(d.effect, d.text) for d in gone] == [("breaking", "is gone: requests get 404")]
+
+
+def test_one_row_and_one_input_are_said_as_such(models: tuple[Path, Path], tmp_path: Path) -> None:
+    tiny.put(models[0], tmp_path / "a")
+    tiny.put(models[0], tmp_path / "b", max_batch_size=1)
+    a, b = (faces.of_repository(repository.read(tmp_path / name)) for name in "ab")
+    said = [d.text for d in differences.compare(a, b)]
+    assert "a request may carry 1 row, before 32" in said
+
+
+def refuses(what: str, repo: Path) -> TrbError:
+    with pytest.raises(TrbError) as caught, faces.read(what, repo):
+        pass
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_a_folder_that_is_no_repository_has_no_difference(tmp_path: Path) -> None:
+    (tmp_path / "src" / "package").mkdir(parents=True)
+    (tmp_path / "src" / "package" / "code.py").write_text("x = 1\n")
+    (tmp_path / "manifest.json").write_text('{"name": "of a web application"}')
+    for folder in (tmp_path, tmp_path / "src", tmp_path / "src" / "package"):
+        error = refuses(str(folder), tmp_path)
+        assert (error.code, error.where) == (Exit.REPOSITORY_UNREADABLE, str(folder))
+        assert error.message == "holds no model"
+    error = refuses(str(tmp_path / "nothing"), tmp_path)
+    assert (error.code, error.message) == (Exit.REPOSITORY_UNREADABLE, "no such model repository")
+
+
+@pytest.mark.parametrize("content", [b"max_batch_size: {{{", b'name: "caf\xe9"'])
+def test_a_broken_configuration_is_named(models: tuple[Path, Path], output: Path, content: bytes) -> None:
+    both(models, output)
+    kept = output / "sentiment_model" / "2" / "shared" / "config.pbtxt"
+    old, whole = output / "sentiment_model" / "1" / "shared" / "config.pbtxt", kept.read_bytes()
+    for file in (kept, old):
+        before = file.read_bytes()
+        file.write_bytes(content)
+        with pytest.raises(TrbError) as caught:
+            promote.plan(output, "sentiment", 2)
+        assert (caught.value.code, caught.value.where) == (Exit.REPOSITORY_UNREADABLE, str(file))
+        file.write_bytes(before)
+    assert promote.plan(output, "sentiment", 2) is not None
+    kept.write_bytes(content)
+    assert refuses("sentiment@2", output).where == str(kept)
+    kept.write_bytes(whole)
+    front = output / "sentiment_model" / "config.pbtxt"
+    front.write_bytes(content)
+    assert refuses("sentiment@1", output).where == str(front)
+    assert refuses(str(output), output).where == str(front)
+    (output / "manifest.json").rename(output / "elsewhere.json")
+    assert refuses(str(output), output).where == str(front)
+    (output / "elsewhere.json").rename(output / "manifest.json")
+    with pytest.raises(TrbError) as caught:
+        put(models[0], output, 3)
+    assert (caught.value.code, caught.value.where) == (Exit.REPOSITORY_UNREADABLE, str(front))
+    front.unlink()
+    with pytest.raises(TrbError, match="No such file"):
+        put(models[0], output, 3)

@@ -201,6 +201,8 @@ def command(
             write=writes,
             show="json" if as_json else "diff" if show_diff else "text",
         )
+    if keep and not (beside or flags["version"] or (config and "version" in options.read_toml(config))):
+        raise click.UsageError("--keep goes with --version next (or --version N).")
     if fail_fast:
         raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
     merged = options.merge(flags, config)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.words import counted
+
 if TYPE_CHECKING:
     from triton_repo_builder.committing import Committed
 
@@ -94,7 +96,7 @@ def _print(done: Committed, repo: Path) -> None:
         click.echo(click.style("note: ", fg="yellow") + note, err=True)
     where = done.branch or "(detached HEAD)"
     if done.changed:
-        click.echo(f"[{where} {done.commit[:12]}] {len(done.changed)} files of {repo}")
+        click.echo(f"[{where} {done.commit[:12]}] {counted(len(done.changed), 'file')} of {repo}")
         shown = [path for path in done.changed if "/vendor/" not in path]
         for path in shown[:SHOWN]:
             click.echo(f"  {path}")

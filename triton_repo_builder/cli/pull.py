@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.words import counted
+
 
 @click.command("pull")
 @click.argument("url")
@@ -34,7 +36,9 @@ def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(asdict(pulled), ensure_ascii=False))
     elif pulled.changed:
-        click.echo(f"{pulled.files} files, {pulled.bytes:,} bytes, all verified, in {pulled.target}")
+        click.echo(
+            f"{counted(pulled.files, 'file')}, {pulled.bytes:,} bytes, all verified, in {pulled.target}"
+        )
         click.echo(f"revision {pulled.revision}")
     else:
         click.echo(f"{pulled.target} holds revision {pulled.revision} already")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.words import counted
+
 if TYPE_CHECKING:
     from triton_repo_builder.remote import Pushed
 
@@ -50,7 +52,7 @@ def _print(pushed: Pushed) -> None:
     verb = "would send" if pushed.dry_run else "sent"
     what = f"{verb} {len(pushed.sent)} new, {pushed.sent_bytes:,} bytes" if pushed.sent else "nothing to send"
     copied = f", {len(pushed.copied)} copied within the bucket" if pushed.copied else ""
-    click.echo(f"{pushed.files} files, {pushed.bytes:,} bytes; {what}{copied}")
+    click.echo(f"{counted(pushed.files, 'file')}, {pushed.bytes:,} bytes; {what}{copied}")
     if pushed.dry_run:
         click.echo(f"the revision would be {pushed.revision}")
     elif pushed.previous == pushed.revision:

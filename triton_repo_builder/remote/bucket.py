@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.remote.content import Content, Entry, Index, materialise, mismatch, read_index
-from triton_repo_builder.remote.failures import explained
+from triton_repo_builder.remote.failures import explained, quiet
 from triton_repo_builder.remote.location import DIGEST, Bucket
 from triton_repo_builder.remote.store import Progress, Pulled, Pushed
 
@@ -36,8 +35,7 @@ def connect(location: Bucket) -> Any:
     try:
         import fsspec
 
-        # What stops us comes back as an error; gcsfs warns of much that does not.
-        logging.getLogger(module).setLevel(logging.ERROR)
+        quiet()
         options: dict[str, Any] = {"endpoint_url": location.endpoint} if location.endpoint else {}
         # A listing that is remembered would hide what somebody else pushed meanwhile.
         return fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)

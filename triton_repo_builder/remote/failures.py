@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,8 +22,20 @@ ENDPOINT = {
     "oci": "check the network and the registry's name and port",
 }
 MISSING = "make it first: trb makes no bucket, as only you know its region and who may read it"
-DENIED = ("NoCredential", "Credential", "Authentication", "Forbidden", "Unauthorized", "RefreshError")
+DENIED = (
+    *("NoCredential", "Credential", "Authentication", "Forbidden", "Unauthorized", "RefreshError"),
+    "ProfileNotFound",
+)
 BUSY = ("Connection", "Connect", "Timeout", "ServiceRequest", "Transport", "HTTPClient", "DNS")
+BUGS = (TypeError, AttributeError, KeyError, AssertionError, NameError)
+"""Bugs of ours keep their traceback; everything else a store can do to us is a failure to explain."""
+_TALKATIVE = ("s3fs", "gcsfs", "adlfs", "google.auth", "azure")
+
+
+def quiet() -> None:
+    """What stops us comes back as an error: no library logs its retries, with tracebacks, besides."""
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -33,13 +46,13 @@ def explained(scheme: str, where: str) -> Iterator[None]:
     except TrbError:
         raise
     except Exception as error:
-        # Bugs of ours keep their traceback; everything a store can do to us is one of these.
-        if isinstance(error, TypeError | AttributeError | KeyError | AssertionError | NameError):
+        if isinstance(error, BUGS):
             raise
-        raise _explain(error, scheme, where) from error
+        raise explain(error, scheme, where) from error
 
 
-def _explain(error: Exception, scheme: str, where: str) -> TrbError:
+def explain(error: Exception, scheme: str, where: str) -> TrbError:
+    """What a library raised, as an error with the cause's own exit code."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     code = str(getattr(error, "code", "") or getattr(error, "status", ""))
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
@@ -52,13 +65,15 @@ def _explain(error: Exception, scheme: str, where: str) -> TrbError:
         return TrbError(Exit.STORAGE_MISSING, f"there is no such bucket: {text}", where=where, remedy=MISSING)
     denied = isinstance(error, PermissionError) or code in ("401", "403")
     if denied or any(word in names for word in DENIED):
-        return TrbError(
-            Exit.ACCESS_DENIED, f"may not be used: {text}", where=where, remedy=CREDENTIALS[scheme]
-        )
+        remedy = CREDENTIALS.get(scheme, "check your credentials")
+        return TrbError(Exit.ACCESS_DENIED, f"may not be used: {text}", where=where, remedy=remedy)
     network = isinstance(error, ConnectionError | TimeoutError) or any(word in names for word in BUSY)
     if network:
         return TrbError(
-            Exit.STORAGE_UNREACHABLE, f"does not answer: {text}", where=where, remedy=ENDPOINT[scheme]
+            Exit.STORAGE_UNREACHABLE,
+            f"does not answer: {text}",
+            where=where,
+            remedy=ENDPOINT.get(scheme, "check the network and the address"),
         )
     return TrbError(
         Exit.STORAGE_FAILED,

@@ -32,7 +32,7 @@ class Targets:
 
 def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
     """Decide what to load; raises where there is nothing, or not what is wanted."""
-    models = {model.name: model for model in repository.models if _is_model(model)}
+    models = {model.name: model for model in repository.models if model.stated}
     strangers = tuple(model.name for model in repository.models if model.name not in models)
     if not models:
         raise _empty(repository)
@@ -65,10 +65,6 @@ def _reach(names: Iterable[str], models: dict[str, Model]) -> tuple[str, ...]:
             found[name] = None
             waiting += models[name].steps
     return tuple(found)
-
-
-def _is_model(model: Model) -> bool:
-    return model.text is not None or bool(model.versions)
 
 
 def _empty(repository: Repository) -> TrbError:

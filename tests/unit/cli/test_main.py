@@ -285,3 +285,13 @@ def test_every_build_option_has_a_flag() -> None:
     assert command is not None
     flags = {parameter.name for parameter in command.params}
     assert {field.name for field in dataclasses.fields(BuildOptions)} <= flags
+
+
+def test_keep_goes_with_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("build", "--model", str(tmp_path / "none"), "--output", str(tmp_path / "out"), "--keep", "2")
+    assert run(*argv) == Exit.USAGE
+    assert "--keep goes with --version next" in capsys.readouterr().err
+    for more in (("--version", "next"), ("--version", "3")):
+        assert run(*argv, *more) == Exit.NOT_FOUND
+    (tmp_path / "trb.toml").write_text("[build]\nversion = 3\n")
+    assert run(*argv, "--config", str(tmp_path / "trb.toml")) == Exit.NOT_FOUND
