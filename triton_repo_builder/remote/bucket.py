@@ -36,8 +36,8 @@ def connect(location: Bucket) -> Any:
     try:
         import fsspec
 
-        # What stops us comes back as an error; gcsfs warns of much that does not.
-        logging.getLogger(module).setLevel(logging.ERROR)
+        # What stops us comes back as an error; gcsfs logs it too, with a traceback, and much that does not.
+        logging.getLogger(module).setLevel(logging.CRITICAL)
         options: dict[str, Any] = {"endpoint_url": location.endpoint} if location.endpoint else {}
         # A listing that is remembered would hide what somebody else pushed meanwhile.
         return fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)

@@ -15,13 +15,13 @@ from urllib.parse import urljoin
 import requests
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.remote.failures import CREDENTIALS
+from triton_repo_builder.remote.failures import AGAIN, CREDENTIALS
 from triton_repo_builder.remote.layers import Reader
 from triton_repo_builder.remote.location import Image
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 ACCEPTED = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
-LOCAL = ("localhost", "127.", "[::1]")
+LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?")
 TIMEOUT = (10, 300)
 """Seconds to connect, and between two pieces of an answer."""
 BLOCK = 1 << 20
@@ -32,8 +32,8 @@ class Client:
     """One image name in one registry."""
 
     def __init__(self, image: Image) -> None:
-        # As docker does: a registry on this machine speaks plain HTTP, any other one TLS.
-        scheme = "http" if image.registry.startswith(LOCAL) else "https"
+        # As docker does: a registry on this machine may speak plain HTTP, any other one TLS.
+        scheme = "http" if LOCAL.fullmatch(image.registry) else "https"
         self._image = image
         self._base = f"{scheme}://{image.registry}/v2/{image.repository}/"
         self._session = requests.Session()
@@ -78,9 +78,14 @@ class Client:
         return iter(answer.iter_content(BLOCK))
 
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """One request, again with a login where the registry asks for one."""
+        """One request, again over TLS or with a login where the registry asks for that."""
         url = urljoin(self._base, path)
         answer = self._session.request(method, url, timeout=TIMEOUT, **more)
+        if answer.status_code == 400 and url.startswith("http:") and b"HTTPS" in answer.content:
+            # What Go's server and nginx say on a port that speaks TLS. Nothing secret was sent so far.
+            self._base = self._base.replace("http:", "https:", 1)
+            url = urljoin(self._base, path)
+            answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         if answer.status_code == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
             answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         return answer
@@ -127,7 +132,7 @@ class Client:
             Exit.STORAGE_FAILED,
             f"the registry refuses: {said}",
             where=where,
-            remedy="run the same command again: what has arrived is not sent twice",
+            remedy=AGAIN,
         )
 
 
