@@ -16,7 +16,7 @@ from triton_repo_builder.remote.distribution import MANIFEST, REPAIR, Client
 from triton_repo_builder.remote.failures import explained
 from triton_repo_builder.remote.layers import Layer
 from triton_repo_builder.remote.location import Image
-from triton_repo_builder.remote.store import Progress, Pulled, Pushed
+from triton_repo_builder.remote.store import Progress, Pulled, Pushed, overtaken
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 TAR = "application/vnd.oci.image.layer.v1.tar"
@@ -46,8 +46,7 @@ class RegistryStore:
             if not dry_run:
                 self._client.put_manifest(digest, manifest)
                 self._arrived(digest)
-                if self.location.tag and before != digest:
-                    self._client.put_manifest(self.location.tag, manifest)
+                before = self._tag(digest, manifest)
         return Pushed(
             location=str(self.location),
             revision=digest,
@@ -116,6 +115,16 @@ class RegistryStore:
                 raise
             found = None
         return found[0] if found else ""
+
+    def _tag(self, digest: str, manifest: bytes) -> str:
+        """Move the tag, and say where it was: another push may have moved it since ours began."""
+        before = self._tagged()
+        if self.location.tag and before != digest:
+            self._client.put_manifest(self.location.tag, manifest)
+            now = self._tagged()
+            if now != digest:
+                raise overtaken(str(self.location), now, f"{self._name}@{digest}")
+        return before
 
     def _arrived(self, digest: str) -> None:
         try:
