@@ -1,15 +1,13 @@
 """Fixtures that cost something: real models, fetched or exported once and kept in .cache."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import image_exports
 import pytest
-from needs import unavailable
 
-from tests.integration import serve_repository as made
+from tests.integration import oci_registry
 from triton_repo_builder import process, samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,18 +69,5 @@ def retrieval() -> Path:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An empty registry of Debian's docker-registry, on loopback."""
-    binary = shutil.which("docker-registry")
-    if binary is None:
-        unavailable("docker-registry is not installed (apt-get install docker-registry)")
-    folder = tmp_path_factory.mktemp("registry")
-    port = made.free_port()
-    (folder / "config.yml").write_text(
-        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
-        f"http: {{addr: 127.0.0.1:{port}}}\n"
-    )
-    with subprocess.Popen([binary, "serve", str(folder / "config.yml")]) as running:
-        try:
-            made.until(lambda: made.answers(f"http://127.0.0.1:{port}/v2/"))
-            yield f"127.0.0.1:{port}"
-        finally:
-            running.terminate()
+    with oci_registry.running(tmp_path_factory.mktemp("registry")) as address:
+        yield address

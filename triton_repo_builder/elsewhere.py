@@ -244,7 +244,8 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
         if isinstance(error, FileNotFoundError) and remedy == READ:
             return TrbError(Exit.DOWNLOAD_FAILED, f"is not there: {error}", where=url, remedy=READ)
         whose = {Exit.ACCESS_DENIED: said.remedy, Exit.STORAGE_MISSING: said.remedy}
-        whose[Exit.STORAGE_UNREACHABLE] = NETWORK
+        general = failures.ENDPOINT.values()  # they tell how to write the address of a store to push to
+        whose[Exit.STORAGE_UNREACHABLE] = NETWORK if said.remedy in general else said.remedy
         return TrbError(Exit.DOWNLOAD_FAILED, said.message, where=url, remedy=whose.get(said.code, remedy))
     if isinstance(error, http.client.InvalidURL | ValueError):
         reason = f"is no URL that can be asked for: {error}"

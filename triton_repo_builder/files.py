@@ -102,10 +102,11 @@ def _reflink(source: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def staging(output: Path) -> Iterator[Path]:
+def staging(output: Path, *, how: str = "with --output") -> Iterator[Path]:
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
-    Inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
+    ``how`` the user chooses ``output``; each command has its own words for that. The folder lies
+    inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
     """
     resolved = output.resolve()
     parent = resolved if resolved.is_mount() else resolved.parent
@@ -115,26 +116,26 @@ def staging(output: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.trb-", dir=parent))
         yield folder
     except OSError as error:
-        raise explain(error, output) from error
+        raise explain(error, output, how=how) from error
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def explain(error: OSError, output: Path) -> TrbError:
+def explain(error: OSError, output: Path, *, how: str = "with --output") -> TrbError:
     """What a failed write means for the user. The repository has not changed."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TrbError(
             Exit.DISK_FULL,
             "the disk is full; the repository is as it was",
             where=str(output),
-            remedy="free some space, or choose another disk with --output",
+            remedy=f"free some space, or choose another disk {how}",
         )
     return TrbError(
         Exit.OUTPUT_NOT_WRITABLE,
         f"cannot be written: {error.strerror or error}",
         where=str(error.filename or output),
-        remedy="choose a folder that you may write to with --output, or change its permissions",
+        remedy=f"choose a folder that you may write to {how}, or change its permissions",
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration import serve_repository as made
+from tests.integration.certificates import Certificate
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -22,26 +23,29 @@ BUCKET = "models"
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a server with an empty bucket."""
+def running(folder: Path, certificate: Certificate | None = None) -> Iterator[str]:
+    """``127.0.0.1:PORT`` of a server with an empty bucket; with a certificate it speaks TLS."""
     port = made.free_port()
     argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    if certificate:
+        argv += ["-s", "-c", str(certificate.file), "-k", str(certificate.key)]
     with (folder / "moto.log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as server:
         try:
-            made.until(lambda: made.answers(f"http://127.0.0.1:{port}/moto-api/"))
-            client(f"127.0.0.1:{port}").create_bucket(Bucket=BUCKET)
+            made.until(lambda: made.listens(port))
+            client(f"127.0.0.1:{port}", certificate).create_bucket(Bucket=BUCKET)
             yield f"127.0.0.1:{port}"
         finally:
             server.terminate()
 
 
-def client(address: str) -> Any:
+def client(address: str, certificate: Certificate | None = None) -> Any:
     """A client of Amazon's own library, to look at what really arrived."""
     import boto3
 
     return boto3.client(
         "s3",
-        endpoint_url=f"http://{address}",
+        endpoint_url=f"{'https' if certificate else 'http'}://{address}",
+        verify=str(certificate.file) if certificate else None,
         aws_access_key_id="test",
         aws_secret_access_key="test",
         region_name="us-east-1",

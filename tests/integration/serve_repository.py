@@ -208,6 +208,15 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    """Whether anything takes connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def answers(url: str) -> bool:
     """Whether something says 200 there."""
     try:

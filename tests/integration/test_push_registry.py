@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import urllib.request
 from pathlib import Path
@@ -18,7 +19,10 @@ import pytest
 from needs import unavailable
 
 from tests.integration import serve_repository as made
-from tests.integration.test_push_s3 import push
+from tests.integration.test_push_s3 import Stalling, push
+from triton_repo_builder import remote
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.remote.distribution import Client
 
 
 @pytest.fixture
@@ -74,6 +78,60 @@ def test_push_pull_serve(tmp_path: Path, registry: str, repository: Path) -> Non
     assert made.trb(tmp_path, "pull", first["pinned"], str(tmp_path / "old")).returncode == 0
     assert (tmp_path / "old" / "step" / "1" / "model.py").read_text() == made.HEALTHY
     assert (tmp_path / "old" / "whole" / "1" / ".gitkeep").read_bytes() == b""
+
+
+# Of four writes: before the only layer that is new, before the manifest, before the tag.
+@pytest.mark.parametrize("arrived", [0, 2, 3])
+def test_a_push_that_is_killed_goes_on_and_the_tag_stays_until_it_is_whole(
+    tmp_path: Path, registry: str, repository: Path, arrived: int
+) -> None:
+    url = f"oci://{registry}/team/killed{arrived}:1"
+    old = push(tmp_path, url, str(repository))["revision"]
+    (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + f"# newer than {arrived}\n")
+    told = push(tmp_path, url, str(repository), "--dry-run")
+    with Stalling(registry, stop_after=arrived) as proxy:
+        argv = [sys.executable, "-m", "triton_repo_builder", "push", url.replace(registry, proxy.address)]
+        child = subprocess.Popen([*argv, str(repository)], env=made.environment(tmp_path))
+        assert proxy.stalled.wait(60)
+        child.send_signal(signal.SIGKILL)
+        child.wait(60)
+    assert manifest(url)[0] == old
+    meanwhile = tmp_path / "meanwhile"
+    assert made.trb(tmp_path, "pull", url, str(meanwhile)).returncode == 0
+    assert "newer" not in (meanwhile / "step" / "1" / "model.py").read_text()
+    done = push(tmp_path, url, str(repository))
+    assert (done["previous"], done["revision"]) == (old, told["revision"])
+    assert done["sent"] == told["sent"][arrived:]
+    assert manifest(url)[0] == done["revision"]
+    assert made.trb(tmp_path, "pull", url, str(tmp_path / "pulled")).returncode == 0
+    assert "newer" in (tmp_path / "pulled" / "step" / "1" / "model.py").read_text()
+
+
+def test_a_push_that_is_overtaken_does_not_say_that_it_is_current(
+    tmp_path: Path, registry: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"oci://{registry}/team/overtaken:1"
+    other = push(tmp_path, url, str(repository))["revision"]
+    (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# newer\n")
+    put = Client.put_manifest
+
+    def tags_then_another_does(self: Client, reference: str, document: bytes) -> None:
+        put(self, reference, document)
+        if reference == "1":
+            found = self.manifest(other)
+            assert found is not None
+            put(self, reference, found[1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "put_manifest", tags_then_another_does)
+        with pytest.raises(TrbError) as caught:
+            remote.push(repository, remote.parse(url), lambda *_: None)
+    assert caught.value.code == Exit.STORAGE_FAILED
+    assert f"another push made {other} the current revision" in caught.value.message
+    assert manifest(url)[0] == other
+    done = push(tmp_path, url, str(repository))
+    assert (done["sent"], done["previous"]) == ([], other)
+    assert manifest(url)[0] == done["revision"]
 
 
 @pytest.mark.server

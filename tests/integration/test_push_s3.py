@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -117,15 +118,17 @@ def test_damage_and_absence_are_sent_again_the_rest_is_not(
     assert made.trb(tmp_path, "pull", where, str(tmp_path / "pulled")).returncode == 0
 
 
+# Of seven writes: among the files, before the index, before the pointer.
+@pytest.mark.parametrize("arrived", [2, 5, 6])
 def test_a_push_that_is_killed_goes_on_and_readers_see_the_old_revision_until_it_is_whole(
-    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+    tmp_path: Path, address: str, repository: Path, arrived: int
 ) -> None:
-    where = url(address, request)
+    where = f"s3://{address}/{s3_server.BUCKET}/killed-{arrived}"
     old = push(tmp_path, where, str(repository))["revision"]
     (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# newer\n")
-    with Stalling(address, stop_after=2) as proxy:
+    with Stalling(address, stop_after=arrived) as proxy:
         argv = [sys.executable, "-m", "triton_repo_builder", "push"]
-        through = f"s3://{proxy.address}/{s3_server.BUCKET}/{request.node.name}"
+        through = where.replace(address, proxy.address)
         child = subprocess.Popen([*argv, through, str(repository)], env=made.environment(tmp_path))
         assert proxy.stalled.wait(60)
         child.send_signal(signal.SIGKILL)
@@ -134,8 +137,8 @@ def test_a_push_that_is_killed_goes_on_and_readers_see_the_old_revision_until_it
     assert "newer" not in (tmp_path / "meanwhile" / "step" / "1" / "model.py").read_text()
     done = push(tmp_path, where, str(repository))
     assert done["previous"] == old != done["revision"]
-    # One was copied and one sent before the next was cut off: whatever arrived does not travel again.
-    assert len(done["sent"]) + len(done["copied"]) == done["files"] - 2
+    # Some were copied and some sent before the next was cut off: whatever arrived does not travel again.
+    assert len(done["sent"]) + len(done["copied"]) == max(done["files"] - arrived, 0)
     assert "step/1/data.bin" not in done["sent"]
     pulled = tmp_path / "pulled"
     assert made.trb(tmp_path, "pull", where, str(pulled)).returncode == 0
@@ -144,6 +147,32 @@ def test_a_push_that_is_killed_goes_on_and_readers_see_the_old_revision_until_it
     assert made.trb(tmp_path, "pull", f"{where}@{old}", str(first)).returncode == 0
     assert (first / "step" / "1" / "model.py").read_text() == made.HEALTHY
     assert (first / "whole" / "1" / ".gitkeep").exists()
+
+
+def test_readers_of_two_pushes_at_once_see_one_whole_revision_or_the_other(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    push(tmp_path, where, str(repository))
+    (repository / "step" / "1" / "data.bin").write_bytes(b"small")
+    children = []
+    for number in range(2):
+        copy = tmp_path / f"copy{number}"
+        shutil.copytree(repository, copy)
+        (copy / "step" / "1" / "model.py").write_text(made.HEALTHY + f"# {number}\n")
+        argv = [sys.executable, "-m", "triton_repo_builder", "push", where, str(copy), "--json"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        children.append(subprocess.Popen(argv, env=made.environment(tmp_path), **pipes))
+    while any(child.poll() is None for child in children):
+        read = made.trb(tmp_path, "pull", where, str(tmp_path / "read"), "--force")
+        assert read.returncode == 0, read.stderr
+    said = [child.communicate() for child in children]
+    # The later one is current; the other one may have been told so at once.
+    for child, (_, stderr) in zip(children, said, strict=True):
+        assert child.returncode == 0 or "another push made" in stderr, stderr
+    done = [json.loads(out)["revision"] for out, _ in said if out]
+    pulled = made.trb(tmp_path, "pull", where, str(tmp_path / "read"), "--force", "--json")
+    assert json.loads(pulled.stdout)["revision"] in done
 
 
 class Stalling:
@@ -217,6 +246,44 @@ def test_refuses_what_fails_the_check(
     assert "TYPE_FLOAT" in refused.stderr
     assert s3_server.keys(address, request.node.name) == {}
     assert made.trb(tmp_path, "push", where, str(repository), "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "words"),
+    [
+        ({"AWS_PROFILE": "absent"}, 82, "name a profile of ~/.aws/config in AWS_PROFILE"),
+        ({"AWS_ENDPOINT_URL": "junk"}, 83, "Invalid endpoint: junk"),
+        (
+            {"AWS_ENDPOINT_URL": "http://nowhere.invalid:9000"},
+            83,
+            "connect to host nowhere.invalid:9000",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_right_are_named(
+    tmp_path: Path,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    code: int,
+    words: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    failed = made.trb(tmp_path, "push", "s3://models/x", str(repository))
+    assert (failed.returncode, words in failed.stderr) == (code, True), failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "fix: " in failed.stderr
+
+
+def test_a_pull_names_the_argument_that_it_has(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "file").touch()
+    failed = made.trb(tmp_path, "pull", url(address, request), str(tmp_path / "file" / "folder"))
+    assert (failed.returncode, "as FOLDER" in failed.stderr) == (30, True), failed.stderr
+    assert "--output" not in failed.stderr
+    assert "[FOLDER]" in made.trb(tmp_path, "pull", "--help").stdout
 
 
 @pytest.mark.parametrize(

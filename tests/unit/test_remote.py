@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,77 @@ def test_what_did_not_change_does_not_travel_again(memory: Memory, repository: P
     assert store.index()[0] == content.gather(repository).index.digest
 
 
+def test_an_interrupted_push_does_not_take_a_wrong_file_of_the_right_size(
+    memory: Memory, repository: Path
+) -> None:
+    store = BucketStore(Bucket(scheme="gs", bucket="models"), memory)
+    gathered = content.gather(repository)
+    memory.fail_at = 3
+    with pytest.raises(TrbError):
+        store.push(gathered, ignore)
+    memory.fail_at = 10**9
+    root = f"models/revisions/{gathered.index.digest}"
+    (first, *_) = memory.written
+    size = memory.info(first)["size"]
+    MemoryFileSystem.pipe_file(memory, first, b"#" * size)
+    MemoryFileSystem.pipe_file(memory, f"{root}.json", b"{}")
+    again = store.push(gathered, ignore)
+    assert (first.removeprefix(f"{root}/") in again.sent) is (size > 0)
+    assert store.index() == (gathered.index.digest, gathered.index)
+
+
+def changed(repository: Path, text: str) -> content.Content:
+    """A copy with another README.md."""
+    copy = repository.with_name(text)
+    shutil.copytree(repository, copy)
+    (copy / "README.md").write_text(text)
+    return content.gather(copy)
+
+
+def moved_meanwhile(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, name: str, path: str, other: content.Content
+) -> None:
+    """Another push ends while one writes a file of this name."""
+    write = getattr(Memory, name)
+
+    def writes(self: Memory, *args: Any, **kwargs: Any) -> None:
+        write(self, *args, **kwargs)
+        if any(isinstance(arg, str) and arg.endswith(path) for arg in args):
+            monkeypatch.setattr(Memory, name, write)
+            BucketStore(Bucket(scheme="gs", bucket="models"), self).push(other, ignore)
+
+    monkeypatch.setattr(Memory, name, writes)
+
+
+def test_the_push_that_ends_last_is_current_and_says_what_it_replaced(
+    memory: Memory, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BucketStore(Bucket(scheme="gs", bucket="models"), memory)
+    old = content.gather(repository)
+    store.push(old, ignore)
+    other = changed(repository, "other")
+    (repository / "README.md").write_text("new")
+    moved_meanwhile(memory, monkeypatch, "put_file", "README.md", other)
+    pushed = store.push(content.gather(repository), ignore)
+    assert f"sha256:{store.index()[0]}" == pushed.revision
+    assert pushed.previous == f"sha256:{other.index.digest}"
+
+
+def test_a_push_that_is_overtaken_does_not_say_that_it_is_current(
+    memory: Memory, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BucketStore(Bucket(scheme="gs", bucket="models"), memory)
+    other, new = changed(repository, "other"), content.gather(repository)
+    moved_meanwhile(memory, monkeypatch, "pipe_file", "current.json", other)
+    with pytest.raises(TrbError) as caught:
+        store.push(new, ignore)
+    assert caught.value.code == Exit.STORAGE_FAILED
+    assert f"another push made sha256:{other.index.digest} the current revision" in caught.value.message
+    assert store.index()[0] == other.index.digest
+    assert store.push(new, ignore).sent == ()
+    assert store.index()[0] == new.index.digest
+
+
 def test_what_arrives_damaged_is_no_success(
     memory: Memory, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +448,8 @@ class HttpResponseError(Exception):
         (TimeoutError("late"), Exit.STORAGE_UNREACHABLE),
         (ConnectionResetError("gone"), Exit.STORAGE_UNREACHABLE),
         (OSError(28, "No space left on device"), Exit.DISK_FULL),
+        (OSError("Forbidden: b/models/o"), Exit.ACCESS_DENIED),
+        (ValueError("Invalid endpoint: junk"), Exit.STORAGE_UNREACHABLE),
     ],
 )
 def test_each_cause_has_its_code(error: Exception, code: Exit) -> None:

@@ -112,3 +112,20 @@ def test_says_what_to_do_without_a_login(
         Client(image).size("sha256:12")
     assert caught.value.code == Exit.ACCESS_DENIED
     assert "docker login" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("registry", "scheme"),
+    [
+        ("localhost", "http"),
+        ("localhost:5000", "http"),
+        ("127.0.0.1:5000", "http"),
+        ("localhost.example.com", "https"),
+        ("127.example.com:5000", "https"),
+        ("registry.example.com", "https"),
+    ],
+)
+def test_only_this_machine_is_spoken_to_in_the_clear(registry: str, scheme: str) -> None:
+    image = location.parse(f"oci://{registry}/team/m:1")
+    assert isinstance(image, location.Image)
+    assert Client(image)._base == f"{scheme}://{registry}/v2/team/m/"

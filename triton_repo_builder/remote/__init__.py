@@ -59,8 +59,8 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
     A folder with anything else in it is replaced only with ``force``; one that already holds this revision
     stays untouched.
     """
-    full = target.exists() and (not target.is_dir() or any(target.iterdir()))
-    with files.staging(target) as stage:
+    with files.staging(target, how="as FOLDER") as stage:
+        full = target.exists() and (not target.is_dir() or any(target.iterdir()))
         new = stage / "new"
         new.mkdir()
         pulled = replace(store(location).pull(new, progress), target=str(target))

@@ -21,7 +21,7 @@ from triton_repo_builder.files import File
 from triton_repo_builder.remote.content import Content, Entry, Index, materialise, mismatch, read_index
 from triton_repo_builder.remote.failures import explained, quiet
 from triton_repo_builder.remote.location import DIGEST, Bucket
-from triton_repo_builder.remote.store import Progress, Pulled, Pushed
+from triton_repo_builder.remote.store import Progress, Pulled, Pushed, overtaken
 
 POINTER = "current.json"
 REVISIONS = "revisions"
@@ -72,8 +72,7 @@ class BucketStore:
             sent, copied = self._send(content, previous, progress, dry_run=dry_run)
             if not dry_run:
                 self._write(f"{REVISIONS}/{digest}.json", content.index.document)
-                if previous != digest:
-                    self._write(POINTER, _pointer(content, previous))
+                previous = self._point(content)
         return Pushed(
             location=self._shown,
             revision=f"sha256:{digest}",
@@ -223,6 +222,17 @@ class BucketStore:
         if arrived != data:
             actual, meant = (hashlib.sha256(blob).hexdigest() for blob in (arrived, data))
             raise mismatch(self._url(path), actual, meant)
+
+    def _point(self, content: Content) -> str:
+        """Move the pointer, and say where it was: another push may have moved it since ours began."""
+        digest, before = content.index.digest, self._pointed()
+        if before != digest:
+            self.system.pipe_file(self._at(POINTER), _pointer(content, before))
+            now = self._pointed()
+            if now != digest:
+                pinned = f"{self._shown}@sha256:{digest}"
+                raise overtaken(self._shown, f"sha256:{now}" if now else "", pinned)
+        return before
 
     def _pointed(self) -> str:
         """Hex digest of the current revision; empty where there is none."""

@@ -20,6 +20,7 @@ from triton_repo_builder.files import File
 PLACEHOLDER = ".gitkeep"
 NOT_OURS = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})
 """What lies beside a repository's files and is none of them."""
+REPAIR = "push the revision again: what is damaged is replaced; if it stays so, do not use this store"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +162,8 @@ def same_files(root: Path, index: Index) -> bool:
     return root.is_dir() and gather(root).index.digest == index.digest
 
 
-def mismatch(where: str, actual: str, expected: str) -> TrbError:
+def mismatch(where: str, actual: str, expected: str, remedy: str = REPAIR) -> TrbError:
     """What arrived, or lies there, is something else."""
     return TrbError(
-        Exit.DIGEST_MISMATCH,
-        f"has sha256 {actual}, expected {expected}",
-        where=where,
-        remedy="push the revision again: what is damaged is replaced; if it stays so, do not use this store",
+        Exit.DIGEST_MISMATCH, f"has sha256 {actual}, expected {expected}", where=where, remedy=remedy
     )

@@ -15,13 +15,15 @@ from urllib.parse import urljoin
 import requests
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.remote.failures import CREDENTIALS
+from triton_repo_builder.remote.content import mismatch
+from triton_repo_builder.remote.failures import AGAIN, CREDENTIALS
 from triton_repo_builder.remote.layers import Reader
 from triton_repo_builder.remote.location import Image
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 ACCEPTED = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
-LOCAL = ("localhost", "127.", "[::1]")
+LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?")
+REPAIR = "push the same files again: that repairs it, or says what the registry's administrator must do"
 TIMEOUT = (10, 300)
 """Seconds to connect, and between two pieces of an answer."""
 BLOCK = 1 << 20
@@ -32,20 +34,24 @@ class Client:
     """One image name in one registry."""
 
     def __init__(self, image: Image) -> None:
-        # As docker does: a registry on this machine speaks plain HTTP, any other one TLS.
-        scheme = "http" if image.registry.startswith(LOCAL) else "https"
+        # As docker does: a registry on this machine may speak plain HTTP, any other one TLS.
+        scheme = "http" if LOCAL.fullmatch(image.registry) else "https"
         self._image = image
         self._base = f"{scheme}://{image.registry}/v2/{image.repository}/"
         self._session = requests.Session()
         self._session.headers["User-Agent"] = "trb"
 
     def manifest(self, reference: str) -> tuple[str, bytes] | None:
-        """``sha256:…`` and the document; None where there is none."""
+        """``sha256:…`` and the document; None where there is none. Raises where it is another one."""
         answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": ", ".join(ACCEPTED)})
         if answer.status_code == 404:
             return None
         self._check(answer, 200)
-        return f"sha256:{hashlib.sha256(answer.content).hexdigest()}", answer.content
+        actual = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+        meant = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
+        if meant.startswith("sha256:") and meant != actual:
+            raise mismatch(str(self._image), actual, meant, REPAIR)
+        return actual, answer.content
 
     def put_manifest(self, reference: str, document: bytes) -> None:
         """Write a manifest; under a tag this moves the tag."""
@@ -75,12 +81,46 @@ class Client:
         """A blob in pieces. The caller verifies it."""
         answer = self._ask("GET", f"blobs/{digest}", stream=True)
         self._check(answer, 200)
-        return iter(answer.iter_content(BLOCK))
+        return self._body(answer)
+
+    def digest(self, digest: str) -> str:
+        """What the registry really has under this digest, hashed; empty where it gives no whole blob."""
+        # HEAD proves nothing: a registry that remembers sizes says so of a blob whose file is gone.
+        answer = self._ask("GET", f"blobs/{digest}", stream=True)
+        if answer.status_code == 404:
+            return ""
+        self._check(answer, 200)
+        actual = hashlib.sha256()
+        try:
+            for block in self._body(answer):
+                actual.update(block)
+        except TrbError:
+            return ""
+        return f"sha256:{actual.hexdigest()}"
+
+    def _body(self, answer: requests.Response) -> Iterator[bytes]:
+        try:
+            yield from answer.iter_content(BLOCK)
+        except requests.exceptions.ChunkedEncodingError as error:
+            # The registry itself ended it: it remembers another size than its file has now.
+            if "IncompleteRead" not in str(error):
+                raise
+            raise TrbError(
+                Exit.DIGEST_MISMATCH,
+                "a blob breaks off before its end",
+                where=str(self._image),
+                remedy=f"run the same command again; if it stays so, {REPAIR}",
+            ) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """One request, again with a login where the registry asks for one."""
+        """One request, again over TLS or with a login where the registry asks for that."""
         url = urljoin(self._base, path)
         answer = self._session.request(method, url, timeout=TIMEOUT, **more)
+        if answer.status_code == 400 and url.startswith("http:") and b"HTTPS" in answer.content:
+            # What Go's server and nginx say on a port that speaks TLS. Nothing secret was sent so far.
+            self._base = self._base.replace("http:", "https:", 1)
+            url = urljoin(self._base, path)
+            answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         if answer.status_code == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
             answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         return answer
@@ -127,7 +167,7 @@ class Client:
             Exit.STORAGE_FAILED,
             f"the registry refuses: {said}",
             where=where,
-            remedy="run the same command again: what has arrived is not sent twice",
+            remedy=AGAIN,
         )
 
 

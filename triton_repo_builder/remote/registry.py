@@ -12,15 +12,17 @@ from typing import Any
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.remote import layers
 from triton_repo_builder.remote.content import Content, gather, inside, mismatch
-from triton_repo_builder.remote.distribution import MANIFEST, Client
+from triton_repo_builder.remote.distribution import MANIFEST, REPAIR, Client
 from triton_repo_builder.remote.failures import explained
 from triton_repo_builder.remote.layers import Layer
 from triton_repo_builder.remote.location import Image
-from triton_repo_builder.remote.store import Progress, Pulled, Pushed
+from triton_repo_builder.remote.store import Progress, Pulled, Pushed, overtaken
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 TAR = "application/vnd.oci.image.layer.v1.tar"
 REVISION = "trb.revision"
+UNREADABLE = (Exit.DIGEST_MISMATCH, Exit.STORAGE_FAILED)
+"""What a damaged manifest is to a client: another one, or where the registry cannot parse it, error 500."""
 
 
 class RegistryStore:
@@ -39,18 +41,17 @@ class RegistryStore:
         manifest = _manifest(parts, config, labels)
         digest = _digest(manifest)
         with explained("oci", str(self.location)):
-            before = self._client.manifest(self.location.tag) if self.location.tag else None
+            before = self._tagged()
             sent = self._send(parts, config, progress, dry_run=dry_run)
             if not dry_run:
                 self._client.put_manifest(digest, manifest)
-                self._arrived(digest, manifest)
-                if self.location.tag and (before is None or before[0] != digest):
-                    self._client.put_manifest(self.location.tag, manifest)
+                self._arrived(digest)
+                before = self._tag(digest, manifest)
         return Pushed(
             location=str(self.location),
             revision=digest,
             pinned=f"{self._name}@{digest}",
-            previous=before[0] if before else "",
+            previous=before,
             files=len(content.index.entries),
             bytes=content.index.bytes,
             sent=tuple(blob for blob, _ in sent),
@@ -74,7 +75,7 @@ class RegistryStore:
             stated = manifest.get("annotations", {}).get(REVISION)
             actual = f"sha256:{content.index.digest}"
             if stated not in (None, actual):
-                raise mismatch(str(self.location), actual, stated)
+                raise mismatch(str(self.location), actual, stated, REPAIR)
         return Pulled(
             location=str(self.location),
             revision=digest,
@@ -92,21 +93,59 @@ class RegistryStore:
         blobs.append((_digest(config), len(config), lambda: iter([config])))
         for digest, size, blocks in blobs:
             progress(digest, done, total)
-            if self._client.size(digest) != size:
+            # Read back, both what was there and what was sent: a registry that has a file under a digest
+            # keeps that file, damaged or not, throws away what is sent, and says that all is well.
+            if self._client.size(digest) != size or self._client.digest(digest) != digest:
                 sent.append((digest, size))
                 if not dry_run:
                     self._client.put_blob(digest, blocks(), size)
-                    arrived = self._client.size(digest)
-                    if arrived != size:
-                        raise mismatch(f"{self._name}@{digest}", f"({arrived} bytes)", f"({size} bytes)")
+                    actual = self._client.digest(digest)
+                    if actual != digest:
+                        raise self._damaged(digest, f"has sha256 {actual}" if actual else "cannot be read")
             done += size
         progress("", done, total)
         return sent
 
-    def _arrived(self, digest: str, manifest: bytes) -> None:
-        there = self._client.manifest(digest)
-        if there is None or there[1] != manifest:
-            raise mismatch(f"{self._name}@{digest}", there[0] if there else "(nothing)", digest)
+    def _tagged(self) -> str:
+        """Digest of the tag's image; empty where there is none, or its manifest is damaged."""
+        try:
+            found = self._client.manifest(self.location.tag) if self.location.tag else None
+        except TrbError as error:
+            if error.code not in UNREADABLE:
+                raise
+            found = None
+        return found[0] if found else ""
+
+    def _tag(self, digest: str, manifest: bytes) -> str:
+        """Move the tag, and say where it was: another push may have moved it since ours began."""
+        before = self._tagged()
+        if self.location.tag and before != digest:
+            self._client.put_manifest(self.location.tag, manifest)
+            now = self._tagged()
+            if now != digest:
+                raise overtaken(str(self.location), now, f"{self._name}@{digest}")
+        return before
+
+    def _arrived(self, digest: str) -> None:
+        try:
+            there = self._client.manifest(digest)
+        except TrbError as error:
+            if error.code not in UNREADABLE:
+                raise
+            raise self._damaged(digest, error.message) from error
+        if there is None:
+            raise self._damaged(digest, "is not there")
+
+    def _damaged(self, digest: str, what: str) -> TrbError:
+        """The registry keeps what it has under a digest, and that is something else."""
+        hexed = digest.removeprefix("sha256:")
+        return TrbError(
+            Exit.DIGEST_MISMATCH,
+            f"is damaged in the registry ({what}), which did not replace it with what was just sent",
+            where=f"{self._name}@{digest}",
+            remedy="ask the registry's administrator to remove it from the storage (docker-registry: the "
+            f"folder docker/registry/v2/blobs/sha256/{hexed[:2]}/{hexed}; and restart it), then push again",
+        )
 
     def _meant(self) -> tuple[str, dict[str, Any]]:
         """Digest and manifest of the image that the location names."""
@@ -119,8 +158,6 @@ class RegistryStore:
                 remedy=f"push first: trb push {self.location} REPO",
             )
         digest, document = found
-        if self.location.revision and digest != self.location.reference:
-            raise mismatch(str(self.location), digest, self.location.reference)
         manifest: dict[str, Any] = json.loads(document)
         if "layers" not in manifest:
             raise TrbError(
@@ -140,7 +177,7 @@ class RegistryStore:
                 scratch.write(block)
             actual = f"sha256:{sha.hexdigest()}"
             if actual != digest:
-                raise mismatch(f"{self._name}@{digest}", actual, digest)
+                raise mismatch(f"{self._name}@{digest}", actual, digest, REPAIR)
             scratch.seek(0)
             with tarfile.open(fileobj=scratch, mode="r:*") as archive:
                 for member in archive:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.remote.content import Content
 
 Progress = Callable[[str, int, int], None]
@@ -24,7 +25,7 @@ class Pushed:
     pinned: str
     """The same revision for ever, whatever is pushed later."""
     previous: str
-    """The revision that was current; empty where there was none."""
+    """The revision that was current; empty where there was none, or it cannot be read."""
     files: int
     bytes: int
     sent: tuple[str, ...]
@@ -56,3 +57,13 @@ class Store(Protocol):
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
         """Write the revision's files below ``target``, an empty folder, each verified."""
+
+
+def overtaken(where: str, now: str, pinned: str) -> TrbError:
+    """Two pushes moved the pointer at the same moment, and the other one came last."""
+    return TrbError(
+        Exit.STORAGE_FAILED,
+        f"another push made {now or 'nothing'} the current revision at the same moment",
+        where=where,
+        remedy=f"run the same command again to make it this one: {pinned}, which is there and whole",
+    )
