@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,26 @@ def read(model: Path, given_tokenizer: Path | None = None, given_preprocessor: P
     file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
     folder = file.parent if file and given_tokenizer else path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
+    _check_config(path.parent / "config.json", config)
     images = image_processor.find(path, given_preprocessor)
     return Source(path=path, signature=signature, config=config, tokenizer=file, preprocessor=images)
+
+
+def _check_config(file: Path, config: Mapping[str, Any]) -> None:
+    """``TrbError`` TASK_UNCLEAR where what tells the task is of another type than transformers writes."""
+    for field, kind, shown in (
+        ("architectures", list, "a list of names"),
+        ("id2label", dict, "an object of numbers and names"),
+        ("label2id", dict, "an object of names and numbers"),
+        ("model_type", str, "a name"),
+    ):
+        if config.get(field) is not None and not isinstance(config[field], kind):
+            raise TrbError(
+                Exit.TASK_UNCLEAR,
+                f"'{field}' is {config[field]!r:.60}, not {shown}",
+                where=str(file),
+                remedy="restore the file from where the model came from",
+            )
 
 
 def model_file(given: Path) -> Path:
@@ -82,9 +100,14 @@ def model_file(given: Path) -> Path:
             Exit.NOT_FOUND,
             f"several ONNX files: {names}",
             where=str(given),
-            remedy=f"name one, e.g. --model {found[0]}",
+            remedy=f"name one, e.g. --model {_likely(found)}",
         )
     return found[0]
+
+
+def _likely(files: Sequence[Path]) -> Path:
+    """Of the parts of an encoder-decoder model trb serves the encoder."""
+    return next((file for file in files if file.stem == "encoder_model"), files[0])
 
 
 def check_name(name: str) -> str:

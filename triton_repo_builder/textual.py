@@ -66,6 +66,8 @@ def parts(
         spec = markers.apply(spec, task.rules)
         options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
     fixed, fixed_by = _fixed(src, options)
+    if task.rules is not None and task.rules.pad_to and fixed_by == "--padding":
+        fixed_by = "--query-length"
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
     recording = golden_text.TextSettings(
@@ -86,6 +88,8 @@ def parts(
                 recorded = golden_text.text(runner, src, task, recording, name, batching=False)
         if recorded.file is None:
             notes = (*notes, NO_CASES)
+            # Nothing shows that the model can run the sample, and a warm-up that fails may end the server.
+            options = replace(options, warmup=False)
     encodings = _encode(spec, task, max_length)
     inputs = planner.model_inputs(src.signature, task)
     asked = f"--padding {options.padding} was asked for"
@@ -253,6 +257,7 @@ def _max_length(
     limits = [
         (limit, why) for limit, why in ((spec.max_length, spec.max_length_from), (fixed, fixed_by)) if limit
     ]
+    _check_fixed(limits, fixed, fixed_by)
     if options.max_length is not None:
         # sentence-transformers' limit is what the model was trained on; it may well take more.
         hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
@@ -274,13 +279,27 @@ def _max_length(
     special, least = _least(spec, task)
     if limit < least:
         shared = ", and pieces of a long text share some" if task.encoding.strided else ""
+        whole = " or of what is never cut" if task.encoding.whole else ""
+        option = why if why.startswith("--") else "--max-length"
         raise TrbError(
-            Exit.USAGE if why == "--max-length" else Exit.TOKENIZER_INVALID,
-            f"{why} allows {limit} tokens, and {special} of each text are special ones{shared}",
+            Exit.USAGE if why.startswith("--") else Exit.TOKENIZER_INVALID,
+            f"{why} allows {limit} tokens, and {special} of each text are special ones{whole}{shared}",
             where=str(spec.file.parent),
-            remedy=f"set --max-length to {least} or more",
+            remedy=f"set {option} to {'fixed:' if option == '--padding' else ''}{least} or more",
         )
     return limit, ()
+
+
+def _check_fixed(limits: Sequence[tuple[int, str]], fixed: int, fixed_by: str) -> None:
+    """``TrbError`` USAGE where every row shall have more tokens than the model can take."""
+    hard = [entry for entry in limits if entry[1] not in ("sentence_bert_config.json", fixed_by)]
+    if fixed_by.startswith("--") and hard and fixed > min(hard)[0]:
+        limit, why = min(hard)
+        raise usage(
+            fixed_by.removeprefix("--"),
+            f"{fixed} is more than the model's maximum of {limit} ({why})",
+            "lower it",
+        )
 
 
 def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
@@ -288,8 +307,12 @@ def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
     from tokenizers import Tokenizer
 
     library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    library.no_padding()
+    library.no_truncation()
     pairs = len(task.texts) > 1 and not task.texts[1].optional
     special = library.num_special_tokens_to_add(pairs)
+    if task.encoding.whole:
+        special = len(library.encode("", task.encoding.whole).ids)
     shared = question_answering.stride if task.encoding.strided else (lambda limit: 0)
     return special, next(limit for limit in count(special + 1) if limit - special > shared(limit))
 

@@ -461,3 +461,8 @@ def test_rows_of_different_length_are_filled_where_the_config_says_with_what() -
     assert filled.dtype == np.int32
     assert filled.tolist() == [[[1, 2], [-1, -1]], [[3, 4], [5, 6]]]
     assert rows.stack([short, long]).tolist() == [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]
+
+
+def test_a_group_has_a_limit_that_only_a_single_row_may_pass() -> None:
+    found = rows.groups([500] * 40 + [50_000, 50_000])
+    assert [len(group) for group in found] == [32, 8, 1, 1]

@@ -100,6 +100,22 @@ def test_a_long_context_is_several_rows_of_the_original(tmp_path: Path) -> None:
     assert content == len("Where do I live?").to_bytes(4, "little") + b"Where do I live?"
 
 
+def test_a_hypothesis_must_leave_room(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "nli", labels=3)
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, tmp_path / "out", task="zero-shot-classification", max_length=6)
+    assert caught.value.code == Exit.USAGE
+    assert "of each text are special ones or of what is never cut" in caught.value.message
+    assert caught.value.remedy == "set --max-length to 19 or more"
+
+
+def test_rows_longer_than_the_model_takes(tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(tiny.embedder(tmp_path / "bert"), tmp_path / "out", padding="fixed:9999")
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--padding")
+    assert caught.value.message.startswith("9999 is more than the model's maximum of 24 (")
+
+
 def test_pieces_must_bring_something_new(tmp_path: Path) -> None:
     # Three special tokens and a stride of half the length: of six tokens none would be new.
     folder = span_model(tmp_path / "qa")
@@ -188,8 +204,11 @@ def test_cases_of_every_task_can_be_sent(tmp_path: Path) -> None:
 
 def test_a_model_without_room_for_the_examples_has_no_cases(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path / "nli", labels=3)
-    build = made(folder, tmp_path / "out", task="zero-shot-classification", max_length=6)
+    build = made(folder, tmp_path / "out", task="zero-shot-classification", max_length=20)
     assert not any(file.path.endswith("smoke.json") for file in build.files)
+    # Nothing shows that the sample of a warm-up would fit, and one that fails may end the whole server.
+    assert not any("/warmup/" in file.path for file in build.files)
+    assert all(b"model_warmup" not in file.content for file in build.files if file.path.endswith(".pbtxt"))
     assert any(note.startswith("no golden cases: the examples are too long") for note in build.notes)
 
 

@@ -112,7 +112,10 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         raise server.died()
     known = (*chosen.failures, *(causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
-    states = {} if loaded.ok else http.index(server.urls.http)
+    try:
+        states = {} if loaded.ok else http.index(server.urls.http)
+    except OSError:  # it ended just now
+        raise server.died() from None
     failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
     late = [name for name in loaded.unfinished if name not in hanging]
     if failed:

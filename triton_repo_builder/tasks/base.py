@@ -19,7 +19,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The graph inputs that a tokenizer can fill."""
-MOST_ROWS = ("most_rows", "256")
+MOST_ROWS = ("most_rows", "128")
 """Of the tokenizer model: rows of the model that one row of a request may stand for. All of them are in
 memory at once, and one request must not be able to take it all."""
 
@@ -59,6 +59,8 @@ class Encoding:
     segments: str = ""
     """What the front tells the head where a row of the endpoint may be several of the model:
     ``tokens`` or ``rows`` (``graph/ragged.py``); empty where it never is."""
+    whole: str = ""
+    """A second text as short as it can be, where that is never cut."""
     probe: str = ""
     """What a text must hold to be answered."""
     parameters: tuple[tuple[str, str], ...] = ()

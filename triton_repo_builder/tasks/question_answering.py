@@ -121,6 +121,10 @@ def _outputs(source: Source) -> tuple[str, str]:
 
 
 def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
+    size = limit or LONGEST
+    question = len(tokenizer(example["QUESTION"][0], add_special_tokens=False)["input_ids"])
+    if size - question - tokenizer.num_special_tokens_to_add(True) <= stride(size):
+        raise ValueError("the question leaves no room for the context")  # the library would panic
     found = tokenizer(
         text=example["QUESTION"][0],
         text_pair=example["CONTEXT"][0],

@@ -31,7 +31,6 @@ from triton_repo_builder.tasks.examples import LONG
 
 NAME = "zero-shot-classification"
 HYPOTHESIS = "This example is {}."
-PROBE = "a label"
 OUTPUTS = (
     TensorPlan(name="labels", data_type="TYPE_STRING", dims=(-1,)),
     TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1,)),
@@ -71,7 +70,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
         )
-    hypothesis = options.hypothesis_template or HYPOTHESIS
+    hypothesis = HYPOTHESIS if options.hypothesis_template is None else options.hypothesis_template
     _check(hypothesis)
     multi = bool(options.multi_label)
     entailment, notes = _entailment(source, names)
@@ -87,7 +86,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         reference=base.by_answer,
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
         encoding=Encoding(
-            truncation="only_first", segments="rows", parameters=(("hypothesis", hypothesis), base.MOST_ROWS)
+            truncation="only_first",
+            segments="rows",
+            whole=hypothesis.format("a"),
+            parameters=(("hypothesis", hypothesis), base.MOST_ROWS),
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
@@ -108,14 +110,17 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 
 def _check(hypothesis: str) -> None:
-    """``TrbError`` USAGE for a template that has no place for a label, or a wrong one."""
-    try:
-        sound = PROBE in hypothesis.format(PROBE)
-    except (IndexError, KeyError, ValueError):
-        sound = False
-    if not sound:
-        message = f"'{hypothesis}' has no place for the label"
-        raise usage("hypothesis_template", message, f"e.g. '{HYPOTHESIS}'")
+    """``TrbError`` USAGE for a template without one plain place for a label, or that is no text."""
+    before, place, after = hypothesis.partition("{}")
+    message = ""
+    if not place:
+        message = "has no place for the label"
+    elif {"{", "}"} & {*before, *after}:
+        message = "has braces besides the place for the label"
+    elif not hypothesis.isprintable():
+        message = "has characters that are no text"
+    if message:
+        raise usage("hypothesis_template", f"{hypothesis!a:.80} {message}", f"e.g. '{HYPOTHESIS}'")
 
 
 def _entailment(source: Source, names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:

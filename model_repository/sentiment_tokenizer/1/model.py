@@ -73,12 +73,12 @@ class TritonPythonModel:
         self.tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
-        max_length = int(parameters.get("max_length", "0"))
-        if max_length:
+        self.max_length = int(parameters.get("max_length", "0"))
+        if self.max_length:
             strategy = parameters.get("truncation", "longest_first")
             side = parameters.get("truncation_side", "right")
             self.tokenizer.enable_truncation(
-                max_length, stride=self.stride, strategy=strategy, direction=side
+                self.max_length, stride=self.stride, strategy=strategy, direction=side
             )
         # Only such a tokenizer says by its tokens where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
@@ -200,7 +200,14 @@ class TritonPythonModel:
         for row in found:
             if isinstance(row, Exception):
                 names = " and ".join(f"'{name}'" for name in self.inputs)
-                return f"text {number} of input {names} cannot be tokenized: {row}"
+                # The library's words for it: truncation that cannot reach, or a stride beyond what is left.
+                short = "too short" in str(row) or "stride" in str(row)
+                why = (
+                    f"what is never cut of it leaves no room within {self.max_length} tokens"
+                    if short
+                    else row
+                )
+                return f"text {number} of input {names} cannot be tokenized: {why}"
             if self.required_id >= 0 and self.required_id not in row.ids:
                 return (
                     f"text {number} of input '{self.inputs[0]}' has no {self.required_token} "

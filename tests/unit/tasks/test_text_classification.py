@@ -56,7 +56,8 @@ def test_labels_without_names(tmp_path: Path) -> None:
         ({"1": "a", "2": "b", "3": "c"}, "id2label in config.json does not name every label by its number"),
         ({"a": 0, "b": 1, "c": 2}, "id2label in config.json does not name every label by its number"),
         ({"0": "a", "00": "b", "1": "c"}, "id2label in config.json does not name every label by its number"),
-        (["a", "b", "c"], "id2label in config.json does not name every label by its number"),
+        (["a", "b", "c"], "'id2label' is ['a', 'b', 'c'], not an object of numbers and names"),
+        (5, "'id2label' is 5, not an object of numbers and names"),
         ({"0": "a", "1": "b"}, "config.json names 2 labels, output 'logits' has 3"),
     ],
 )

@@ -20,6 +20,11 @@ SLACK = 1.3
 """A group may hold up to 30 % padding (measured: TRITON.md, section 5.4)."""
 
 
+MOST = 16384
+"""Tokens in a group, padding included: 32 rows of 512. More at once is not faster on a CPU, and takes memory
+that ONNX Runtime keeps. A longer row runs alone."""
+
+
 @dataclass(slots=True)
 class Row:
     """One row of one request, its filler cut off."""
@@ -60,13 +65,17 @@ def rows_of(items: Sequence[dict[str, Array]], source: str, filler: int) -> list
 
 
 def groups(lengths: Sequence[int], slack: float = SLACK) -> list[list[int]]:
-    """Indices in groups of similar length: padded to its longest, a group grows by at most ``slack``."""
+    """Indices in groups of similar length: padded to its longest, a group grows by at most ``slack``.
+
+    No group of several has more than ``MOST`` tokens.
+    """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     found: list[list[int]] = []
     total = 0
     for index in order:
         longest = lengths[index]
-        if found and longest * (len(found[-1]) + 1) <= slack * (total + longest):
+        padded = longest * (len(found[-1]) + 1) if found else 0
+        if found and padded <= slack * (total + longest) and padded <= MOST:
             found[-1].append(index)
             total += longest
         else:
