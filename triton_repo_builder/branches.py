@@ -116,3 +116,15 @@ def remote(here: Git, branch: str) -> str:
             remedy="add one: git remote add origin URL",
         )
     return name
+
+
+def check_lock(here: Git) -> None:
+    """``TrbError`` GIT_REFUSED while another git process holds the index, which a commit has to change."""
+    lock = here.path("index.lock")
+    if lock.exists():
+        raise TrbError(
+            Exit.GIT_REFUSED,
+            "another git process is at work there, nothing was committed",
+            where=str(lock),
+            remedy="wait until it ends; if none runs, it crashed: remove this file, then commit again",
+        )

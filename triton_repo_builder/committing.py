@@ -64,6 +64,7 @@ def commit(path: Path, order: Order) -> Committed:
     here = Git(folder=top)
     target = branches.target(here, order.branch)
     remote = branches.remote(here, target.branch) if order.push else ""
+    branches.check_lock(here)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
     large, more = heavy.prepare(read, here, order.weights, order.threshold, order.url)
     notes += more

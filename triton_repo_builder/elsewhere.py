@@ -165,7 +165,7 @@ def _get(url: str, target: Path, sha256: str) -> None:
         if found != sha256:
             raise TrbError(
                 Exit.DOWNLOAD_FAILED,
-                f"has sha256 {found}, the manifest says {sha256}: nothing was changed here",
+                f"has sha256 {found}, the manifest says {sha256}: the file here is as it was",
                 where=url,
                 remedy="put the right file there, or commit the repository again from where it was built",
             )

@@ -93,6 +93,8 @@ def committed(path: Path, here: Git, prefix: str) -> list[str]:
 
 
 def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> list[str]:
+    if not url and all("url" in known.get(name, {}) for name in names):
+        return []  # they lie elsewhere already, and stay there
     if not url:
         raise TrbError(
             Exit.USAGE,

@@ -427,6 +427,15 @@ def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:
     assert "a merge is under way" in refused(project / "model_repository", 60)
 
 
+def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
+    lock = project / ".git" / "index.lock"
+    lock.touch()
+    message = refused(project / "model_repository", 60)
+    assert str(lock) in message and "remove this file" in message
+    lock.unlink()
+    assert commit(project / "model_repository")["created"] is True
+
+
 def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
     assert "git config user.name" in refused(project / "model_repository", 60)
@@ -488,6 +497,9 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     with pytest.raises(process.ProcessFailed) as caught:
         trb("check", str(clone / "model_repository"))
     assert "trb fetch" in caught.value.stdout
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("serve", str(clone / "model_repository"))
+    assert caught.value.code == 22 and "get it first: trb fetch" in caught.value.stderr
     assert f"fetched {library}" in trb("fetch", str(clone / "model_repository"))
     assert target.read_bytes() == (repo / library).read_bytes()
     assert "nothing to fetch" in trb("fetch", str(clone / "model_repository"))
@@ -496,6 +508,7 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     (store / fact["sha256"]).write_bytes(bytes(fact["bytes"]))
     assert any("copied" in note for note in commit(repo, *external)["notes"])  # type: ignore[attr-defined]
     assert files.hash_file(store / fact["sha256"]) == fact["sha256"]
+    assert commit(repo, "--weights", "external")["created"] is False  # they are there already
     message = refused(repo, 2, "--weights", "external", "--weights-url", str(store))
     assert f"file://{store}" in message
     # A file that was exchanged there does not get in.

@@ -187,7 +187,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
             Load(server.urls.http, one, nothing) as load,
             pytest.raises(process.ProcessFailed) as caught,
         ):
-            trb("promote", "sentiment", str(repo), "--version", "2", *url)
+            trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
         assert caught.value.code == 62
         assert "version 1 serves again" in caught.value.stderr
         assert load.failures == []
@@ -208,7 +208,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
             Load(server.urls.http, golden(repo, 1), golden(repo, 2)) as load,
             pytest.raises(process.ProcessFailed) as caught,
         ):
-            trb("promote", "sentiment", str(repo), "--version", "2", *url)
+            trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
         assert caught.value.code == 62
         assert "sentiment_model could not be loaded" in caught.value.stderr
         assert load.failures == []
@@ -218,6 +218,55 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
         report = json.loads(trb("smoke", str(repo), "--json", *url))
         assert report["ok"]
         assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
+    assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
+
+
+DEADLY = b"import os\nos._exit(1)\n"
+DIED = "sentiment_tokenizer: its Python process ended while starting (exit code 1)"
+
+
+@pytest.mark.parametrize("what", ["process dies", "wrong answers"])
+def test_a_rehearsal_keeps_a_bad_version_from_the_server(repo: Path, what: str) -> None:
+    if what == "process dies":
+        change(repo, "sentiment_tokenizer/2/model.py", DEADLY)
+    else:
+        other = (repo / "sentiment" / "1" / "shared" / "smoke.json").read_bytes()
+        change(repo, "sentiment/2/shared/smoke.json", other)
+    before = {path: path.read_bytes() for path in sorted(repo.rglob("*.*")) if path.is_file()}
+    with serve(repo) as server:
+        url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+        with (
+            Load(server.urls.http, golden(repo, 1), {}) as load,
+            pytest.raises(process.ProcessFailed) as caught,
+        ):
+            trb("promote", "sentiment", str(repo), "--version", "2", *url)
+        assert caught.value.code == 62
+        assert "on a server of its own" in caught.value.stderr
+        assert "nothing was changed" in caught.value.stderr
+        if what == "process dies":
+            assert DIED in caught.value.stderr
+        assert load.failures == []
+        assert set(load.seen) == {"1"}
+        assert triton.ready(server.urls.http)
+    after = {path: path.read_bytes() for path in sorted(repo.rglob("*.*")) if path.is_file()}
+    assert {p: c for p, c in after.items() if "__pycache__" not in p.parts} == {
+        p: c for p, c in before.items() if "__pycache__" not in p.parts
+    }
+
+
+def test_without_a_rehearsal_a_process_that_dies_is_noticed_at_once(repo: Path) -> None:
+    change(repo, "sentiment_tokenizer/2/model.py", DEADLY)
+    before = (repo / "sentiment_tokenizer" / "config.pbtxt").read_bytes()
+    with serve(repo) as server:
+        url = ("--no-rehearsal", "--url", server.urls.http, "--grpc-url", server.urls.grpc)
+        for message in (DIED, "the server still loads version 2 of sentiment_tokenizer"):
+            with pytest.raises(process.ProcessFailed) as caught:
+                trb("promote", "sentiment", str(repo), "--version", "2", *url)
+            assert caught.value.code == 62
+            assert message in caught.value.stderr
+            assert "start the server again" in caught.value.stderr
+        assert infer(server, "sentiment", ["hello"], "scores").size == 3  # version 1 goes on answering
+    assert (repo / "sentiment_tokenizer" / "config.pbtxt").read_bytes() == before
     assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
 
 

@@ -29,6 +29,11 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("promote")
 @server_options
+@click.option(
+    "--rehearsal/--no-rehearsal",
+    default=True,
+    help="With --url: first prove the version on a server of its own, here.  [default: rehearsal]",
+)
 @click.option("--version", "version", type=click.IntRange(1), required=True, help="The version to serve.")
 def command(
     name: str,
@@ -37,20 +42,22 @@ def command(
     url: str | None,
     grpc_url: str | None,
     force: bool,
+    rehearsal: bool,
     as_json: bool,
 ) -> None:
     """Serve another version of the endpoint NAME.
 
     In REPO the version policies and what lies beside them become those of that version. With --url the
-    server loads it, without losing a request: both versions run until the new one has passed trb smoke; where
-    that fails the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
+    server loads it, without losing a request: it first passes trb smoke on a server of its own (where the
+    embedded engine is installed), then both versions run until the new one has passed there too; where that
+    fails the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
 
     \b
     Examples:
       trb promote sentiment --version 2
       trb promote sentiment --version 2 --url http://localhost:8000
     """
-    run(name, repo, version, url, grpc_url, force=force, as_json=as_json)
+    run(name, repo, version, url, grpc_url, force=force, rehearse=rehearsal, as_json=as_json)
 
 
 def run(
@@ -61,6 +68,7 @@ def run(
     grpc_url: str | None,
     *,
     force: bool,
+    rehearse: bool,
     as_json: bool,
 ) -> None:
     """Change the served version; None: back to the one before."""
@@ -80,7 +88,7 @@ def run(
     if url:
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        takeover.on_server(move, addresses.of(url, grpc_url), options, tell)
+        takeover.on_server(move, addresses.of(url, grpc_url), options, tell, rehearse=rehearse)
     else:
         promote.in_repository(move)
     if as_json:

@@ -28,9 +28,29 @@ def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository,
     chosen = targets.choose(repo, options.models)
     for name in chosen.strangers:
         tell(f"warning: {name}/ is no model (it has no config.pbtxt and no version directory): not loaded")
+    if not options.models_url:
+        _check_fetched(repo, chosen)
     if chosen.failures and not chosen.load:
         raise _failed(chosen.failures)
     return repo, chosen
+
+
+def _check_fetched(repo: Repository, chosen: Targets) -> None:
+    """``TrbError`` NOT_FOUND where files lie elsewhere that what is to be loaded needs."""
+    recorded = (repo.manifest or {}).get("files", {})
+    missing = [
+        path
+        for path, fact in recorded.items()
+        if "url" in fact and path.split("/")[0] in chosen.members and not (repo.path / path).is_file()
+    ]
+    if missing:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"is not here: it lies at {recorded[missing[0]]['url']}"
+            + (f", and {len(missing) - 1} more files elsewhere, too" if missing[1:] else ""),
+            where=str(repo.path / missing[0]),
+            remedy=f"get it first: trb fetch {repo.path}",
+        )
 
 
 def log_file(options: ServeOptions, folder: Path) -> Path:
