@@ -176,7 +176,7 @@ def _again(site: Site, model: str) -> str:
         said = site.loader.load(model, LOAD_TIMEOUT)
         http.settled(site.urls.http, model, DRAIN)
         return said
-    except OSError as error:
+    except (OSError, Hung) as error:  # on the way back nothing may stop the rest
         return f"{model}: {error}"
 
 
