@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -71,12 +72,10 @@ def spawn(
     log: Path,
     env: Mapping[str, str],
     new_session: bool = True,
-    leash: bool = False,
 ) -> Process:
     """Start in the background with stdout and stderr appended to ``log``.
 
-    A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it. With
-    ``leash`` the child's stdin is a pipe that we hold: it ends when this process ends, however it ends.
+    A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
     """
     with log.open("ab") as sink:
         return subprocess.Popen(
@@ -84,9 +83,42 @@ def spawn(
             env=dict(env),
             stdout=sink,
             stderr=sink,
-            stdin=subprocess.PIPE if leash else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
             start_new_session=new_session,
         )
+
+
+def leashed(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
+    """Start in the background with a pipe each way; its stdin ends when this process ends, however it ends.
+
+    What it prints, errors included, is for ``line``.
+    """
+    return subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def line(child: Process, timeout: float) -> str:
+    """The next line that a leashed child prints; the last one it printed if it ended; else empty.
+
+    Waits ``timeout`` seconds at most for each piece of it.
+    """
+    assert child.stdout is not None
+    read = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while not read.endswith(b"\n") and selector.select(timeout):
+            piece = child.stdout.read(1)
+            if not piece:
+                break
+            read += piece
+    return read.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def alive(pid: int) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import sys
-import tempfile
-import time
+from contextlib import suppress
 from pathlib import Path
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, guard, install, loading, ports
+from triton_repo_builder.serving import causes, guard, install, loading, ports, scratch
 from triton_repo_builder.serving.engine import Progress, ServeOptions
 from triton_repo_builder.serving.ports import Ports
 from triton_repo_builder.serving.server import EmbeddedServer
@@ -88,21 +87,21 @@ def _launch(
 def _spawn(
     repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, at: Ports
 ) -> EmbeddedServer:
-    folder = Path(tempfile.mkdtemp(prefix="trb-"))
-    child: Process | None = None
+    child = process.leashed(
+        [sys.executable, "-I", "-S", guard.__file__, str(options.exit_timeout + 2)], env=os.environ
+    )
     try:
+        folder = scratch.folder(child)
         install.assemble(found, folder)
         models = str(folder / DOWNLOADS) if options.models_url else _models(repo, folder)
         log = loading.log_file(options, folder)
         server = arguments(found.binary, options.models_url or models, folder / "backends", options, at)
-        own = [sys.executable, "-I", "-S", guard.__file__, str(options.exit_timeout + 2), str(folder)]
         env = install.environment(found, folder)
         if options.models_url:
             (folder / DOWNLOADS).mkdir()
             # So that what it fetched is gone with it, however it ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
-        child = process.spawn([*own, *server], log=log, env=env, leash=True)
-        pid = _server_pid(folder / guard.PID_FILE, child)
+        pid = _run(child, server, env, log)
         return EmbeddedServer(
             child,
             pid,
@@ -113,10 +112,10 @@ def _spawn(
             stubs=Stubs(pid, models, _owners(repo) if options.models_url else None),
         )
     except BaseException:
-        if child is not None:
-            child.terminate()
-            child.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+        assert child.stdin is not None
+        # Its guard stops it and removes the folder.
+        child.stdin.close()
+        child.wait()
         raise
 
 
@@ -139,14 +138,19 @@ def _owners(repo: Repository) -> dict[str, str]:
     }
 
 
-def _server_pid(file: Path, child: Process) -> int:
-    while not (file.exists() and file.read_text()):
-        if child.poll() is not None:
-            raise TrbError(
-                Exit.SERVER_DIED, "tritonserver could not be started", remedy="report this as a bug of trb"
-            )
-        time.sleep(0.005)
-    return int(file.read_text())
+def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:
+    """Have the guard start the server; the process id of that."""
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.write(guard.order(argv, env, str(log)))
+    said = process.line(child, scratch.PATIENCE)
+    if not said.isdigit():
+        raise TrbError(
+            Exit.SERVER_DIED,
+            f"tritonserver could not be started: {said or 'its guard ended'}",
+            remedy="report this as a bug of trb",
+        )
+    return int(said)
 
 
 def _no_port(server: EmbeddedServer) -> TrbError:

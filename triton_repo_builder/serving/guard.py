@@ -1,7 +1,8 @@
 """Parent of the server: stops it, kills it, cleans up after it, also when ``trb`` itself is killed.
 
-Runs as ``python -I -S guard.py GRACE FOLDER SERVER ARGS…`` with nothing but the standard library, so that it
-starts at once. Its standard input is a pipe whose other end ``trb`` holds: end of file means that ``trb`` is
+Runs as ``python -I -S guard.py GRACE`` with nothing but the standard library, so that it starts at once. It
+makes a folder, prints its path, takes an ``order`` from its standard input, starts the server and prints
+its process id. Standard input is a pipe whose other end ``trb`` holds: end of file means that ``trb`` is
 gone. A first SIGTERM or SIGINT asks the server to end and kills it after GRACE seconds; a second one kills
 at once. The exit code is the server's.
 """
@@ -10,30 +11,68 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import re
 import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 ASK = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
-PID_FILE = "server.pid"
 
 
-def main(grace: float, folder: Path, argv: list[str]) -> int:
-    """Run the server until it ends or is to be stopped; return its exit code."""
+def order(argv: list[str], env: dict[str, str], log: str) -> bytes:
+    """What the guard is to start, as it reads it: one line."""
+    return json.dumps([argv, env, log]).encode() + b"\n"
+
+
+def main(grace: float) -> int:
+    """Make the folder and do as ordered; the folder is left to a ``trb`` that still lives."""
+    folder = tempfile.mkdtemp(prefix="trb-")
+    orphan = True
+    try:
+        tell(folder)
+        if line := ordered():
+            orphan, code = run(grace, *json.loads(line))
+            return code
+        return 0
+    finally:
+        if orphan:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell(text: str) -> None:
+    """Print a line to a ``trb`` that may be gone."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, os.fsencode(text) + b"\n")
+
+
+def ordered() -> bytes:
+    """The line that ``trb`` writes; empty where it ended first."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1 << 16)
+        if not piece:
+            return b""
+        line += piece
+    return line
+
+
+def run(grace: float, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
+    """Run the server until it ends or is to be stopped; whether ``trb`` went first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
     for number in (*ASK, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    server = start(argv)
-    (folder / PID_FILE).write_text(str(server))
+    server = start(argv, env, log)
+    tell(str(server))
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(0, select.POLLIN)
@@ -56,13 +95,11 @@ def main(grace: float, folder: Path, argv: list[str]) -> int:
             os.kill(server, signal.SIGTERM if deadline is None else signal.SIGKILL)
             deadline = time.monotonic() + grace
     clean(server, regions)
-    if orphan:
-        shutil.rmtree(folder, ignore_errors=True)
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return orphan, code if code >= 0 else 128 - code
 
 
-def start(argv: list[str]) -> int:
+def start(argv: list[str], env: dict[str, str], log: str) -> int:
     """The server as leader of a process group of its own, killed by the kernel if this process dies."""
     prctl = ctypes.CDLL(None).prctl
     pid = os.fork()
@@ -73,7 +110,10 @@ def start(argv: list[str]) -> int:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.execv(argv[0], argv)
+        sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for stream in (1, 2):
+            os.dup2(sink, stream)
+        os.execve(argv[0], argv, env)
     except OSError as error:
         os.write(2, f"cannot run {argv[0]}: {error}\n".encode())
     os._exit(127)
@@ -115,4 +155,4 @@ def mapped(pid: int) -> set[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(float(sys.argv[1])))

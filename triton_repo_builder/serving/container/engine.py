@@ -68,7 +68,6 @@ def _launch(
     leash = Leash(repo.path.resolve())
     try:
         log = loading.log_file(options, leash.folder)
-        leash.armed()
         container = _running(client, image, repo, options, devices, leash, tell)
         server = ContainerServer(
             client,

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import sys
-import tempfile
-import time
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.process import Process
+from triton_repo_builder.serving import scratch
 from triton_repo_builder.serving.container import daemon, guard
 
 UNNAMED = re.compile(r"[^A-Za-z0-9_.-]+")
 """What Docker does not take in a name."""
-ARMING = 20.0
 
 
 class Leash:
@@ -30,26 +27,17 @@ class Leash:
         self.container = f"trb-{UNNAMED.sub('-', repository.name)}-{secrets.token_hex(4)}"
         self.helper = f"{self.container}-copy"
         self.volume = f"{self.container}-models"
-        self.folder = Path(tempfile.mkdtemp(prefix="trb-"))
-        self._guard: Process = process.spawn(
-            [sys.executable, guard.__file__, str(self.folder), self.container, self.helper, self.volume],
-            log=self.folder / "guard.log",
-            env=os.environ,
-            leash=True,
+        self._guard: Process = process.leashed(
+            [sys.executable, guard.__file__, self.container, self.helper, self.volume], env=os.environ
         )
 
-    def armed(self) -> None:
-        """Return when the guard is ready: only then may anything be made. Raises ``TrbError``."""
-        deadline = time.monotonic() + ARMING
-        while not (self.folder / guard.ARMED).exists():
-            if self._guard.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / "guard.log").read_text(errors="replace").strip().splitlines()[-1:]
-                raise TrbError(
-                    Exit.SERVER_DIED,
-                    f"the process that would clean up after trb does not start: {''.join(said)}",
-                    remedy="report this as a bug of trb",
-                )
-            time.sleep(0.01)
+    @cached_property
+    def folder(self) -> Path:
+        """For what belongs to this server; there once the guard is ready. Raises ``TrbError``.
+
+        Only then may anything be made.
+        """
+        return scratch.folder(self._guard)
 
     def clear(self, client: Any) -> None:
         """Remove everything ourselves, and let the guard go. Never raises."""
@@ -61,7 +49,6 @@ class Leash:
         assert self._guard.stdin is not None
         with suppress(OSError):
             self._guard.stdin.write(b"x")
-            self._guard.stdin.flush()
         self._end()
 
     def abandon(self) -> None:
@@ -73,4 +60,3 @@ class Leash:
         with suppress(OSError):
             self._guard.stdin.close()
         self._guard.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""The processes that clean up after a ``trb`` that cannot: whenever it is killed, nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from serve_repository import Serve, ensemble, python, until
+
+from triton_repo_builder import process
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.serving import guard, scratch
+from triton_repo_builder.serving.container.leash import Leash
+from triton_repo_builder.serving.embedded import EmbeddedEngine
+from triton_repo_builder.serving.engine import ServeOptions
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    python(root, "step")
+    ensemble(root, "whole", "step")
+    return root
+
+
+def test_nothing_stays_of_a_trb_that_is_killed_while_it_starts(tmp_path: Path, repository: Path) -> None:
+    for step in range(8):
+        running = Serve(tmp_path, repository, "--json")
+        time.sleep(0.2 + 0.1 * step)
+        running.process.kill()
+        assert running.process.wait(60) == -signal.SIGKILL
+        until(lambda: not any((tmp_path / "tmp").iterdir()))
+
+
+def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
+    """Before it was told what to run, and while that starts."""
+    sleeper = guard.order(["/bin/sleep", "60"], dict(os.environ), str(tmp_path / "log"))
+    for told in (b"", sleeper[:20], sleeper):
+        argv = [sys.executable, "-I", "-S", guard.__file__, "1"]
+        child = process.leashed(argv, env={**os.environ, "TMPDIR": str(tmp_path)})
+        assert child.stdin is not None
+        folder = scratch.folder(child)
+        assert folder.is_dir() and folder.parent == tmp_path
+        child.stdin.write(told)
+        child.stdin.close()
+        child.wait(30)
+        assert not folder.exists()
+
+
+def test_trb_makes_no_folder_before_its_guard(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between would leave it for ever."""
+
+    class Killed(BaseException):
+        pass
+
+    def leashed(*_: object, **__: object) -> None:
+        raise Killed
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(process, "leashed", leashed)
+    with pytest.raises(Killed):
+        EmbeddedEngine().start(repository, ServeOptions(http_port=0, grpc_port=0, metrics_port=0))
+    with pytest.raises(Killed):
+        Leash(repository)
+    assert not any((tmp_path / "tmp").iterdir())
+
+
+def test_a_guard_that_does_not_start_is_quoted() -> None:
+    child = process.leashed([sys.executable, "-c", "raise SystemExit('no room')"], env=os.environ)
+    with pytest.raises(TrbError, match="does not start: no room"):
+        scratch.folder(child)
