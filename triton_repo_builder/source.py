@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import image_processor, repository, tokenizer
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.files import Checksum, File
 from triton_repo_builder.signature import ModelSignature
 
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
+WHILE = 32 << 20
+"""Bytes of a file whose checksum takes a while."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,22 @@ class Source:
     """The tokenizer.json found or given."""
     preprocessor: Path | None = None
     """The preprocessor_config.json found or given: how images are made ready."""
+    checksums: Mapping[Path, Checksum] = field(default_factory=dict, compare=False)
+    """Those of large files that are under way."""
+
+    @property
+    def weights(self) -> tuple[Path, ...]:
+        """The model file, and those of its external data."""
+        return (self.path, *(self.path.parent / file.location for file in self.signature.external))
+
+    def file(self, path: Path, name: str = "") -> File:
+        """A copy of one of the user's files, called ``name`` in the repository."""
+        return File(path=name or path.name, source=path, checksum=self.checksums.get(path))
+
+    def summed(self) -> Source:
+        """The same, with the checksums of its weights begun where they take a while."""
+        large = [path for path in self.weights if path.stat().st_size > WHILE]
+        return replace(self, checksums={path: Checksum(path) for path in large})
 
     @property
     def folder(self) -> Path:
@@ -53,16 +72,16 @@ def read(model: Path, given_tokenizer: Path | None = None, given_preprocessor: P
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
     """``TrbError`` TASK_UNCLEAR where what tells the task is of another type than transformers writes."""
-    for field, kind, shown in (
+    for name, kind, shown in (
         ("architectures", list, "a list of names"),
         ("id2label", dict, "an object of numbers and names"),
         ("label2id", dict, "an object of names and numbers"),
         ("model_type", str, "a name"),
     ):
-        if config.get(field) is not None and not isinstance(config[field], kind):
+        if config.get(name) is not None and not isinstance(config[name], kind):
             raise TrbError(
                 Exit.TASK_UNCLEAR,
-                f"'{field}' is {config[field]!r:.60}, not {shown}",
+                f"'{name}' is {config[name]!r:.60}, not {shown}",
                 where=str(file),
                 remedy="restore the file from where the model came from",
             )

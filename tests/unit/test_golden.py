@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from triton_repo_builder import build, cases, golden, golden_tensor, golden_text
 from triton_repo_builder.cases import Case, CaseTensor
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks.base import Asked
 from triton_repo_builder.tasks.examples import SINGLE
 
 
@@ -180,6 +182,27 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "größer, 1.onnx"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_weights_that_are_mapped_are_the_same(
+    name: str, outside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny.tensor_model(tmp_path / name, inputs=("A", "B"))
+    if outside:
+        tiny.externalise(path)
+    read = source.read(path)
+    feeds = {one: np.random.default_rng(3).normal(size=(5, 32)).astype(np.float32) for one in "AB"}
+    (loaded,) = golden.session(read).run(None, feeds)
+    monkeypatch.setattr(golden, "MAPPED", 0)
+    (mapped,) = golden.session(read).run(None, feeds)
+    np.testing.assert_allclose(mapped, loaded, rtol=1e-6, atol=1e-6)
+
+
+def test_a_large_model_that_onnx_runtime_cannot_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(golden, "MAPPED", 0)
+    test_a_model_that_onnx_runtime_cannot_load(tmp_path)
+
+
 # --- text models -------------------------------------------------------------------------------------
 
 
@@ -235,6 +258,27 @@ def test_an_answer_that_changes_beside_a_long_text(
     )
     assert made.file is not None
     assert made.file.tolerance.batched == 1e-4
+
+
+def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
+    """Of a model that quantises its activations the longest text; else enough to pad every shorter one."""
+
+    def asked(*lengths: int) -> Asked:
+        rows = [{"input_ids": [1] * n, "token_type_ids": [0] * n} for n in lengths]
+        return Asked(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
+
+    read = source.read(tiny.embedder(tmp_path / "bert"))
+    quantised = replace(read, signature=replace(read.signature, operators={"MatMulInteger"}))
+
+    def widths(read: source.Source, *given: Asked) -> list[int]:
+        return [len(row["input_ids"]) for row in golden_text._neighbour(given, read)]
+
+    assert widths(read, asked(3), asked(500, 510)) == [64]
+    assert widths(quantised, asked(3), asked(500, 510)) == [500, 510]
+    assert widths(read, asked(3), asked(20)) == [20]
+    assert widths(read, asked(300), asked(500)) == [500]
+    assert widths(read, asked(100), asked(500)) == [200]
+    assert widths(read) == []
 
 
 def test_a_tokenizer_under_another_name_is_the_one_that_records(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ EXTERNAL = 1
 INLINE = 1024
 """Initializers up to this many bytes stay inside: shapes and axes, which ONNX Runtime must see."""
 
+PASSED = 1 << 20
+"""Bytes of weights after which the file's pages are given back."""
 LFS = b"version https://git-lfs.github.com/spec"
 FOREIGN = (
     (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)"),
@@ -132,7 +134,15 @@ def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[byt
         else:
             pieces.append(wire.field(GRAPH_INITIALIZER, b"".join(_outside(view, item, raw, location))))
             external += raw.end - raw.value
+            if raw.end - raw.value > PASSED:
+                _unmap(view)
     return pieces, external
+
+
+def _unmap(view: memoryview) -> None:
+    """Give back the pages read so far: the kernel maps whole blocks of megabytes around each."""
+    if isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        view.obj.madvise(mmap.MADV_DONTNEED)
 
 
 def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:

@@ -1,0 +1,57 @@
+"""Exports an encoder of BERT-large's size (335 million random weights, fp32, one file of 1.3 GB).
+
+    .venv-export/bin/python benchmarks/encoder.py FOLDER MINILM_FOLDER
+
+The tokenizer and the pooling are all-MiniLM-L6-v2's, so that it builds like any sentence embedding model.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class TokenVectors(torch.nn.Module):
+    """Plain tensors in and out, as a graph has them."""
+
+    def __init__(self, encoder: BertModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+        """Last hidden states, ``[batch, sequence, 1024]``."""
+        encoded = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
+        return encoded.last_hidden_state
+
+
+def main(target: Path, source: Path) -> None:
+    """Write model.onnx, config.json and what describes tokenizer and pooling."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    )
+    target.mkdir(parents=True)
+    example = torch.ones(2, 7, dtype=torch.long)
+    names = [*INPUTS, "last_hidden_state"]
+    torch.onnx.export(
+        TokenVectors(BertModel(config, add_pooling_layer=False).eval()),
+        (example, example, example),
+        str(target / "model.onnx"),
+        input_names=names[:3],
+        output_names=names[3:],
+        dynamic_axes={name: {0: "batch", 1: "sequence"} for name in names},
+        opset_version=17,
+        dynamo=False,
+    )
+    config.save_pretrained(target)
+    shutil.copytree(source / "1_Pooling", target / "1_Pooling")
+    for name in ("modules.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(source / name, target / name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
