@@ -53,6 +53,8 @@ from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
 
 CASES_FILE = "smoke.json"
+LARGEST = (1 << 31) - 1
+"""Bytes of a model file that ONNX Runtime can load: protobuf's limit for a message."""
 OWN_OPTIONS = {
     "pooling": (embedding.NAME, image_embedding.NAME),
     "normalize": (embedding.NAME, image_embedding.NAME),
@@ -315,7 +317,8 @@ def _model_files(
         src.file(src.path.parent / file.location, f"{root}/{file.location}")
         for file in src.signature.external
     ]
-    if task.head is None and front is None and src.signature.ir_version <= release.max_ir:
+    loads = src.signature.ir_version <= release.max_ir and src.path.stat().st_size <= LARGEST
+    if task.head is None and front is None and loads:
         return [src.file(src.path, f"{root}/model.onnx"), *external]
     weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
     content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)

@@ -35,9 +35,9 @@ _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from 
 def session(source: Source) -> Any:
     """ONNX Runtime on the user's own file, on the CPU.
 
-    It would copy all weights, and take no single file over 2 GB. Of a large model it gets the graph only,
-    told that the weights lie in the user's file at the places where they do: it maps them, and where it does
-    not pack them anew it needs no memory of its own for them.
+    It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, told
+    that the weights lie in the user's file at the places where they do: it maps them, as it does external
+    data, and where it does not pack them anew it needs no memory of its own for them.
     """
     import onnxruntime
 
@@ -45,9 +45,12 @@ def session(source: Source) -> Any:
     options.log_severity_level = 4  # what fails is raised, too
     model: str | bytes = str(source.path)
     if source.signature.bytes > MAPPED:
-        model = skeleton.read(source.path, location=source.path.name).content
-        options.add_session_config_entry(_FOLDER, str(source.path.parent))
         options.add_session_config_entry("session.disable_prepacking", "1")
+        if not source.signature.external:
+            # Where a link leads, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
+            real = source.path.resolve()
+            model = skeleton.read(real, location=real.name).content
+            options.add_session_config_entry(_FOLDER, str(real.parent))
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:

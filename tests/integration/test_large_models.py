@@ -7,28 +7,35 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from triton_repo_builder import cases, process
+from triton_repo_builder import build, cases, process
 from triton_repo_builder.graph import wire
 
 TRB = str(Path(sys.executable).with_name("trb"))
 PEAK = Path(__file__).resolve().parents[2] / "benchmarks" / "peak.py"
 
 
-def sparse_model(path: Path, size: int) -> None:
-    """A model with one initializer of ``size`` bytes, its data a hole in the file."""
-    shape = ["batch", size // 4096 // 4]
+def sparse_model(path: Path, size: int, *, multiplies: bool = True) -> None:
+    """A model with one initializer of ``size`` bytes, its data a hole in the file.
+
+    It multiplies by all of it, or only adds its first row.
+    """
+    rows = size // 4096 // 4
+    multiply = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    add = [
+        helper.make_node("Constant", [], ["first"], value_int=0),
+        helper.make_node("Gather", ["w", "first"], ["row"]),
+        helper.make_node("Add", ["x", "row"], ["y"]),
+    ]
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        multiply if multiplies else add,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", rows if multiplies else 4096])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4096])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     body = graph.SerializeToString()
     model.ClearField("graph")
-    tensor = TensorProto(
-        name="w", data_type=TensorProto.FLOAT, dims=[size // 4096 // 4, 4096]
-    ).SerializeToString()
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, 4096]).SerializeToString()
     tensor += wire.varint(9 << 3 | wire.BYTES) + wire.varint(size)
     initializer = wire.varint(5 << 3 | wire.BYTES) + wire.varint(len(tensor) + size) + tensor
     head = wire.varint(7 << 3 | wire.BYTES) + wire.varint(len(body) + len(initializer) + size)
@@ -78,3 +85,16 @@ def test_build_with_golden_cases_needs_no_memory_for_the_weights(tmp_path: Path,
     assert run("build", "--model", str(tmp_path / "big.onnx"), "--output", str(output))["anonymous"] < 300
     recorded = cases.load(output / "big" / "smoke.json")
     assert len(recorded.cases) == 2
+
+
+@pytest.mark.server
+def test_a_file_beyond_protobufs_limit_is_served(tmp_path: Path) -> None:
+    """ONNX Runtime refuses a model.onnx over 2 GB; the user's file lies beside a small one instead."""
+    sparse_model(tmp_path / "huge.onnx", 2_200_000_000 // 16384 * 16384, multiplies=False)
+    output = tmp_path / "model_repository"
+    process.run([TRB, "build", "--model", str(tmp_path / "huge.onnx"), "--output", str(output)])
+    served = output / "huge" / "1"
+    assert (served / "model.onnx").stat().st_size < 4096
+    assert (served / "weights.onnx").stat().st_size > build.LARGEST
+    report = json.loads(process.run([TRB, "smoke", str(output), "--json"]))
+    assert report["ok"] and report["parity_proven"]
