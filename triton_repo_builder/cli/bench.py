@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import addresses, engines
-from triton_repo_builder.cli.params import Duration, Numbers, Protocols
+from triton_repo_builder.cli.params import Duration, Numbers, Place, Protocols
 
 if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
@@ -22,7 +22,7 @@ CONCURRENCY = "1,4,16,64"
 
 
 @click.command("bench")
-@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.argument("repo", required=False, type=Place())
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
 @click.option("--grpc-url", help=addresses.HELP)
@@ -50,7 +50,7 @@ CONCURRENCY = "1,4,16,64"
     show_default=True,
     help="grpc, http (JSON, as curl sends) and http-binary, separated by commas.",
 )
-@click.option("--corpus", type=click.Path(path_type=Path), metavar="FILE", help="Texts to send, one a line.")
+@click.option("--corpus", type=Place(), metavar="FILE", help="Texts to send, one a line.")
 @click.option(
     "--lengths", type=Numbers(int), metavar="N,N,…", default=(), help="Texts of exactly so many tokens."
 )
@@ -85,13 +85,11 @@ CONCURRENCY = "1,4,16,64"
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Place(file_okay=False),
     metavar="DIR",
     help="Write report.json, .csv, .html, latency.png and throughput.png.",
 )
-@click.option(
-    "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="report.json to compare with."
-)
+@click.option("--baseline", type=Place(), metavar="FILE", help="report.json to compare with.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     repo: Path | None,

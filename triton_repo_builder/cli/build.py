@@ -8,26 +8,23 @@ from typing import Any
 
 import click
 
+from triton_repo_builder.cli.params import Place
 from triton_repo_builder.options import BATCHING, DEVICES
 
 
 @click.command(name="build", short_help="Turn an ONNX model into a Triton model repository.")
-@click.option(
-    "--model", type=click.Path(path_type=Path), help="ONNX file, or a folder that an exporter wrote."
-)
-@click.option(
-    "--all", "folder", type=click.Path(path_type=Path), help="Build every model found below this folder."
-)
+@click.option("--model", type=Place(), help="ONNX file, or a folder that an exporter wrote.")
+@click.option("--all", "folder", type=Place(), help="Build every model found below this folder.")
 @click.option("--fail-fast", is_flag=True, help="With --all: stop at the first model that fails.")
 @click.option("--name", help="Name of the endpoint.  [default: from the file or folder]")
 @click.option(
     "--tokenizer",
-    type=click.Path(path_type=Path),
+    type=Place(),
     help="tokenizer.json or its folder.  [default: beside the model]",
 )
 @click.option(
     "--preprocessor",
-    type=click.Path(path_type=Path),
+    type=Place(),
     help="preprocessor_config.json of an image model or its folder.  [default: beside the model]",
 )
 @click.option(
@@ -36,9 +33,7 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "question-answering, fill-mask, zero-shot-classification, image-classification, image-embedding or "
     "tensor.  [default: from the model's files]",
 )
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="The repository.  [default: model_repository]"
-)
+@click.option("--output", type=Place(), help="The repository.  [default: model_repository]")
 @click.option(
     "--version", "version", metavar="N|next", help="Version to write; next: beside the others.  [default: 1]"
 )
@@ -114,7 +109,7 @@ from triton_repo_builder.options import BATCHING, DEVICES
 )
 @click.option(
     "--tokenizers-wheel",
-    type=click.Path(path_type=Path),
+    type=Place(),
     help="Linux wheel to vendor, when not on Linux x86-64.",
 )
 @click.option("--source-run", metavar="ID", help="The training run that made the model, e.g. of ClearML.")
@@ -122,7 +117,7 @@ from triton_repo_builder.options import BATCHING, DEVICES
 @click.option("--label", multiple=True, metavar="K=V", help="Anything else to record (repeatable).")
 @click.option(
     "--pillow-wheel",
-    type=click.Path(path_type=Path),
+    type=Place(),
     multiple=True,
     help="Linux wheel of Pillow to vendor, one for each Python that will serve (repeatable).",
 )
@@ -131,9 +126,7 @@ from triton_repo_builder.options import BATCHING, DEVICES
     default=None,
     help="Store equal tokenizer models once.  [default: only with --all]",
 )
-@click.option(
-    "--config", type=click.Path(path_type=Path), help="trb.toml with a [build] table; flags override it."
-)
+@click.option("--config", type=Place(), help="trb.toml with a [build] table; flags override it.")
 @click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them.")
 @click.option("--dry-run", is_flag=True, help="List what would change; write nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the change as a diff; write nothing.")

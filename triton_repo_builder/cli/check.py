@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 if TYPE_CHECKING:
     from triton_repo_builder.findings import Finding
 
 
 @click.command(name="check", short_help="Lint any Triton model repository.")
-@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=Path("model_repository"))
 @click.option(
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 LANGUAGES = ("curl", "python", "javascript")
 
 
 @click.command("client")
 @click.argument("name")
-@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=Path("model_repository"))
 @click.option("--url", help="Ask this server instead of REPO; also the address that the calls go to.")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the Python client here."
-)
+@click.option("--output", type=Place(dir_okay=False), help="Write the Python client here.")
 @click.option("--language", type=click.Choice(LANGUAGES), help="Print only this call, without a heading.")
 @click.option("--force", is_flag=True, help="Overwrite --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")

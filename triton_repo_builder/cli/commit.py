@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli.params import Place
 from triton_repo_builder.words import counted
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ SHOWN = 12
 
 
 @click.command("commit")
-@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=Path("model_repository"))
 @click.option("-m", "--message", required=True, help="What this deployment is.")
 @click.option("--branch", metavar="B", help="Commit there, not where the work tree is; made if need be.")
 @click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 
 @click.command(name="demo", short_help="Do the whole job on a small real model.")
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=Place(),
     default=Path(".demo"),
     show_default=True,
     help="Folder for the model and the repository it becomes.",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 if TYPE_CHECKING:
     from triton_repo_builder.differences import Difference
 
@@ -31,7 +33,7 @@ MEANINGS = {
 @click.argument("b")
 @click.option(
     "--repo",
-    type=click.Path(path_type=Path),
+    type=Place(),
     default=Path("model_repository"),
     show_default=True,
     help="Where NAME@VERSION is looked for.",

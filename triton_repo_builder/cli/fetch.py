@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 
 @click.command("fetch")
-@click.argument("repo", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=Path("model_repository"))
 def command(repo: Path) -> None:
     """Get the files that a commit with --weights external left out, and verify their sha256.
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 
 @click.group("image")
 def command() -> None:
@@ -23,7 +25,7 @@ def command() -> None:
 @command.command("build")
 @click.option(
     "--repository",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=Place(exists=True, file_okay=False),
     metavar="REPO",
     help="Bake this model repository in, as /models.",
 )
@@ -35,7 +37,7 @@ def command() -> None:
 )
 @click.option(
     "--wheels",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=Place(exists=True, file_okay=False),
     metavar="DIR",
     help="Install from the wheels here, not from PyPI.",
 )

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 if TYPE_CHECKING:
     from triton_repo_builder.inspection import Inspection
 
 
 @click.command(name="inspect", short_help="Show what a model file is.")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=Place())
 @click.option(
     "--tokenizer",
-    type=click.Path(path_type=Path),
+    type=Place(),
     help="tokenizer.json or its folder, if not beside the model.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,19 @@ else:
     ParamType = click.ParamType
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+
+
+class Place(click.Path):
+    """A path. That of an unset shell variable is refused: click would take it for the folder one is in."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A ``Path``."""
+        if not str(value):
+            self.fail("the path is empty (a shell variable that is not set?)", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Numbers(ParamType):
@@ -61,17 +75,15 @@ class Protocols(ParamType):
         return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
 
 
-class Repo(ParamType):
+class Repo(Place):
     """A folder, or the URL of a pushed repository."""
 
     name = "repo"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A ``Path`` or a ``Location``."""
-        from pathlib import Path
-
         if not isinstance(value, str) or "://" not in value:
-            return Path(value) if isinstance(value, str) else value
+            return super().convert(value, param, ctx) if isinstance(value, (str, Path)) else value
         from triton_repo_builder import remote
 
         return remote.parse(value)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from triton_repo_builder.cli import addresses
+from triton_repo_builder.cli.params import Place
 
 DEFAULT_REPOSITORY = Path("model_repository")
 
@@ -20,7 +21,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
         click.option("--grpc-url", help=addresses.HELP),
         click.option("--url", help="Also switch this running server, proven by smoke before and after."),
-        click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_REPOSITORY),
+        click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY),
         click.argument("name"),
     ):
         command = option(command)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 if TYPE_CHECKING:
     from triton_repo_builder.lineage import Link
 
@@ -14,7 +16,7 @@ DEFAULT_REPOSITORY = Path("model_repository")
 
 
 @click.command("provenance")
-@click.argument("repo", required=False, type=click.Path(path_type=Path))
+@click.argument("repo", required=False, type=Place())
 @click.option("--url", help="Ask this running server; with REPO also whether it serves what REPO has.")
 @click.option("--sbom", is_flag=True, help="Print what is inside, the vendored libraries too, as CycloneDX.")
 @click.option("--json", "as_json", is_flag=True, help="Print the chain as JSON.")

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
 from triton_repo_builder.words import counted
 
 
 @click.command("pull")
 @click.argument("url")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("model_repository"))
+@click.argument("folder", type=Place(), default=Path("model_repository"))
 @click.option("--force", is_flag=True, help="Replace what the folder holds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(url: str, folder: Path, force: bool, as_json: bool) -> int:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli.params import Place
+
 
 @click.command("remove")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=Place(),
     default=Path("model_repository"),
     show_default=True,
     help="The repository.",

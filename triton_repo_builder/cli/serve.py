@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import engines
-from triton_repo_builder.cli.params import Repo
+from triton_repo_builder.cli.params import Place, Repo
 
 if TYPE_CHECKING:
     from triton_repo_builder.remote import Location
@@ -45,14 +45,12 @@ PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Seconds until all models must be ready.",
 )
-@click.option(
-    "--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Keep the server's output here."
-)
+@click.option("--log-file", type=Place(dir_okay=False), help="Keep the server's output here.")
 @click.option("--logs", is_flag=True, help="Show the server's output here, as it comes.")
 @click.option("--verbose", is_flag=True, help="Make the server log every request.")
 @click.option("--detach", is_flag=True, help="Return when ready, leave it running: see trb status, trb stop.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout once ready.")
-@click.option("--supervise", type=click.Path(path_type=Path), hidden=True)
+@click.option("--supervise", type=Place(), hidden=True)
 def command(
     repo: Path | Location,
     engine: engines.Choice,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import addresses, engines
-from triton_repo_builder.cli.params import Repo
+from triton_repo_builder.cli.params import Place, Repo
 from triton_repo_builder.errors import Exit, TrbError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 @click.option(
     "--junit",
     "junit_file",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FILE",
     help="Also write the report as JUnit XML.",
 )

@@ -295,3 +295,23 @@ def test_keep_goes_with_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert run(*argv, *more) == Exit.NOT_FOUND
     (tmp_path / "trb.toml").write_text("[build]\nversion = 3\n")
     assert run(*argv, "--config", str(tmp_path / "trb.toml")) == Exit.NOT_FOUND
+
+
+# --- paths -------------------------------------------------------------------------------------------
+
+
+def paths() -> list[tuple[str, click.Parameter]]:
+    found = []
+    for name in EXISTING:
+        command = cli.group.get_command(click.Context(cli.group), name)
+        assert command is not None
+        below = command.commands.values() if isinstance(command, click.Group) else [command]
+        found += [(name, one) for each in below for one in each.params if isinstance(one.type, click.Path)]
+    return found
+
+
+@pytest.mark.parametrize(("command", "parameter"), paths(), ids=lambda value: getattr(value, "name", value))
+def test_the_path_of_a_variable_that_is_not_set_is_refused(command: str, parameter: click.Parameter) -> None:
+    """click alone would take it for the folder one is in."""
+    with pytest.raises(click.BadParameter, match="the path is empty"):
+        parameter.type.convert("", parameter, None)
