@@ -7,6 +7,7 @@ import selectors
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -91,7 +92,7 @@ def spawn(
 def leashed(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
     """Start in the background with a pipe each way; its stdin ends when this process ends, however it ends.
 
-    What it prints, errors included, is for ``line``.
+    What it prints, errors included, is for ``line``; what it reads comes from ``send``.
     """
     return subprocess.Popen(
         list(argv),
@@ -102,6 +103,15 @@ def leashed(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
         bufsize=0,
         start_new_session=True,
     )
+
+
+def send(child: Process, data: bytes) -> None:
+    """Write all of it to a leashed child, or to one that is gone."""
+    assert child.stdin is not None
+    left = memoryview(data)
+    with suppress(BrokenPipeError):
+        while left:
+            left = left[child.stdin.write(left) :]
 
 
 def line(child: Process, timeout: float) -> str:

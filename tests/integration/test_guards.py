@@ -45,13 +45,27 @@ def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
     for told in (b"", sleeper[:20], sleeper):
         argv = [sys.executable, "-I", "-S", guard.__file__, "1"]
         child = process.leashed(argv, env={**os.environ, "TMPDIR": str(tmp_path)})
-        assert child.stdin is not None
         folder = scratch.folder(child)
         assert folder.is_dir() and folder.parent == tmp_path
-        child.stdin.write(told)
+        process.send(child, told)
+        assert child.stdin is not None
         child.stdin.close()
         child.wait(30)
         assert not folder.exists()
+
+
+def test_an_order_larger_than_a_pipe_arrives(tmp_path: Path) -> None:
+    env = {**os.environ, "LARGE": "x" * 100_000, "ODD": "\udcff"}
+    code = "import os, sys; print(len(os.environ['LARGE']), os.environb[b'ODD']); sys.exit(7)"
+    child = process.leashed([sys.executable, "-I", "-S", guard.__file__, "1"], env=os.environ)
+    folder = scratch.folder(child)
+    log = tmp_path / "log"
+    process.send(child, guard.order([sys.executable, "-c", code], env, str(log)))
+    assert int(process.line(child, 20)) > 0
+    assert child.wait(30) == 7
+    assert log.read_text() == "100000 b'\\xff'\n"
+    assert folder.is_dir()  # trb still lives, and may want the log
+    folder.rmdir()
 
 
 def test_trb_makes_no_folder_before_its_guard(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from triton_repo_builder import process
@@ -140,9 +139,7 @@ def _owners(repo: Repository) -> dict[str, str]:
 
 def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:
     """Have the guard start the server; the process id of that."""
-    assert child.stdin is not None
-    with suppress(BrokenPipeError):
-        child.stdin.write(guard.order(argv, env, str(log)))
+    process.send(child, guard.order(argv, env, str(log)))
     said = process.line(child, scratch.PATIENCE)
     if not said.isdigit():
         raise TrbError(

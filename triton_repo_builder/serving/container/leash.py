@@ -46,9 +46,7 @@ class Leash:
                 client.api.remove_container(name, force=True, v=True)
         with suppress(*daemon.errors()):
             client.api.remove_volume(self.volume, force=True)
-        assert self._guard.stdin is not None
-        with suppress(OSError):
-            self._guard.stdin.write(b"x")
+        process.send(self._guard, b"x")
         self._end()
 
     def abandon(self) -> None:
