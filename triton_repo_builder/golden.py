@@ -94,11 +94,15 @@ def scale(tensor: CaseTensor) -> float:
 
 
 def tolerance(recorded: Sequence[Case], drift: float) -> Tolerance:
-    """Float noise of another kernel or batch; twice the original's own drift where that is larger."""
+    """Float noise of another kernel or batch; twice the original's own drift where that is larger.
+
+    Never more than a tenth of the largest number: zeros must not pass for small answers.
+    """
     tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype in FLOATS]
     largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
     half = any(tensor.datatype == "FP16" for tensor in tensors)
-    alone = round_up((HALF if half else ABSOLUTE) * max(1.0, float(largest)))
+    noise = (HALF if half else ABSOLUTE) * max(1.0, float(largest))
+    alone = round_up(min(noise, DEPENDENT * float(largest)) if largest else noise)
     if 2 * drift <= alone:
         return Tolerance(alone=alone, batched=alone, reason="float noise between kernels and batch sizes")
     return Tolerance(

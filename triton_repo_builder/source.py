@@ -101,10 +101,10 @@ def model_file(given: Path) -> Path:
             remedy="check the path",
         )
     if not given.is_dir():
-        return given
+        return _named(given)
     for name in PREFERRED:
         if (given / name).is_file():
-            return given / name
+            return _named(given / name)
     found = sorted(given.glob("*.onnx")) or sorted(given.glob("onnx/*.onnx"))
     if not found:
         raise TrbError(
@@ -121,7 +121,21 @@ def model_file(given: Path) -> Path:
             where=str(given),
             remedy=f"name one, e.g. --model {_likely(found)}",
         )
-    return found[0]
+    return _named(found[0])
+
+
+def _named(file: Path) -> Path:
+    """The file, if its path is text: a graph names the files of its weights, ONNX Runtime opens no other."""
+    try:
+        str(file.resolve()).encode()
+    except UnicodeEncodeError:
+        raise TrbError(
+            Exit.BAD_NAME,
+            "this path is not UTF-8",
+            where=str(file),
+            remedy="rename the file or the folder",
+        ) from None
+    return file
 
 
 def _likely(files: Sequence[Path]) -> Path:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serve_repository import Serve, ensemble, python, until
+from serve_repository import Serve, ensemble, python, serve, until
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import TrbError
@@ -87,6 +87,30 @@ def test_trb_makes_no_folder_before_its_guard(
     with pytest.raises(Killed):
         Leash(repository)
     assert not any((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("name", ["with space", "it's", "$(touch made)", "é", "two\nlines"])
+def test_a_folder_for_temporary_files_that_no_shell_reads(
+    name: str, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton's Python backend gives the path of its stub to a shell: another folder is taken."""
+    (tmp_path / name).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
+    child = process.leashed([sys.executable, "-I", "-S", guard.__file__, "1"], env=os.environ)
+    folder = scratch.folder(child)
+    assert folder.is_dir() and guard.PLAIN.fullmatch(str(folder))
+    assert child.stdin is not None
+    child.stdin.close()
+    child.wait(30)
+    assert not folder.exists()
+
+
+def test_a_server_starts_all_the_same(tmp_path: Path, repository: Path) -> None:
+    (tmp_path / "it's").mkdir()
+    with serve(tmp_path / "it's", repository, "--json") as running:
+        running.ready()
+        assert running.infer("whole") == 200
+        assert running.end(signal.SIGTERM) == 0
 
 
 def test_a_guard_that_does_not_start_is_quoted() -> None:

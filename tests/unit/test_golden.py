@@ -31,6 +31,8 @@ def case(*data: float, datatype: str = "FP32") -> Case:
     [
         (case(0.5), 1e-4),
         (case(-20.0), 2e-3),
+        (case(3e-6, -1e-7), 3e-7),
+        (case(0.0), 1e-4),
         (case(123.4), 0.013),
         (case(math.inf, math.nan, 3.0), 3e-4),
         (case(0.5, datatype="FP16"), 5e-3),

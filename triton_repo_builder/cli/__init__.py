@@ -10,6 +10,7 @@ import errno
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -110,8 +111,20 @@ def report(error: TrbError) -> None:
         click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
 
 
+def _folder_exists() -> bool:
+    """Whether the folder that we were started in is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run ``trb`` and exit: a user's error with its own code, a bug with its traceback and 70."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  for as long as we run
     try:
         code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
@@ -128,6 +141,15 @@ def main(argv: list[str] | None = None) -> None:
             # Standard output is a file on a full disk, say; what trb writes itself is reported as such.
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
             sys.exit(int(Exit.OUTPUT_NOT_WRITABLE))
+        if isinstance(error, FileNotFoundError) and not _folder_exists():
+            report(
+                TrbError(
+                    Exit.NOT_FOUND,
+                    "the folder that trb was started in does not exist any more",
+                    remedy="change to another one",
+                )
+            )
+            sys.exit(int(Exit.NOT_FOUND))
         import traceback
 
         traceback.print_exc()

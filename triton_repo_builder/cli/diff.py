@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.params import Filled, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.differences import Difference
@@ -29,8 +29,8 @@ MEANINGS = {
 
 
 @click.command("diff")
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", type=Filled())
+@click.argument("b", type=Filled())
 @click.option(
     "--repo",
     type=Place(),

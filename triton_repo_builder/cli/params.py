@@ -29,6 +29,18 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Filled(ParamType):
+    """Any text but none: that of an unset shell variable."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text."""
+        if not value:
+            self.fail("it is empty (a shell variable that is not set?)", param, ctx)
+        return str(value)
+
+
 class Numbers(ParamType):
     """``1,4,16``: one or more numbers above 0."""
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.params import Filled, Place
 from triton_repo_builder.words import counted
 
 
 @click.command("pull")
-@click.argument("url")
+@click.argument("url", type=Filled())
 @click.argument("folder", type=Place(), default=Path("model_repository"))
 @click.option("--force", is_flag=True, help="Replace what the folder holds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")

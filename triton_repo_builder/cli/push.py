@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.params import Filled, Place
 from triton_repo_builder.words import counted
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("push")
-@click.argument("url")
+@click.argument("url", type=Filled())
 @click.argument("repo", type=Place(), default=Path("model_repository"))
 @click.option("--force", is_flag=True, help="Push although 'trb check' finds errors.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")

@@ -23,7 +23,6 @@ UP = 60.0
 ATTEMPTS = 3
 DOWNLOADS = "downloads"
 """Where a server that reads a bucket keeps what it fetched."""
-PLAIN = re.compile(r"[A-Za-z0-9_./@%+=:,-]+")
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
 
 
@@ -121,7 +120,7 @@ def _spawn(
 def _models(repo: Repository, folder: Path) -> str:
     """The repository's path; the Python backend hands it to a shell without quoting it."""
     models = str(repo.path.resolve())
-    if PLAIN.fullmatch(models):
+    if guard.PLAIN.fullmatch(models):
         return models
     (folder / "models").symlink_to(models)
     return str(folder / "models")

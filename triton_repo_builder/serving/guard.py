@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+PLAIN = re.compile(r"[A-Za-z0-9_./@%+=:,-]+")
 ASK = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
 
@@ -34,7 +35,7 @@ def order(argv: list[str], env: dict[str, str], log: str) -> bytes:
 
 def main(grace: float) -> int:
     """Make the folder and do as ordered; the folder is left to a ``trb`` that still lives."""
-    folder = tempfile.mkdtemp(prefix="trb-")
+    folder = tempfile.mkdtemp(prefix="trb-", dir=place())
     orphan = True
     try:
         tell(folder)
@@ -45,6 +46,12 @@ def main(grace: float) -> int:
     finally:
         if orphan:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def place() -> str:
+    """The folder for temporary files, or one whose path a shell reads as it is: Triton gives it to one."""
+    places = [str(Path(tempfile.gettempdir()).absolute()), "/tmp", "/var/tmp"]
+    return next((path for path in places if PLAIN.fullmatch(path)), places[0])
 
 
 def tell(text: str) -> None:

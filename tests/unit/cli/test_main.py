@@ -6,6 +6,7 @@ import errno
 import importlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,39 @@ def test_the_path_of_a_variable_that_is_not_set_is_refused(command: str, paramet
     """click alone would take it for the folder one is in."""
     with pytest.raises(click.BadParameter, match="the path is empty"):
         parameter.type.convert("", parameter, None)
+
+
+@pytest.mark.parametrize("argv", [["diff", "", "b"], ["diff", "a", ""], ["push", ""], ["pull", ""]])
+def test_an_empty_argument_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*argv) == 2
+    assert "it is empty" in capsys.readouterr().err
+
+
+def test_a_path_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """In the file's own name, in its folder's, and behind a link."""
+    folder = tmp_path / os.fsdecode(b"dir\xff")
+    tiny.tensor_model(folder / "m.onnx")
+    (tmp_path / "link.onnx").symlink_to(folder / "m.onnx")
+    for given in (folder, folder / "m.onnx", tmp_path / "link.onnx"):
+        argv = [sys.executable, "-m", "triton_repo_builder", "build", "--model", given]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == Exit.BAD_NAME
+        assert "this path is not UTF-8" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "model_repository").exists()
+
+
+@pytest.mark.parametrize("how", [">&-", ">&- 2>&-"])
+def test_closed_output_is_no_crash(how: str, tmp_path: Path) -> None:
+    tiny.tensor_model(tmp_path / "m.onnx")
+    command = f'"$0" -m triton_repo_builder inspect m.onnx {how}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+
+
+def test_a_folder_that_was_removed_is_named(tmp_path: Path) -> None:
+    tiny.tensor_model(tmp_path / "m.onnx")
+    command = 'mkdir gone && cd gone && rmdir ../gone && "$0" -m triton_repo_builder build --model "$1"'
+    argv = ["sh", "-c", command, sys.executable, str(tmp_path / "m.onnx")]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.NOT_FOUND
+    assert "does not exist any more" in done.stderr and "Traceback" not in done.stderr
