@@ -65,10 +65,7 @@ def minilm(minilm_int8: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Two small Python models, one behind an ensemble."""
-    root = tmp_path / "repository"
-    made.python(root, "step")
-    made.ensemble(root, "whole", "step")
-    return root
+    return made.whole(tmp_path / "repository")
 
 
 @pytest.fixture(autouse=True)

@@ -78,6 +78,13 @@ ensemble_scheduling {{ step [ {{
     )
 
 
+def whole(root: Path) -> Path:
+    """A Python model ``step`` below an ensemble ``whole``."""
+    python(root, "step")
+    ensemble(root, "whole", "step")
+    return root
+
+
 class Serve:
     """One ``trb serve`` in the background of a test; its temporary files lie in ``tmp``."""
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serve_repository import Serve, ensemble, python, serve, until
+from serve_repository import Serve, serve, until, whole
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import TrbError
@@ -24,10 +24,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    root = tmp_path / "repository"
-    python(root, "step")
-    ensemble(root, "whole", "step")
-    return root
+    return whole(tmp_path / "repository")
 
 
 def test_nothing_stays_of_a_trb_that_is_killed_while_it_starts(tmp_path: Path, repository: Path) -> None:

@@ -25,6 +25,7 @@ from serve_repository import (
     text,
     trb,
     until,
+    whole,
 )
 
 from triton_repo_builder import serving
@@ -37,10 +38,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A step below an ensemble. The space and the quote in the path are part of the test."""
-    root = tmp_path / "user's repo"
-    python(root, "step")
-    ensemble(root, "whole", "step")
-    return root
+    return whole(tmp_path / "user's repo")
 
 
 def curl_lines(said: str) -> list[str]:
