@@ -30,7 +30,7 @@ NOISES = 3
 
 
 NEIGHBOUR = 64
-"""Tokens of the long neighbour in a batch, where its rows can move an answer by float noise only."""
+"""Most tokens of the long neighbour in a batch, where its rows can move an answer by float noise only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +77,8 @@ def text(
         for name, example in kept
     )
     drift, problem = 0.0, ""
-    long = _neighbour(asked.values(), source)
-    for case in recorded if batching else ():
-        if _width(asked[case.name].rows) > _width(long):
-            continue
-        moved, relative = _beside(runner, source, task, settings, asked[case.name], long, case)
+    for case, outputs, mask in _batched(runner, source, settings, asked, recorded if batching else ()):
+        moved, relative = _moved(task, asked[case.name], outputs, mask, case)
         # Quantising activations by the largest in the batch moves answers; more than that is another text.
         if relative > (0.5 if source.signature.quantised else golden.DEPENDENT):
             problem = "its answer to a text changes with the length of the other texts in the batch"
@@ -158,34 +155,46 @@ def _neighbour(asked: Iterable[Asked], source: Source) -> Sequence[Encoded]:
     """The rows that share a batch with each case.
 
     Activations are quantised by the largest of the batch: there the longest text counts as it is. Else some
-    tokens of it show as well whether padding moves an answer, in a fraction of the time.
+    tokens more than the cases have show as well whether padding moves an answer, in a fraction of the time.
     """
     widths = {_width(one.rows): one.rows for one in asked}
     longest = widths.get(max(widths, default=0), ())
     if source.signature.quantised or not longest:
         return longest
     row = max(longest, key=lambda row: len(row["input_ids"]))
-    length = max(NEIGHBOUR, 2 * min(widths))
+    enough = [min(width + 4, NEIGHBOUR) for width in widths if width < NEIGHBOUR]
+    length = max(NEIGHBOUR // 2, 2 * min(widths), *enough)
     return [{name: row[name][:length] for name in ("input_ids", "token_type_ids")}]
 
 
-def _beside(
-    runner: Any,
-    source: Source,
-    task: TaskPlan,
-    settings: TextSettings,
-    own: Asked,
-    neighbour: Sequence[Encoded],
-    case: Case,
+def _batched(
+    runner: Any, source: Source, settings: TextSettings, asked: Mapping[str, Asked], recorded: Sequence[Case]
+) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Each case no longer than the neighbour, with what its own rows give in a batch with that.
+
+    All of them share one batch, for most of the time of a large encoder's build is spent here. Where the
+    longest text is the neighbour, and a batch of all would take much memory, each has its own.
+    """
+    long = _neighbour(asked.values(), source)
+    short = [case for case in recorded if _width(asked[case.name].rows) <= _width(long)]
+    for batch in [[case] for case in short] if source.signature.quantised else [short] if short else []:
+        rows = [row for case in batch for row in asked[case.name].rows]
+        outputs, mask = _run_rows(runner, source, [*rows, *long], settings)
+        first = 0
+        for case in batch:
+            own = slice(first, first := first + len(asked[case.name].rows))
+            yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
+
+
+def _moved(
+    task: TaskPlan, own: Asked, outputs: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[Any], case: Case
 ) -> tuple[float, float]:
-    """How far the original model's own answer moves when a long neighbour shares its batch.
+    """How far the original model's own answer moved in a batch.
 
     Absolute, and relative to the largest number of the output.
     """
-    both, mask = _run_rows(runner, source, [*own.rows, *neighbour], settings)
-    outputs = {name: array[: len(own.rows)] for name, array in both.items()}
     if task.answer is None:
-        return _drift(case, task.reference(outputs, mask[: len(own.rows)]))
+        return _drift(case, task.reference(outputs, mask))
     moved, relative = 0.0, 0.0
     for name, array in own.outputs.items():
         if array.dtype.kind != "f":
@@ -200,10 +209,7 @@ def _beside(
 
 
 def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
-    """How far the original model's own answer moves when a long neighbour shares its batch.
-
-    Absolute, and relative to the largest number of the output.
-    """
+    """As ``_moved``, where the task's numbers are the answer."""
     keys = {tensor.at for tensor in case.outputs if tensor.at}
     numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.

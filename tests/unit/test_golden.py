@@ -281,7 +281,9 @@ def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
     def widths(read: source.Source, *given: Asked) -> list[int]:
         return [len(row["input_ids"]) for row in golden_text._neighbour(given, read)]
 
-    assert widths(read, asked(3), asked(500, 510)) == [64]
+    assert widths(read, asked(3), asked(28), asked(500, 510)) == [32]
+    assert widths(read, asked(3), asked(50), asked(500)) == [54]
+    assert widths(read, asked(3), asked(62), asked(70), asked(500)) == [64]
     assert widths(quantised, asked(3), asked(500, 510)) == [500, 510]
     assert widths(read, asked(3), asked(20)) == [20]
     assert widths(read, asked(300), asked(500)) == [500]
