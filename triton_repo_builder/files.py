@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ from triton_repo_builder.errors import Exit, TrbError
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
+_OLD = ".old"
+"""In a staging folder: what was swapped out."""
+_YOUNG = 60
+"""Seconds."""
 
 
 class Checksum:
@@ -136,19 +141,61 @@ def staging(output: Path, *, how: str = "with --output") -> Iterator[Path]:
 
     ``how`` the user chooses ``output``; each command has its own words for that. The folder lies
     inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
+    What a killed process left there is removed first.
     """
     resolved = output.resolve()
     parent = resolved if resolved.is_mount() else resolved.parent
+    prefix = f".{output.name}.trb-"
     folder = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.trb-", dir=parent))
-        yield folder
+        _sweep(parent, prefix)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with _locked(folder):
+            yield folder
     except OSError as error:
         raise explain(error, output, how=how) from error
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold a lock that ends with this process, however it ends; False where somebody else holds it."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # not on this platform
+        yield False
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process, or a file system without locks
+        os.close(held)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(held)
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    """Remove the staging folders of processes that are gone.
+
+    Not one with what ``swap`` moved out of a repository: a process that was killed in between left the only
+    copy there. Nor a young one, whose process may be about to lock it.
+    """
+    with contextlib.suppress(OSError):
+        for folder in parent.iterdir():
+            if not folder.name.startswith(prefix) or (folder / _OLD).exists():
+                continue
+            if time.time() - folder.stat().st_mtime < _YOUNG:
+                continue
+            with _locked(folder) as mine:
+                if mine:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def explain(error: OSError, output: Path, *, how: str = "with --output") -> TrbError:
@@ -173,7 +220,7 @@ def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
 
     A name that is not in ``stage`` is removed from ``output``. Undone as a whole if any step fails.
     """
-    old = stage / ".old"
+    old = stage / _OLD
     old.mkdir()
     created = not output.exists()
     done: list[tuple[Path, Path]] = []

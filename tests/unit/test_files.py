@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +78,47 @@ def test_the_stage_is_removed_after_a_failure(error: BaseException, tmp_path: Pa
         (stage / "x").write_text("x")
         raise error
     assert list(tmp_path.iterdir()) == []
+
+
+def left(output: Path, *, age: float = 3600, old: bool = False) -> Path:
+    """A staging folder as a build that was killed ``age`` seconds ago leaves it."""
+    killed = (
+        "import os, signal, sys; from pathlib import Path; from triton_repo_builder import files\n"
+        "with files.staging(Path(sys.argv[1])) as stage:\n"
+        "    (stage / 'weights').write_bytes(b'x' * 1000)\n"
+        "    print(stage, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, str(output)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL
+    folder = Path(done.stdout.strip())
+    if old:
+        (folder / ".old").mkdir()
+    os.utime(folder, (time.time() - age,) * 2)
+    return folder
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    folder = left(tmp_path / "repo")
+    (tmp_path / ".other.trb-1234").mkdir()
+    os.utime(tmp_path / ".other.trb-1234", (0, 0))
+    with files.staging(tmp_path / "repo"):
+        assert not folder.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".other.trb-1234"]
+
+
+def test_what_may_be_needed_stays(tmp_path: Path) -> None:
+    """A young one may belong to a build that just began; one with .old holds what was the user's."""
+    folders = [left(tmp_path / "repo", age=0), left(tmp_path / "repo", old=True)]
+    with files.staging(tmp_path / "repo"):
+        assert all(folder.exists() for folder in folders)
+
+
+def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
+    with files.staging(tmp_path / "repo") as mine:
+        os.utime(mine, (0, 0))
+        with files.staging(tmp_path / "repo"):
+            assert mine.exists()
 
 
 @pytest.mark.parametrize(
