@@ -118,18 +118,20 @@ def build(
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
-    chosen = defaults.decide(options, machine or hardware.here(), model_bytes=src.signature.bytes)
+    chosen = defaults.decide(
+        options, machine or hardware.here(), model_bytes=src.signature.bytes, tokens=_tokens(src, options)
+    )
     progress("recording the original model's answers")
     front = None
     if module is tensor:
-        plan, case_file, more = _plain(src, task, options, name, chosen, batching, runner)
+        plan, case_file, more, chosen = _plain(src, task, options, name, chosen, batching, runner)
         extra: tuple[File, ...] = ()
     elif module in tasks.IMAGE_TASKS:
         seen = visual.parts(src, task, options, name, chosen, release, batching=batching, runner=runner)
         if seen.not_batchable:
             _refuse_batching(src, options, seen.not_batchable, "leave that option out")
         why = seen.not_batchable or ("" if batching else src.signature.batch.reason)
-        plan, case_file, extra = seen.plan, seen.cases, seen.files
+        plan, case_file, extra, chosen = seen.plan, seen.cases, seen.files, seen.settings
         more = (*seen.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, *seen.facts))
     else:
@@ -138,6 +140,7 @@ def build(
             _refuse_batching(src, options, made.not_batchable, "leave that option out")
         why = made.not_batchable or ("" if batching else src.signature.batch.reason)
         plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
+        chosen = made.settings
         more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
         task = replace(task, facts=(*task.facts, ("padding", made.padding)))
     if options.share_tokenizer:
@@ -258,7 +261,13 @@ def _refuse_batching(src: Source, options: BuildOptions, why: str, remedy: str) 
         )
 
 
-_Parts = tuple[RepositoryPlan, CaseFile | None, tuple[str, ...]]
+def _tokens(src: Source, options: BuildOptions) -> int | None:
+    """Of the longest text, by option or config.json: none where neither tells, and for other models."""
+    told = options.max_length or src.config.get("max_position_embeddings")
+    return told if isinstance(told, int) else None
+
+
+_Parts = tuple[RepositoryPlan, CaseFile | None, tuple[str, ...], Settings]
 
 
 def _plain(
@@ -270,17 +279,21 @@ def _plain(
     batching: bool,
     runner: Any,
 ) -> _Parts:
-    notes: tuple[str, ...] = () if batching else (f"served without batching: {src.signature.batch.reason}",)
+    why = "" if batching else src.signature.batch.reason
+    notes: tuple[str, ...] = ()
     case_file = None
     if runner is not None:
         recorded = golden_tensor.tensor(runner, src, name, batching=batching)
         case_file = recorded.file
         if batching and not recorded.batchable:
             _refuse_batching(src, options, recorded.note, "leave that option out")
-            batching = False
-            notes += (f"served without batching: {recorded.note}",)
+            batching, why = False, recorded.note
         elif recorded.note:
             notes += (recorded.note,)
+    chosen = chosen.without_tokenizer()
+    if why:
+        chosen = chosen.unbatched(why)
+        notes += (f"served without batching: {why}",)
     # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
     accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
     warmup = options.warmup and (runner is None or bool(accepted))
@@ -293,7 +306,7 @@ def _plain(
         batching=batching,
         accepted=accepted,
     )
-    return plan, case_file, notes
+    return plan, case_file, notes, chosen
 
 
 def _rendered(plan: RepositoryPlan) -> list[File]:

@@ -45,6 +45,8 @@ class TextParts:
     notes: tuple[str, ...]
     not_batchable: str
     """Why the recorded answers forbid batching although the graph allows it; empty else."""
+    settings: Settings
+    """As they came to be."""
 
 
 def parts(
@@ -122,6 +124,10 @@ def parts(
         positions_from_pad=spec.positions_from_pad,
         stride=stride,
     )
+    if front:
+        chosen = chosen.of_any_length()
+    if not batching:
+        chosen = chosen.unbatched(not_batchable or src.signature.batch.reason)
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
     texts, text_files = _first_texts(task, options, name)
     plan = planner.text(
@@ -145,6 +151,7 @@ def parts(
         padding="ragged" if front else f"fixed:{fixed}" if fixed else "rows",
         notes=notes,
         not_batchable=not_batchable,
+        settings=chosen,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder import golden_images, image_processor, planner, resources, vendor_pillow
@@ -50,6 +50,8 @@ class ImageParts:
     notes: tuple[str, ...]
     not_batchable: str
     """Why the recorded answers forbid batching although the graph allows it; empty else."""
+    settings: Settings
+    """As they came to be."""
 
 
 def parts(
@@ -75,6 +77,11 @@ def parts(
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
             recorded = golden_images.record(runner, src, task, spec, layout, name, batching=False)
+    if options.tokenizer_instances is None:
+        decoders = Setting(value=chosen.instances.value, reason=DECODING)
+        chosen = replace(chosen, tokenizer_instances=decoders)
+    if not batching:
+        chosen = chosen.unbatched(not_batchable or src.signature.batch.reason)
     made = plan(name, src.signature, task, options, chosen, dims, batching=batching)
     root = f"{made.models[1].name}/{options.version}"
     settings = spec.settings(layout)
@@ -97,6 +104,7 @@ def parts(
         facts=_facts(spec),
         notes=tuple(filter(None, [vendor_pillow.unlike(vendored)])),
         not_batchable=not_batchable,
+        settings=chosen,
     )
 
 
@@ -197,8 +205,6 @@ def _preprocess(
     name: str, output: TensorPlan, options: BuildOptions, chosen: Settings, *, batching: bool
 ) -> ModelPlan:
     instances = chosen.tokenizer_instances
-    if options.tokenizer_instances is None:
-        instances = Setting(value=chosen.instances.value, reason=DECODING)
     sample = WarmupInput(name=INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
     return ModelPlan(
         name=name,

@@ -42,9 +42,73 @@ def test_a_gpu_gets_one_instance_and_batches_that_fit() -> None:
     assert "NVIDIA H200" in settings.device.reason
 
 
-@pytest.mark.parametrize(("gib", "rows"), [(1, 128), (16, 16), (40, 8), (60, 8)])
-def test_a_larger_model_leaves_room_for_fewer_rows(gib: int, rows: int) -> None:
-    assert decide(GPU, gib << 30).max_batch_size.value == rows
+@pytest.mark.parametrize(
+    ("gib", "rows", "fits"), [(1, 128, True), (16, 16, True), (35, 8, True), (40, 8, False), (60, 8, False)]
+)
+def test_a_larger_model_leaves_room_for_fewer_rows(gib: int, rows: int, fits: bool) -> None:
+    setting = decide(GPU, gib << 30).max_batch_size
+    assert setting.value == rows
+    assert setting.reason == (
+        "fits 141 GiB with half of it free, by a rule of thumb; measure"
+        if fits
+        else "a start: it is a large model for 141 GiB; measure"
+    )
+
+
+def test_longer_texts_leave_room_for_fewer_rows() -> None:
+    options = BuildOptions(model=Path("m.onnx"))
+
+    def rows(tokens: int | None) -> int | str:
+        return defaults.decide(options, GPU, model_bytes=600 << 20, tokens=tokens).max_batch_size.value
+
+    assert (rows(None), rows(128), rows(512), rows(8192)) == (128, 128, 128, 32)
+
+
+def test_the_smallest_gpu_decides() -> None:
+    both = Hardware(cores=16, gpus=(*GPU.gpus, Gpu(name="Tesla T4", bytes=15 << 30)))
+    assert decide(both, 4 << 30).max_batch_size.reason == "a start: it is a large model for 15 GiB; measure"
+
+
+def test_a_gpu_that_does_not_tell_its_memory() -> None:
+    machine = Hardware(cores=16, gpus=(Gpu(name="NVIDIA GB10", bytes=0),))
+    assert decide(machine).max_batch_size == defaults.Setting(
+        value=64, reason="a start: nvidia-smi does not tell the GPU's memory; measure"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "instances", "threads", "why"),
+    [
+        ({"instances": 1}, 1, 6, "what each of 1 gets of this machine's 6 cores"),
+        ({"instances": 4}, 4, 1, "what each of 4 gets of this machine's 6 cores"),
+        ({"instances": 9}, 9, 1, "threads of several instances would compete for the same cores"),
+        ({"threads": 1}, 6, 1, "one per core of this machine (6), each with one thread"),
+        ({"threads": 2}, 3, 2, "as many as the 6 cores of this machine hold with 2 threads each"),
+        ({"threads": 8}, 1, 8, "as many as the 6 cores of this machine hold with 8 threads each"),
+        ({"threads": 0}, 1, 0, "its threads take all cores"),
+    ],
+)
+def test_instances_and_threads_share_the_cores(
+    given: dict[str, int], instances: int, threads: int, why: str
+) -> None:
+    settings = decide(CPU, **given)
+    assert (settings.instances.value, settings.threads.value) == (instances, threads)
+    assert why in (settings.instances.reason, settings.threads.reason)
+
+
+def test_there_is_nothing_to_join_with_one_row() -> None:
+    assert decide(CPU, max_batch_size=1).batching.value == "off"
+    assert decide(CPU, max_batch_size=1, batching="on").batching.value == "on"
+
+
+def test_reasons_follow_what_the_model_can_do() -> None:
+    settings = decide(CPU).unbatched("rows depend on each other")
+    assert (settings.max_batch_size.value, settings.batching.value) == (0, "off")
+    assert "rows depend" in settings.max_batch_size.reason
+    assert "measure there" in decide(CPU).of_any_length().batching.reason
+    assert decide(CPU, batching="on").of_any_length().batching.reason == "set by --batching on"
+    assert decide(GPU).of_any_length() == decide(GPU)
+    assert "tokenizer-instances" not in values(decide(CPU).without_tokenizer())
 
 
 def test_a_gpu_that_is_elsewhere() -> None:
@@ -56,14 +120,28 @@ def test_what_the_user_gave_stands_and_says_so() -> None:
     settings = decide(GPU, device="cpu", instances=3, threads=0, max_batch_size=4, batching="off")
     assert settings.kind == "KIND_CPU"
     assert (settings.instances.value, settings.threads.value, settings.max_batch_size.value) == (3, 0, 4)
-    assert (settings.batching.value, settings.batching.reason) == ("off", "--batching off")
-    assert settings.instances.reason == "--instances"
+    assert (settings.batching.value, settings.batching.reason) == ("off", "set by --batching off")
+    assert settings.instances.reason == "set by --instances"
 
 
 def test_gpus_are_those_that_nvidia_smi_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(process, "run", lambda argv, timeout: "NVIDIA H200, 143771\nodd line\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert hardware.here().gpus == (Gpu(name="NVIDIA H200", bytes=143771 << 20),)
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [("1", ["B"]), ("1,0", ["B", "A"]), ("", []), ("-1", []), ("0,7,1", ["A"]), ("GPU-1d8f", ["A", "B"])],
+)
+def test_gpus_that_cuda_may_not_see_do_not_count(
+    visible: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(process, "run", lambda argv, timeout: "A, 143771\nB, [N/A]\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.name for gpu in hardware.here().gpus] == names
 
 
 @pytest.mark.parametrize(

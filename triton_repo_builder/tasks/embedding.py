@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from triton_repo_builder.tasks.dense import Dense
 NAME = "embedding"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
+
+ORDER = ("Pooling", "Dense", "Normalize")
+"""How the head applies sentence-transformers' modules."""
 
 # Flags of sentence-transformers' 1_Pooling/config.json.
 FLAGS = {
@@ -101,16 +105,21 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tup
     """
     pooling, normalise = None, False
     layers: list[Dense] = []
-    for module in modules(source):
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+    listed = modules(source)
+    kinds = [_kind(module) for module in listed]
+    if in_graph:
+        return None, kinds[-1:] == ["Normalize"], ()
+    _check_order(kinds, listed)
+    for module in listed:
+        kind = _kind(module)
         folder = module["folder"] / str(module.get("path", ""))
-        if kind == "Pooling" and not in_graph:
+        if kind == "Pooling":
             pooling = _pooling(tokenizer.settings(folder, "config.json"), str(folder / "config.json"))
         elif kind == "Normalize":
             normalise = True
-        elif kind == "Dense" and not in_graph:
+        elif kind == "Dense":
             layers.append(dense.read(folder))
-        elif kind != "Transformer" and not in_graph:
+        elif kind != "Transformer":
             raise TrbError(
                 Exit.UNSUPPORTED_MODEL,
                 f"the sentence-transformers module '{kind}' is not supported yet",
@@ -118,6 +127,24 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tup
                 remedy="export with that module inside the graph (optimum's sentence-transformers export)",
             )
     return pooling, normalise, tuple(layers)
+
+
+def _kind(module: Mapping[str, Any]) -> str:
+    """``Pooling`` of sentence_transformers.models.Pooling, or of where later releases keep it."""
+    return str(module.get("type", "")).rsplit(".", 1)[-1]
+
+
+def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> None:
+    """``TrbError`` where the modules run in another order than that of the head."""
+    order = [kind for kind in kinds if kind in ORDER]
+    if order == sorted(order, key=ORDER.index) and order.count("Pooling") <= 1:
+        return
+    raise TrbError(
+        Exit.UNSUPPORTED_MODEL,
+        f"the modules run as {', '.join(order)}; only {', '.join(ORDER)} is supported, in this order",
+        where=str(listed[0]["folder"] / "modules.json"),
+        remedy="export with these modules inside the graph (optimum's sentence-transformers export)",
+    )
 
 
 def _pooling(config: Any, where: str) -> str:

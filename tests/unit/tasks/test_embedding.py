@@ -231,3 +231,39 @@ def test_a_dense_layer_that_cannot_be_read(tmp_path: Path) -> None:
     other, _, _ = with_dense(tiny.embedder(tmp_path / "n"), "Tanh")
     (other / "2_Dense" / "model.safetensors").unlink()
     refused(other, Exit.UNSUPPORTED_MODEL, "the Dense module has no model.safetensors")
+
+
+def ordered(folder: Path, *kinds: str) -> Path:
+    """The Dense model of ``with_dense``, its modules in another order."""
+    made, _, _ = with_dense(tiny.embedder(folder), "Tanh")
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
+    entries = [{"type": f"sentence_transformers.models.{kind}", "path": paths[kind]} for kind in kinds]
+    tiny.put_json(made / "modules.json", entries)
+    return made
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("Transformer", "Pooling", "Normalize", "Dense"),
+        ("Transformer", "Dense", "Pooling", "Normalize"),
+        ("Transformer", "Pooling", "Pooling"),
+    ],
+)
+def test_modules_in_another_order_give_another_vector(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    ran = ", ".join(kinds[1:])
+    message = f"the modules run as {ran}; only Pooling, Dense, Normalize is supported, in this order"
+    error = refused(ordered(tmp_path / "m", *kinds), Exit.UNSUPPORTED_MODEL, message)
+    assert error.where.endswith("modules.json")
+
+
+def test_a_graph_that_ends_in_a_dense_layer_is_not_normalised(tmp_path: Path) -> None:
+    """Its vectors were normalised before the layer; normalising after it would change them."""
+    folder = ordered(tmp_path / "m", "Transformer", "Pooling", "Normalize", "Dense")
+    content = t.model(
+        [t.node("Cast", ["input_ids"], ["sentence_embedding"], to=t.FLOAT)],
+        [t.tensor("input_ids", ["n", "s"], t.INT64)],
+        [t.tensor("sentence_embedding", ["n", 8])],
+    )
+    (folder / "model.onnx").write_bytes(content)
+    assert facts(folder) == {"pooling": "in the model", "normalize": False}
