@@ -105,10 +105,13 @@ def build(
     tensor.check_types(src)
     _check_ports(src)
     src = src.summed()
+    chosen = defaults.decide(
+        options, machine or hardware.here(), model_bytes=src.signature.bytes, tokens=_tokens(src, options)
+    )
     runner = None
     if options.golden:
         progress("loading the original model")
-        runner = golden.session(src)
+        runner = golden.session(src, gpu=chosen.kind == "KIND_GPU")
     shapes = golden.output_shapes(runner) if runner else infer.output_shapes(src.path)
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
@@ -118,9 +121,6 @@ def build(
     task: TaskPlan = raw.plan(src) if as_is else module.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
-    chosen = defaults.decide(
-        options, machine or hardware.here(), model_bytes=src.signature.bytes, tokens=_tokens(src, options)
-    )
     progress("recording the original model's answers")
     front = None
     if module is tensor:
@@ -277,7 +277,7 @@ def _plain(
     name: str,
     chosen: Settings,
     batching: bool,
-    runner: Any,
+    runner: golden.Original | None,
 ) -> _Parts:
     why = "" if batching else src.signature.batch.reason
     notes: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ off. ``golden_text.py``, ``golden_images.py`` and ``golden_tensor.py`` record.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer is no reason to be lenient."""
 ABSOLUTE = 1e-4
 HALF = 5e-3
+"""Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
+since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
+"""
 DEPENDENT = 0.1
 """Of the largest number: an answer that a neighbour moves by more depends on it."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -32,8 +35,21 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
-def session(source: Source) -> Any:
-    """ONNX Runtime on the user's own file, on the CPU.
+@dataclass(frozen=True)
+class Original:
+    """The original model in ONNX Runtime, and the noise of the device whose answers will be compared."""
+
+    session: Any
+    noise: float = ABSOLUTE
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """As ``onnxruntime.InferenceSession.run``."""
+        values: list[Any] = self.session.run(outputs, feeds)
+        return values
+
+
+def session(source: Source, *, gpu: bool = False) -> Original:
+    """ONNX Runtime on the user's own file, on the CPU; ``gpu``: what is compared will run on one.
 
     It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, told
     that the weights lie in the user's file at the places where they do: it maps them, as it does external
@@ -52,7 +68,7 @@ def session(source: Source) -> Any:
             model = skeleton.read(real, location=real.name).content
             options.add_session_config_entry(_FOLDER, str(real.parent))
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise TrbError(
             Exit.GOLDEN_FAILED,
@@ -60,14 +76,15 @@ def session(source: Source) -> Any:
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
+    return Original(opened, HALF if gpu else ABSOLUTE)
 
 
-def output_shapes(runner: Any) -> dict[str, tuple[Dim, ...]]:
+def output_shapes(runner: Original) -> dict[str, tuple[Dim, ...]]:
     """Output shapes as ONNX Runtime infers them, which is what Triton will compare with.
 
     ONNX Runtime gives no sizes both for a scalar and for an unknown shape: neither is listed.
     """
-    return {output.name: tuple(output.shape) for output in runner.get_outputs() if output.shape}
+    return {output.name: tuple(output.shape) for output in runner.session.get_outputs() if output.shape}
 
 
 def recorded_with(source: Source, *others: str) -> str:
@@ -93,7 +110,7 @@ def scale(tensor: CaseTensor) -> float:
     return max([1e-6, *map(float, numbers)])
 
 
-def tolerance(recorded: Sequence[Case], drift: float) -> Tolerance:
+def tolerance(recorded: Sequence[Case], drift: float, noise: float = ABSOLUTE) -> Tolerance:
     """Float noise of another kernel or batch; twice the original's own drift where that is larger.
 
     Never more than a tenth of the largest number: zeros must not pass for small answers.
@@ -101,10 +118,12 @@ def tolerance(recorded: Sequence[Case], drift: float) -> Tolerance:
     tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype in FLOATS]
     largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
     half = any(tensor.datatype == "FP16" for tensor in tensors)
-    noise = (HALF if half else ABSOLUTE) * max(1.0, float(largest))
-    alone = round_up(min(noise, DEPENDENT * float(largest)) if largest else noise)
+    expected = (HALF if half else noise) * max(1.0, float(largest))
+    alone = round_up(min(expected, DEPENDENT * float(largest)) if largest else expected)
     if 2 * drift <= alone:
-        return Tolerance(alone=alone, batched=alone, reason="float noise between kernels and batch sizes")
+        reason = "float noise between kernels and batch sizes"
+        reason += ", with TF32 as a GPU multiplies" if noise > ABSOLUTE else ""
+        return Tolerance(alone=alone, batched=alone, reason=reason)
     return Tolerance(
         alone=alone,
         batched=round_up(2 * drift),

@@ -34,7 +34,7 @@ def images() -> dict[str, bytes]:
 
 
 def record(
-    runner: Any,
+    runner: golden.Original,
     source: Source,
     task: TaskPlan,
     spec: ImageSpec,
@@ -55,7 +55,7 @@ def record(
             inputs=(
                 CaseTensor(name=INPUT, datatype="BYTES", shape=(1, 1) if batching else (1,), data=(data,)),
             ),
-            outputs=_outputs(task, answer),
+            outputs=_outputs(task, answer, runner.noise),
         )
         for (name, data), answer in zip(files.items(), answers, strict=True)
     )
@@ -64,14 +64,14 @@ def record(
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=golden.recorded_with(source, tools),
-        tolerance=golden.tolerance(recorded, drift),
+        tolerance=golden.tolerance(recorded, drift, runner.noise),
         cases=recorded,
     )
     return Recorded(file=file, batchable=batching and not problem, note=problem)
 
 
 def _answer(
-    runner: Any, source: Source, task: TaskPlan, pixels: npt.NDArray[Any]
+    runner: golden.Original, source: Source, task: TaskPlan, pixels: npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
     spec = source.signature.inputs[0]
     try:
@@ -88,10 +88,10 @@ def _answer(
     return task.reference(outputs, np.ones((len(pixels), 1), dtype=np.int64))
 
 
-def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:
+def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]], size: float) -> tuple[CaseTensor, ...]:
     """The answer as case tensors. Labels whose order is decided by float noise prove nothing: left out."""
     scores = answer.get("top_scores", np.zeros((1, 1)))[0]
-    close = -np.diff(scores) < 10 * golden.ABSOLUTE
+    close = -np.diff(scores) < 10 * size
     tied = {"label"} if close[:1].any() else set()
     tied |= {"top_labels"} if close.any() else set()
     return tuple(
@@ -107,7 +107,11 @@ def _wire(outputs: Sequence[TensorPlan], name: str) -> str:
 
 
 def _together(
-    runner: Any, source: Source, task: TaskPlan, pixels: npt.NDArray[Any], recorded: Sequence[Case]
+    runner: golden.Original,
+    source: Source,
+    task: TaskPlan,
+    pixels: npt.NDArray[Any],
+    recorded: Sequence[Case],
 ) -> tuple[float, str]:
     """(how far answers move in a batch, why there must be none)."""
     try:

@@ -18,7 +18,7 @@ FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
 """Sizes tried for the open axes of a tensor model, until it accepts one."""
 
 
-def tensor(runner: Any, source: Source, endpoint: str, *, batching: bool) -> golden.Recorded:
+def tensor(runner: golden.Original, source: Source, endpoint: str, *, batching: bool) -> golden.Recorded:
     """Golden cases of any other model, from generated inputs; also tries two rows in one run."""
     failure = ""
     for size in FREE_SIZES:
@@ -35,7 +35,7 @@ def tensor(runner: Any, source: Source, endpoint: str, *, batching: bool) -> gol
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=golden.recorded_with(source),
-            tolerance=golden.tolerance(recorded, drift),
+            tolerance=golden.tolerance(recorded, drift, runner.noise),
             cases=tuple(_as_served(case, batching=batching and not problem) for case in recorded),
         )
         return golden.Recorded(file=file, batchable=batching and not problem, note=problem)
@@ -64,7 +64,9 @@ def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, C
     return tensors
 
 
-def _run(runner: Any, source: Source, feeds: Mapping[str, CaseTensor]) -> dict[str, npt.NDArray[Any]]:
+def _run(
+    runner: golden.Original, source: Source, feeds: Mapping[str, CaseTensor]
+) -> dict[str, npt.NDArray[Any]]:
     arrays = {name: _feed(tensor) for name, tensor in feeds.items()}
     values = runner.run(None, arrays)
     return {
@@ -100,7 +102,10 @@ def _as_served(case: Case, *, batching: bool) -> Case:
 
 
 def _rows(
-    runner: Any, source: Source, inputs: Sequence[Mapping[str, CaseTensor]], recorded: Sequence[Case]
+    runner: golden.Original,
+    source: Source,
+    inputs: Sequence[Mapping[str, CaseTensor]],
+    recorded: Sequence[Case],
 ) -> tuple[str, float]:
     """Run both cases as one batch: (why the first axis is no batch axis, else "", drift).
 

@@ -47,7 +47,13 @@ class TextSettings:
 
 
 def text(
-    runner: Any, source: Source, task: TaskPlan, settings: TextSettings, endpoint: str, *, batching: bool
+    runner: golden.Original,
+    source: Source,
+    task: TaskPlan,
+    settings: TextSettings,
+    endpoint: str,
+    *,
+    batching: bool,
 ) -> golden.Recorded:
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
     library = _tokenizer(source, settings)
@@ -59,7 +65,9 @@ def text(
     }
     answers = {name: _answer(task, one) for name, one in asked.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
-    kept = [(name, one.example) for name, one in asked.items() if _stable(task, one, answers[name])]
+    kept = [
+        (name, one.example) for name, one in asked.items() if _stable(task, one, answers[name], runner.noise)
+    ]
     recorded = tuple(
         Case(
             name=name,
@@ -72,7 +80,7 @@ def text(
                 )
                 for given, texts in example.items()
             ),
-            outputs=_outputs(task, answers[name]),
+            outputs=_outputs(task, answers[name], runner.noise),
         )
         for name, example in kept
     )
@@ -89,14 +97,19 @@ def text(
         recorded_with=golden.recorded_with(
             source, f"transformers {metadata.version('transformers')} tokenizer"
         ),
-        tolerance=golden.tolerance(recorded, drift),
+        tolerance=golden.tolerance(recorded, drift, runner.noise),
         cases=recorded,
     )
     return golden.Recorded(file=file if recorded else None, batchable=batching and not problem, note=problem)
 
 
 def _ask(
-    runner: Any, source: Source, task: TaskPlan, library: Any, example: Example, settings: TextSettings
+    runner: golden.Original,
+    source: Source,
+    task: TaskPlan,
+    library: Any,
+    example: Example,
+    settings: TextSettings,
 ) -> Asked | None:
     """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
     try:
@@ -116,33 +129,30 @@ def _answer(task: TaskPlan, asked: Asked) -> dict[str, npt.NDArray[Any]]:
     return task.answer(asked) if task.answer else task.reference(asked.outputs, asked.mask)
 
 
-def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]]) -> bool:
+def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
     """Whether what is no number in an answer (a span, an order) outlives noise on the model's outputs."""
     if task.answer is None:
         return True
     for seed in range(NOISES):
         noise = np.random.default_rng(seed)
-        shaken = {name: _shaken(array, noise) for name, array in asked.outputs.items()}
+        shaken = {name: _shaken(array, noise, size) for name, array in asked.outputs.items()}
         other = task.answer(replace(asked, outputs=shaken))
         for plan in task.answers:
             mine, theirs = answer[plan.name], other[plan.name]
             if mine.shape != theirs.shape:
                 return False
             expected = _record(task, plan.name, mine)
-            if (
-                expected.datatype not in golden.FLOATS
-                and not cases.difference(expected, theirs) < 10 * golden.ABSOLUTE
-            ):
+            if expected.datatype not in golden.FLOATS and not cases.difference(expected, theirs) < 10 * size:
                 return False
     return True
 
 
-def _shaken(array: npt.NDArray[Any], noise: np.random.Generator) -> npt.NDArray[Any]:
+def _shaken(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
     """The same numbers but for noise; what stands for minus infinity stays."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(invalid="ignore"):
-        moved = array + noise.uniform(-1, 1, array.shape) * golden.ABSOLUTE * np.maximum(1, np.abs(array))
+        moved = array + noise.uniform(-1, 1, array.shape) * size * np.maximum(1, np.abs(array))
     return np.where(np.isfinite(array), moved, array).astype(array.dtype)
 
 
@@ -168,7 +178,11 @@ def _neighbour(asked: Iterable[Asked], source: Source) -> Sequence[Encoded]:
 
 
 def _batched(
-    runner: Any, source: Source, settings: TextSettings, asked: Mapping[str, Asked], recorded: Sequence[Case]
+    runner: golden.Original,
+    source: Source,
+    settings: TextSettings,
+    asked: Mapping[str, Asked],
+    recorded: Sequence[Case],
 ) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Each case no longer than the neighbour, with what its own rows give in a batch with that.
 
@@ -254,7 +268,7 @@ def _rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[
 
 
 def _run_rows(
-    runner: Any, source: Source, rows: Sequence[Encoded], settings: TextSettings
+    runner: golden.Original, source: Source, rows: Sequence[Encoded], settings: TextSettings
 ) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
     """(outputs, mask) of the original model on these rows, padded on the right."""
     width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
@@ -293,12 +307,12 @@ def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> np
     return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
 
 
-def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]]) -> tuple[CaseTensor, ...]:
+def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]], size: float) -> tuple[CaseTensor, ...]:
     """The answer as case tensors. A label that wins by less than float noise proves nothing: left out."""
     tied = False
     if len(task.labels) > 1 and "label" in answer:
         second, first = np.sort(answer["scores"][0])[-2:]
-        tied = bool(first - second < 10 * golden.ABSOLUTE)
+        tied = bool(first - second < 10 * size)
     keys = dict(task.sparse)
     return tuple(
         replace(_record(task, name, array), at=keys.get(name, ""))

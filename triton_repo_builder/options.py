@@ -67,7 +67,7 @@ class BuildOptions:
     """Late interaction: encode queries; else documents."""
     query_length: int | None = None
     padding: str = "ragged"
-    """``ragged``, ``rows``, or ``fixed:N``."""
+    """``ragged``, ``batch``, ``rows``, or ``fixed:N``."""
     triton_release: str | None = None
     response_cache: bool = False
     warmup: bool = True
@@ -120,12 +120,12 @@ def labels(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def fixed_padding(text: str) -> int:
-    """N of ``fixed:N``, 0 for ``ragged`` and ``rows``; raises ``TrbError`` USAGE."""
-    if text in ("ragged", "rows"):
+    """N of ``fixed:N``, 0 for the other ways; raises ``TrbError`` USAGE."""
+    if text in ("ragged", "batch", "rows"):
         return 0
     match = re.fullmatch(r"fixed:([1-9]\d{0,6})", text)
     if not match:
-        raise usage("padding", f"'{text}' is unknown", "use ragged, rows or fixed:N, e.g. fixed:128")
+        raise usage("padding", f"'{text}' is unknown", "use ragged, batch, rows or fixed:N, e.g. fixed:128")
     return int(match[1])
 
 

@@ -42,6 +42,8 @@ class TextSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
+    together: bool = False
+    """All rows that the tokenizer has at one moment get the length of the longest."""
     truncation_side: str = "right"
     positions_from_pad: bool = False
     """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
@@ -210,6 +212,7 @@ def _tokenizer(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
+            *((("pad_together", "true"),) if settings.together else ()),
             *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
             *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import auto_tokenizer, golden_text, markers, planner, resources, tokenizer, vendor
+from triton_repo_builder import (
+    auto_tokenizer,
+    golden,
+    golden_text,
+    markers,
+    planner,
+    resources,
+    tokenizer,
+    vendor,
+)
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
 from triton_repo_builder.dtypes import INT32, INT64
@@ -41,7 +50,7 @@ class TextParts:
     files: tuple[File, ...]
     front: Front | None
     padding: str
-    """``ragged``, ``rows`` or ``fixed:N``, as it came to be."""
+    """``ragged``, ``batch``, ``rows`` or ``fixed:N``, as it came to be."""
     notes: tuple[str, ...]
     not_batchable: str
     """Why the recorded answers forbid batching although the graph allows it; empty else."""
@@ -57,7 +66,7 @@ def parts(
     chosen: Settings,
     *,
     batching: bool,
-    runner: Any,
+    runner: golden.Original | None,
 ) -> TextParts:
     """Decide and record everything for a text endpoint. Raises ``TrbError``."""
     assert src.tokenizer is not None
@@ -112,12 +121,19 @@ def parts(
             positions_from_pad=spec.positions_from_pad,
         )
         front = Front(text=text)
-    elif batching and not fixed and options.padding == "ragged":
-        notes = (*notes, f"rows are padded within a request, only equal lengths make a batch: {obstacle}")
+    together = front is None and batching and not fixed and options.padding != "rows"
+    if together and task.head is None and (own := raw.per_token(src)):
+        # Its client would get an answer as long as somebody else's text.
+        if options.padding == "batch":
+            raise usage("padding", f"output '{own}' is as long as its row", "use --padding rows")
+        together = False
+    if front is None and options.padding == "ragged":
+        notes = (*notes, *_fallback(obstacle, batching, fixed, together))
     settings = TextSettings(
         max_length=max_length,
         pad_id=spec.pad_id,
         pad_to=fixed,
+        together=together,
         ragged=front is not None,
         types=types,
         truncation_side=spec.truncation_side,
@@ -148,7 +164,7 @@ def parts(
         cases=recorded.file if recorded else None,
         files=files,
         front=front,
-        padding="ragged" if front else f"fixed:{fixed}" if fixed else "rows",
+        padding="ragged" if front else f"fixed:{fixed}" if fixed else "batch" if together else "rows",
         notes=notes,
         not_batchable=not_batchable,
         settings=chosen,
@@ -177,6 +193,22 @@ def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
         if spec.shape is None or len(spec.shape) != 2:
             return f"input '{spec.name}' is not [batch, tokens]"
     return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
+
+
+def _fallback(obstacle: str, batching: bool, fixed: int, together: bool) -> tuple[str, ...]:
+    """What comes in place of the ragged front, and why. That a model cannot batch is said elsewhere."""
+    if not batching:
+        return ()
+    if fixed:
+        return (f"no ragged front, rows are padded by the tokenizer: {obstacle}",)
+    if together:
+        return (
+            "no ragged front, rows are padded to the longest of the tokenizer's batch (on a CPU measure "
+            f"--padding rows, too): {obstacle}",
+        )
+    return (
+        f"no ragged front, rows are padded within a request, only equal lengths make a batch: {obstacle}",
+    )
 
 
 def _refuse(src: Source, task: TaskPlan, obstacle: str) -> None:

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_repo_builder import golden_images, image_processor, planner, resources, vendor_pillow
+from triton_repo_builder import golden, golden_images, image_processor, planner, resources, vendor_pillow
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Setting, Settings
 from triton_repo_builder.errors import Exit, TrbError
@@ -63,7 +63,7 @@ def parts(
     release: Release,
     *,
     batching: bool,
-    runner: Any,
+    runner: golden.Original | None,
 ) -> ImageParts:
     """Decide and record everything for an image endpoint. Raises ``TrbError``."""
     assert src.preprocessor is not None

@@ -36,6 +36,7 @@ ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlm": ("mlm", {}),
     "mlm_rows": ("mlm", {"padding": "rows"}),
     "mlm_roberta": ("mlm_roberta", {}),
+    "nli_batch": ("nli", {"padding": "batch"}),
     "nli": ("nli", {}),
     "shot": ("nli", {"task": "zero-shot-classification"}),
     "shot_multi": ("nli", {"task": "zero-shot-classification", "multi_label": True}),
@@ -333,6 +334,7 @@ def test_scores_are_those_of_the_cross_encoder(client: HttpClient, task_exported
         ("mlm", ("tokenizer", "model", "postprocess")),
         ("shot", ("tokenizer", "model", "postprocess")),
         ("nli", ("tokenizer", "model")),
+        ("nli_batch", ("tokenizer", "model")),
         ("rerank", ("tokenizer", "model")),
     ],
 )
@@ -348,6 +350,7 @@ def test_requests_of_different_lengths_are_joined(
         "mlm": lambda a, b: {"TEXT": f"{a} [MASK]"},
         "shot": lambda a, b: {"TEXT": a, "LABELS": ["x", "y", "z"][: 1 + len(b) % 3]},
         "nli": lambda a, b: {"TEXT": a, "TEXT_PAIR": b},
+        "nli_batch": lambda a, b: {"TEXT": a, "TEXT_PAIR": b},
         "rerank": lambda a, b: {"QUERY": a, "DOCUMENT": b},
     }[name]
     many = [inputs(first, second) for first, second in pairs]
@@ -359,7 +362,18 @@ def test_requests_of_different_lengths_are_joined(
     salvo.joins(client, [f"{name}_{step}" for step in steps], 64, send, most=48)
 
 
-SMOKED = ("ner_simple", "qa", "qa_impossible", "mlm", "shot", "nli", "regression", "rerank")
+SMOKED = (
+    "ner_simple",
+    "qa",
+    "qa_impossible",
+    "mlm",
+    "mlm_rows",
+    "shot",
+    "nli",
+    "nli_batch",
+    "regression",
+    "rerank",
+)
 
 
 def test_smoke_passes_on_every_task(server: serving.RunningServer, repository: Path) -> None:

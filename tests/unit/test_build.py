@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tiny
@@ -408,13 +409,19 @@ def test_logits_are_no_embedding(tmp_path: Path, output: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "padding"),
-    [({}, "ragged"), ({"padding": "rows"}, "rows"), ({"padding": "fixed:12"}, "fixed:12")],
+    [
+        ({}, "ragged"),
+        ({"padding": "batch"}, "batch"),
+        ({"padding": "rows"}, "rows"),
+        ({"padding": "fixed:12"}, "fixed:12"),
+    ],
 )
 def test_padding(options: dict[str, Any], padding: str, tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, **options)
     assert made.entry["facts"]["padding"] == padding
     model = parsed(made, "bert_model")
     assert ("batch_input" in model) == (padding == "ragged")
+    assert ("pad_together" in parsed(made, "bert_tokenizer")["parameters"]) == (padding == "batch")
     if padding == "fixed:12":
         assert model["input"][0]["dims"] == [12]
         assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "12"}
@@ -424,6 +431,33 @@ def test_what_the_ragged_front_cannot_take_is_said(tmp_path: Path, output: Path)
     made = tiny.make(tiny.embedder(tmp_path / "bert", batch=1), output)
     assert made.entry["facts"]["padding"] == "rows"
     assert made.notes == ("served without batching: the first axis of input 'input_ids' is fixed at 1",)
+
+
+def test_where_the_graph_takes_no_front_the_tokenizers_batch_is_padded(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    model = onnx.load(folder / "model.onnx")
+    for spec in model.graph.input:
+        if spec.name == "attention_mask":
+            spec.type.tensor_type.elem_type = t.FLOAT
+    for node in model.graph.node:
+        node.input[:] = ["whole_mask" if name == "attention_mask" else name for name in node.input]
+    model.graph.node.insert(0, t.node("Cast", ["attention_mask"], ["whole_mask"], to=t.INT64))
+    onnx.save(model, folder / "model.onnx")
+    made = tiny.make(folder, output, golden=True)
+    assert made.entry["facts"]["padding"] == "batch"
+    assert made.notes == (
+        "no ragged front, rows are padded to the longest of the tokenizer's batch (on a CPU measure "
+        "--padding rows, too): input 'attention_mask' is float, not int32 or int64",
+    )
+    fixed = tiny.make(tiny.embedder(tmp_path / "fixed", length=20), output)
+    assert fixed.notes == ("no ragged front, rows are padded by the tokenizer: every text has 20 tokens",)
+
+
+def test_an_answer_is_never_as_long_as_somebody_elses_text(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, output, raw_output=True, padding="batch")
+    assert (caught.value.where, caught.value.remedy) == ("--padding", "use --padding rows")
 
 
 def test_raw_output_keeps_the_models_own_outputs(tmp_path: Path, output: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -242,7 +243,7 @@ def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
     read = source.read(folder)
     task = tasks.choose(read, None)[0].plan(read, BuildOptions(model=folder))
     close = {"scores": np.array([[0.5, 0.50001]]), "label": np.array([[b"x"]]), "score": np.array([[0.5]])}
-    assert [tensor.name for tensor in golden_text._outputs(task, close)] == ["score", "scores"]
+    assert [tensor.name for tensor in golden_text._outputs(task, close, 1e-4)] == ["score", "scores"]
 
 
 @pytest.mark.parametrize("beside", [math.nan, math.inf, 0.9])
@@ -320,3 +321,23 @@ def test_a_model_that_fails_on_a_long_text(tmp_path: Path) -> None:
         text(folder, max_length=20)
     assert caught.value.code == Exit.GOLDEN_FAILED
     assert caught.value.message.startswith("the original model fails on ")
+
+
+def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
+    """TF32: what is proven there must outlive more noise, and says so."""
+    folder = tiny.embedder(tmp_path / "bert")
+
+    def tolerance(device: str) -> Any:
+        made = tiny.make(folder, tmp_path / device, golden=True, device=device)
+        content = next(file.content for file in made.files if file.path == "bert/smoke.json")
+        return json.loads(content)["tolerance"]
+
+    assert tolerance("cpu")["alone"] == 1e-4
+    assert (tolerance("gpu")["alone"], "TF32" in tolerance("gpu")["reason"]) == (5e-3, True)
+    scores = golden_text._outputs
+    task = tasks.choose(source.read(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
+    read = source.read(tmp_path / "c")
+    planned = task.plan(read, BuildOptions(model=tmp_path / "c"))
+    near = {"scores": np.array([[0.49, 0.51]]), "label": np.array([[b"x"]]), "score": np.array([[0.51]])}
+    assert [t.name for t in scores(planned, near, golden.ABSOLUTE)] == ["label", "score", "scores"]
+    assert [t.name for t in scores(planned, near, golden.HALF)] == ["score", "scores"]

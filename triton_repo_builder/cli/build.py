@@ -57,7 +57,12 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--tokenizer-instances", type=int, help="Instances of the tokenizer or image decoder.  [default: 1]"
 )
 @click.option("--threads", type=int, help="ONNX Runtime threads of one instance; 0: all cores.  [default: 1]")
-@click.option("--padding", help="ragged, rows or fixed:N.  [default: ragged: any mix of lengths is a batch]")
+@click.option(
+    "--padding",
+    help="ragged (any mix of lengths is a batch, padded in the graph), batch (padded to the longest text "
+    "that the tokenizer has at that moment), rows (to the longest of a request) or fixed:N.  "
+    "[default: ragged; batch where the graph cannot take that]",
+)
 @click.option(
     "--raw-output", is_flag=True, default=None, help="The model's own outputs: no pooling, softmax or labels."
 )

@@ -6,7 +6,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 
 - ``max_length`` (0: no limit), ``truncation`` (which text of a pair is cut), ``stride`` (tokens that the
   pieces of a long second text share; without it there is one piece), ``pad_id``, ``pad_to`` (0: to the
-  longest row of the request);
+  longest row of the request, with ``pad_together`` to that of all requests of the batch, so that they
+  have one shape and the model's batcher joins them);
 - ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
@@ -54,6 +55,7 @@ class TritonPythonModel:
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
         self.pad_id = int(parameters.get("pad_id", "0"))
         self.pad_to = int(parameters.get("pad_to", "0"))
+        self.pad_together = parameters.get("pad_together") == "true"
         self.positions_from_pad = parameters.get("positions_from_pad") == "true"
         self.stride = int(parameters.get("stride", "0"))
         self.hypothesis = parameters.get("hypothesis", "")
@@ -99,7 +101,15 @@ class TritonPythonModel:
                 units.extend(row)
             found.append(places)
         encodings = self.encode(units)
-        return [self.respond(places, units, encodings) for places in found]
+        made = [self.assemble(places, encodings) if isinstance(places, list) else places for places in found]
+        widths = [self.width(rows) for rows in made if isinstance(rows, list)]
+        together = max(widths, default=0) if self.pad_together else 0
+        return [
+            self.respond([units[place.start] for place in places], rows, together)
+            if isinstance(rows, list)
+            else pb_utils.InferenceResponse(error=rows)
+            for places, rows in zip(found, made, strict=True)
+        ]
 
     def read(self, request: Any) -> list[list[Any]]:
         """Per row of a request what is to be encoded for it: texts, or pairs of them."""
@@ -166,25 +176,31 @@ class TritonPythonModel:
             return list(self.tokenizer.encode_batch(units))
         return list(self.tokenizer.encode_batch_fast(units))
 
-    def respond(self, places: Any, units: list[Any], encodings: list[Any]) -> Any:
-        """The rows of one request, padded to its longest row or to ``pad_to``."""
-        if not isinstance(places, list):
-            return pb_utils.InferenceResponse(error=places)
+    def assemble(self, places: list[Any], encodings: list[Any]) -> Any:
+        """The rows of one request, each of one or more segments; or the error that answers it."""
         rows = []
         for number, place in enumerate(places):
             problem = self.problem(number, encodings[place])
             if problem:
-                error = pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
-                return pb_utils.InferenceResponse(error=error)
+                return pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
             row = self.segments(encodings[place])
             if problem := self.too_many(number, len(row)):
-                error = pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
-                return pb_utils.InferenceResponse(error=error)
+                return pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
             rows.append(row)
+        return rows
+
+    def width(self, rows: list[Any]) -> int:
+        """Tokens of a request's longest row, or ``pad_to``.
+
+        A model cannot run on no tokens at all: a text without any becomes one masked token.
+        """
+        longest = max((sum(len(part.ids) + 1 for part in row) - 1 for row in rows), default=1)
+        return self.pad_to or max(1, longest)
+
+    def respond(self, texts: list[Any], rows: list[Any], together: int) -> Any:
+        """The answer to one request, padded to its longest row, or to ``together``."""
         ids = [joined([segment.ids for segment in row], BREAK) for row in rows]
-        # A model cannot run on no tokens at all: a text without any becomes one masked token.
-        width = self.pad_to or max(1, *map(len, ids)) if ids else 1
-        texts = [units[place.start] for place in places]
+        width = together or self.width(rows)
         tensors = []
         for name, dtype in self.outputs:
             values = (

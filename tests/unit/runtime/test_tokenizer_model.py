@@ -76,6 +76,17 @@ def test_the_longest_row_of_each_request_decides(tmp_path: Path) -> None:
     assert second["input_ids"] == [[2, a, 3]]
 
 
+def test_the_longest_row_of_all_requests_decides(tmp_path: Path) -> None:
+    """So that Triton joins them: it joins equal shapes only. One that fails counts for nothing."""
+    made = model(tmp_path, pad_id=9, pad_together="true")
+    first, bad, second = answers(made, request("hello", ""), request(b"\xff" * 40), request("the fox a"))
+    assert [len(row) for row in (*first["input_ids"], *second["input_ids"])] == [5, 5, 5]
+    assert first["attention_mask"] == [[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]
+    assert isinstance(bad, str)
+    (alone,) = answers(made, request("a"))
+    assert len(alone["input_ids"][0]) == 3
+
+
 def test_one_call_encodes_all_requests(tmp_path: Path) -> None:
     made = model(tmp_path)
     tokenizer, calls = made.tokenizer, []
