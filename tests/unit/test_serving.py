@@ -30,6 +30,7 @@ from triton_repo_builder.serving import (
     http,
     install,
     ports,
+    remedies,
     state,
     stubs,
     targets,
@@ -148,6 +149,20 @@ Error: Failed to initialize NVML
 | table |
  stub said this
 """  # noqa: E501
+
+
+def test_remedies_of_gpu_instances() -> None:
+    none = Failure(
+        model="a", cause="instance group a_0 of model a has kind KIND_GPU but no GPUs are available"
+    )
+    cuda = Failure(model="b", cause="a GPU instance needs CUDA: it cannot be loaded; pip install x")
+    other = Failure(model="c", cause="ValueError: boom")
+    or_cpu = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
+    here = f"serve it on a machine with an NVIDIA GPU, {or_cpu}"
+    install = f"install what is missing and start again, {or_cpu}"
+    assert remedies.of([none, none], "correct that") == here
+    assert remedies.of([other], "correct that") == "correct that"
+    assert remedies.of([none, cuda, other], "correct that") == f"{here}; {install}; correct that"
 
 
 def test_causes_come_from_log_index_and_answers(tmp_path: Path) -> None:

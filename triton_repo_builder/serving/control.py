@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, forget, http, ports, ready, state
+from triton_repo_builder.serving import causes, forget, http, ports, ready, remedies, state
 from triton_repo_builder.serving.stubs import Stubs
 
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
@@ -114,7 +114,7 @@ def _failed(server: Server, names: Sequence[str], loaded: ready.Loaded, since: i
             where=server.base,
             remedy="allow more with --timeout",
         )
-    remedy = "correct that and load it again"
+    remedy = remedies.of(failed, "correct that and load it again")
     if loaded.hung:
         remedy = "this server keeps that load open for ever: correct the model and start the server again"
     elif not server.log and any("failed to poll" in failure.cause for failure in failed):

@@ -13,7 +13,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, http, ready, targets
+from triton_repo_builder.serving import causes, http, ready, remedies, targets
 from triton_repo_builder.serving.engine import Failure, Progress, ServeOptions
 from triton_repo_builder.serving.handle import Handle
 from triton_repo_builder.serving.targets import Targets
@@ -153,6 +153,8 @@ def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
     return TrbError(
         Exit.MODEL_FAILED,
         f"{count} cannot be loaded, no server is left running\n{causes.listed(failed)}",
-        remedy="correct that and start again; 'trb check' finds most causes without a server"
+        remedy=remedies.of(
+            failed, "correct that and start again; 'trb check' finds most causes without a server"
+        )
         + (f"; the server's whole log is {log}" if log else ""),
     )

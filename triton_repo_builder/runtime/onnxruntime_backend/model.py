@@ -18,17 +18,13 @@ if TYPE_CHECKING:
     from triton_repo_builder.runtime.onnxruntime_backend.ort_complete import complete, is_complete
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
     from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import (
-        missing_provider,
-        open_for_reading,
-        open_session,
-    )
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import open_for_reading, open_session
 else:
     from ort_checks import check
     from ort_complete import complete, is_complete
     from ort_errors import Refused, surfaced
     from ort_runner import Runner
-    from ort_session import missing_provider, open_for_reading, open_session
+    from ort_session import open_for_reading, open_session
 
 
 class TritonPythonModel:
@@ -51,15 +47,13 @@ class TritonPythonModel:
         """Open the session and hold the configuration against the graph."""
         config: dict[str, Any] = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
-        kind = args["model_instance_kind"]
         try:
-            session = open_session(config, version, kind, args["model_instance_device_id"])
+            session = open_session(
+                config, version, args["model_instance_kind"], args["model_instance_device_id"]
+            )
             check(config, session)
         except Refused as refused:
             raise surfaced(refused) from None
-        fallback = missing_provider(session, kind)
-        if fallback:
-            pb_utils.Logger.log_warn(f"{args['model_instance_name']} runs on the CPU: {fallback}")
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._runner: Runner | None = Runner(config, session)
 
