@@ -561,6 +561,31 @@ def test_decoupled_model_answers_through_the_sender(tmp_path: Path) -> None:
     instance.finalize()
 
 
+def test_a_failing_warm_up_is_told_before_the_server_hears_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").write_bytes(lookup())
+    warmup = [{"name": "w", "batch_size": 1, "count": 0}, {"name": "v", "batch_size": 1, "count": 1}]
+    given = config(input=[io("X", [1], "INT64")], output=[io("Y", [1])], model_warmup=warmup)
+    instance = importlib.import_module("model").TritonPythonModel()
+    instance.initialize(
+        {
+            "model_config": json.dumps(given),
+            "model_repository": str(tmp_path),
+            "model_version": "1",
+            "model_instance_kind": "CPU",
+            "model_instance_name": "m_0_0",
+            "model_instance_device_id": "0",
+        }
+    )
+    for index in (1, 9, 9):  # the third is the first that is no warm-up
+        instance.execute([request(["Y"], X=np.array([[index]]))])
+    said = capsys.readouterr().err
+    assert said.startswith("warm-up of model 'm' failed: onnx runtime error ")
+    assert said.count("\n") == 1
+
+
 def imports(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     found = set()

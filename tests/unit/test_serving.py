@@ -151,6 +151,16 @@ Error: Failed to initialize NVML
 """  # noqa: E501
 
 
+def test_a_failing_warm_up_is_the_cause_of_the_servers_death() -> None:
+    said = "warm-up of model 'm' failed: onnx runtime error 2: no\n"
+    assert causes.warmups(f"I1 x\n{said}{said}Signal (11) received.\n") == (
+        Failure(
+            model="m", cause="its warm-up failed, and tritonserver died of that: onnx runtime error 2: no"
+        ),
+    )
+    assert causes.warmups("Signal (11) received.\n") == ()
+
+
 def test_remedies_of_gpu_instances() -> None:
     none = Failure(
         model="a", cause="instance group a_0 of model a has kind KIND_GPU but no GPUs are available"

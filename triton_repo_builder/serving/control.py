@@ -88,9 +88,10 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
     for answer in loaded.answers.values():
         _check_explicit(server, answer)
     if server.pid and not Path(f"/proc/{server.pid}").exists():
+        failed = causes.listed(causes.warmups(causes.read(server.log, since) if server.log else ""))
         raise TrbError(
             Exit.SERVER_DIED,
-            "tritonserver ended while it loaded",
+            "tritonserver ended while it loaded" + (f"\n{failed}" if failed else ""),
             where=server.base,
             remedy=f"see its output in {server.log}" if server.log else "see its output",
         )

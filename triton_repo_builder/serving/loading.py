@@ -129,13 +129,13 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         total=len(chosen.members),
     )
     if not server.alive():
-        raise server.died()
+        raise _ended(server)
     known = (*chosen.failures, *(causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     try:
         states = {} if loaded.ok else http.index(server.urls.http)
     except OSError:  # it ended just now
-        raise server.died() from None
+        raise _ended(server) from None
     failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
     late = [name for name in loaded.unfinished if name not in hanging]
     if failed:
@@ -146,6 +146,12 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
             f"not ready after {options.load_timeout:g} s: {', '.join(late)}",
             remedy=f"allow more time with --timeout, or see what they do in {server.keep_log()}",
         )
+
+
+def _ended(server: Handle) -> TrbError:
+    """A failing warm-up may end tritonserver 2.51.0: then the model is what is wrong, not the server."""
+    failed = causes.warmups(causes.read(server.log))
+    return _failed(failed, server.keep_log()) if failed else server.died()
 
 
 def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:

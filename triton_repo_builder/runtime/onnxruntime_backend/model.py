@@ -8,6 +8,7 @@ modules import each other by plain name; a type checker sees them as part of the
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +57,19 @@ class TritonPythonModel:
             raise surfaced(refused) from None
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._runner: Runner | None = Runner(config, session)
+        self._name = config["name"]
+        self._warming = sum(
+            int(sample.get("batch_size", 0)) * max(1, int(sample.get("count", 0)))
+            for sample in config.get("model_warmup") or ()
+        )
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse] | None:
         """Answer the requests of one batch."""
         assert self._runner is not None
         responses = self._runner.run(requests)
+        if self._warming > 0:
+            self._warming -= len(requests)
+            _report(self._name, responses)
         if not self._decoupled:
             return responses
         for request, response in zip(requests, responses, strict=True):
@@ -70,6 +79,19 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Free the session before the interpreter goes."""
         self._runner = None
+
+
+def _report(model: str, responses: list[pb_utils.InferenceResponse]) -> None:
+    """Say why a warm-up fails before the server hears of it: 2.51.0 often crashes then, without a word.
+
+    On standard error, which is the server's log: what goes through pb_utils.Logger comes too late.
+    """
+    for response in responses:
+        error = response.error()
+        if error is not None:
+            text = " ".join(error.message().split())
+            sys.stderr.write(f"warm-up of model '{model}' failed: {text}\n")
+            sys.stderr.flush()
 
 
 def _version_directory() -> Path:
