@@ -79,7 +79,8 @@ def parts(
     fixed, fixed_by = _fixed(src, options)
     if task.rules is not None and task.rules.pad_to and fixed_by == "--padding":
         fixed_by = "--query-length"
-    max_length, notes = _max_length(spec, options, fixed, fixed_by, task)
+    positions = tokenizer.table_of_positions(src.config)
+    max_length, notes = _max_length(spec, options, fixed, fixed_by, task, positions)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
     recording = golden_text.TextSettings(
         max_length=max_length,
@@ -290,15 +291,24 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
 
 
 def _max_length(
-    spec: TokenizerSpec, options: BuildOptions, fixed: int, fixed_by: str, task: TaskPlan
+    spec: TokenizerSpec,
+    options: BuildOptions,
+    fixed: int,
+    fixed_by: str,
+    task: TaskPlan,
+    positions: int | None,
 ) -> tuple[int | None, tuple[str, ...]]:
     """Where truncation sets in, and what the user should know of it."""
-    limits = [
-        (limit, why) for limit, why in ((spec.max_length, spec.max_length_from), (fixed, fixed_by)) if limit
-    ]
+    known = (
+        (spec.max_length, spec.max_length_from),
+        (positions, "config.json"),
+        (fixed, fixed_by),
+    )
+    limits = [(limit, why) for limit, why in known if limit]
     _check_fixed(limits, fixed, fixed_by)
     if options.max_length is not None:
-        # sentence-transformers' limit is what the model was trained on; it may well take more.
+        # sentence-transformers' limit is what the model was trained on; it may well take more, as far as its
+        # positions go.
         hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
         limit, why = min(hard) if hard else (options.max_length, "")
         if options.max_length > limit:

@@ -18,6 +18,7 @@ from triton_repo_builder.errors import Exit, TrbError
 
 FILE = "tokenizer.json"
 SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
+_RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -207,14 +208,34 @@ def max_length(folder: Path) -> tuple[int | None, str]:
     limit = _limit(settings(folder, "tokenizer_config.json").get("model_max_length"))
     if limit:
         found.append((limit, "tokenizer_config.json"))
-    config = settings(folder, "config.json")
-    positions = _limit(config.get("max_position_embeddings") or config.get("n_positions"))
+    positions = _positions(settings(folder, "config.json"))
     if positions:
-        # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
-        pad = config.get("pad_token_id")
-        offset = (pad if isinstance(pad, int) else 1) + 1 if _counts_from_pad(config) else 0
-        found.append((positions - offset, "config.json"))
+        found.append((positions, "config.json"))
     return min(found) if found else (None, "")
+
+
+def table_of_positions(config: Mapping[str, Any]) -> int | None:
+    """Most tokens that a model has positions for, however few it was trained on; None where it has no table.
+
+    T5 and DeBERTa v2 and v3 compare places in buckets, others rotate (RoPE) or add slopes (ALiBi): for them
+    ``max_position_embeddings`` is what they were trained on, and a longer text runs.
+    """
+    if str(config.get("model_type", "")) in _RELATIVE or config.get("position_biased_input") is False:
+        return None
+    if config.get("position_embedding_type") in ("rotary", "rope", "alibi"):
+        return None
+    rotated = ("rope_", "rotary_emb", "rotary_pct", "global_rope_", "local_rope_")
+    return None if any(name.startswith(rotated) for name in config) else _positions(config)
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    """Tokens that the positions of config.json are enough for."""
+    positions = _limit(config.get("max_position_embeddings") or config.get("n_positions"))
+    if not positions:
+        return None
+    # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
+    pad = config.get("pad_token_id")
+    return positions - ((pad if isinstance(pad, int) else 1) + 1 if _counts_from_pad(config) else 0)
 
 
 def _counts_from_pad(config: Mapping[str, Any]) -> bool:

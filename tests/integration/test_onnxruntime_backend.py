@@ -19,6 +19,7 @@ from tiny_onnx import (
     BOOL,
     FLOAT,
     FP16,
+    INT32,
     INT64,
     STRING,
     add_subtract,
@@ -80,6 +81,57 @@ def scaled_by_scalar() -> bytes:
     """X [batch, 4] × scalar F → Y."""
     inputs = [tensor("X", ["batch", 4]), tensor("F", [])]
     return model([node("Mul", ["X", "F"], ["Y"])], inputs, [tensor("Y", ["batch", 4])])
+
+
+KINDS = {
+    # By Triton's documentation, for a request [2, 3] before a request [1, 4], and for the other order.
+    "BATCH_ELEMENT_COUNT": ([2], [6, 4], [4, 6]),
+    "BATCH_ACCUMULATED_ELEMENT_COUNT": ([2], [6, 10], [4, 10]),
+    "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO": ([3], [0, 6, 10], [0, 4, 10]),
+    # Only its shape says something: its values are not defined.
+    "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE": ([6], None, None),
+    "BATCH_ITEM_SHAPE": ([3, 1], [3, 3, 4], [4, 3, 3]),
+    "BATCH_ITEM_SHAPE_FLATTEN": ([3], [3, 3, 4], [4, 3, 3]),
+}
+"""Per kind of batch_input: the tensor's shape and its values."""
+
+
+def rank(kind: str) -> int:
+    return 2 if kind == "BATCH_ITEM_SHAPE" else 1
+
+
+def shown(dtype: int) -> bytes:
+    """Ragged X [total] and a tensor of each kind → in each row of the batch, all values and sizes of each."""
+    nodes = [node("Shape", ["BATCH_ITEM_SHAPE"], ["rows"], start=0, end=1)]
+    nodes.append(node("Concat", ["rows", "one"], ["in_rows"], axis=0))
+    outputs = []
+    for kind in ("X", *KINDS):
+        nodes += [
+            node("Shape", [kind], [f"{kind}_shape"]),
+            node("Expand", [f"{kind}_shape", "in_rows"], [f"{kind}_sizes"]),
+            node("Reshape", [kind, "flat"], [f"{kind}_flat"]),
+            node("Cast", [f"{kind}_flat"], [f"{kind}_numbers"], to=FLOAT),
+            node("Expand", [f"{kind}_numbers", "in_rows"], [f"{kind}_values"]),
+        ]
+        outputs.append(tensor(f"{kind}_sizes", ["batch", rank(kind)], INT64))
+        outputs.append(tensor(f"{kind}_values", ["batch", f"{kind}_count"]))
+    inputs = [tensor("X", ["total"])]
+    inputs += [tensor(kind, [kind, 1][: rank(kind)], dtype) for kind in KINDS]
+    constants = [constant("one", INT64, [1], [1]), constant("flat", INT64, [1], [-1])]
+    return model(nodes, inputs, outputs, initializers=constants)
+
+
+def kinds(dtype: str) -> str:
+    """The batcher waits for three rows: a request [2, 3] and one [1, 4]."""
+    text = "max_batch_size: 3\n"
+    text += "dynamic_batching { preferred_batch_size: 3 max_queue_delay_microseconds: 20000000 }\n"
+    text += io("input", "X", "-1", more="allow_ragged_batch: true")
+    for kind in KINDS:
+        text += f"batch_input {{ kind: {kind} data_type: TYPE_{dtype}\n"
+        text += f'  target_name: "{kind}" source_input: "X" }}\n'
+    for kind in ("X", *KINDS):
+        text += io("output", f"{kind}_sizes", str(rank(kind)), "INT64") + io("output", f"{kind}_values", "-1")
+    return text
 
 
 FREE = identity(["batch", 4])
@@ -165,6 +217,8 @@ MODELS: dict[str, tuple[str, bytes]] = {
         ONE + io("input", "X", "-1", more="allow_ragged_batch: true") + io("output", "Y", "-1"),
         identity(["total"]),
     ),
+    "kinds_FP32": (ONE + kinds("FP32"), shown(FLOAT)),
+    "kinds_INT32": (ONE + kinds("INT32"), shown(INT32)),
     "stream": (ONE + xy(more="model_transaction_policy { decoupled: true }"), FREE),
 }
 
@@ -340,6 +394,25 @@ def test_ragged(loaded: Loaded) -> None:
     assert loaded.infer("ragged_alone", ("X", "FP32", [[7.0, 8.0, 9.0]])) == (200, {"Y": ([1, 1], [7.0])})
     answer = loaded.infer("ragged_unbatched", ("X", "FP32", [7.0, 8.0, 9.0]))
     assert answer == (200, {"Y": ([3], [7.0, 8.0, 9.0])})
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "INT32"])
+def test_every_kind_of_batch_input_of_two_requests_in_one_run(loaded: Loaded, dtype: str) -> None:
+    name = f"kinds_{dtype}"
+    requests = [[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[7.0, 8.0, 9.0, 10.0]]]
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda rows: loaded.infer(name, ("X", "FP32", rows)), requests))
+    assert [status for status, _ in answers] == [200, 200]
+    assert loaded.server.statistics(name)["execution_count"] == 1
+    long_first = answers[0][1]["X_values"][1][0] == 1.0
+    joined = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] if long_first else [7, 8, 9, 10, 1, 2, 3, 4, 5, 6]
+    for rows, (_, answer) in zip((2, 1), answers, strict=True):
+        assert answer["X_values"] == ([rows, 10], joined * rows)
+        for kind, (shape, *orders) in KINDS.items():
+            assert answer[f"{kind}_sizes"] == ([rows, len(shape)], shape * rows), kind
+            values = orders[not long_first]
+            if values is not None:
+                assert answer[f"{kind}_values"] == ([rows, len(values)], values * rows), kind
 
 
 def test_decoupled_is_refused_over_http_only(loaded: Loaded) -> None:

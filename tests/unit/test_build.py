@@ -115,7 +115,8 @@ def test_a_batch_size_of_one(tmp_path: Path, output: Path) -> None:
         (None, 0, None, 24),
         (None, 0, 12, 12),
         (20, 0, None, 20),
-        (20, 0, 100, 100),  # the limit of sentence-transformers is no limit of the model
+        (20, 0, 32, 32),  # the limit of sentence-transformers is no limit of the model
+        (100, 0, None, 32),  # its positions are
         (20, 16, None, 16),
         (10, 16, None, 10),
         (10, 16, 16, 16),
@@ -137,6 +138,7 @@ def test_lengths(
         (None, 0, 25, "25 is more than the model's maximum of 24 (tokenizer_config.json)"),
         (None, 16, 17, "17 is more than the model's maximum of 16 (the graph)"),
         (10, 16, 17, "17 is more than the model's maximum of 16 (the graph)"),
+        (20, 0, 33, "33 is more than the model's maximum of 32 (config.json)"),
         (None, 0, 2, "--max-length allows 2 tokens, and 2 of each text are special ones"),
         (None, 0, 1, "--max-length allows 1 tokens, and 2 of each text are special ones"),
     ],
@@ -148,6 +150,24 @@ def test_lengths_that_cannot_be(
     if sbert:
         tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": sbert})
     refused(folder, output, Exit.USAGE, message, max_length=wanted)
+
+
+@pytest.mark.parametrize("golden", [True, False])
+def test_padding_beyond_the_positions(golden: bool, tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 20})
+    message = "33 is more than the model's maximum of 32 (config.json)"
+    error = refused(folder, output, Exit.USAGE, message, padding="fixed:33", golden=golden)
+    assert (error.where, error.remedy) == ("--padding", "lower it")
+    tiny.make(folder, output, padding="fixed:32", golden=golden)
+
+
+def test_positions_without_a_table_are_no_limit(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 20})
+    tiny.put_json(folder / "config.json", {"model_type": "modernbert", "max_position_embeddings": 32})
+    made = tiny.make(folder, output, max_length=100)
+    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "100"}
 
 
 def test_files_that_leave_no_room_for_text(tmp_path: Path, output: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import sys
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ runner = importlib.import_module("ort_runner")
 rows = importlib.import_module("ort_rows")
 complete = importlib.import_module("ort_complete")
 session = importlib.import_module("ort_session")
+gpu = importlib.import_module("ort_gpu")
 
 LEVEL = ort.GraphOptimizationLevel
 
@@ -109,9 +111,137 @@ def test_cpu_instance_ignores_gpu_accelerators() -> None:
     ]
 
 
-def test_gpu_instance_without_cuda_falls_back() -> None:
-    available = ["CPUExecutionProvider"]
-    assert providers.providers(config(), "GPU", "0", available) == [("CPUExecutionProvider", {})]
+CUBLAS = "libcublasLt.so.13: cannot open shared object file: No such file or directory"
+NEEDS = "a GPU instance needs CUDA: "
+UPGRADE = "install CUDA and cuDNN: pip install -U 'onnxruntime-gpu[cuda,cudnn]'"
+DRIVER = "install an NVIDIA driver for CUDA 13 or newer (nvidia-smi shows what it takes)"
+
+
+class Onnxruntime:
+    """ONNX Runtime of a machine on which CUDA does not work: what it has, can load and raises."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, available: list[str], opened: list[str] | Exception
+    ) -> None:
+        self.opened = opened
+        self.options: dict[str, Any] = {}
+        monkeypatch.setattr(ort, "__version__", "1.31.1")
+        monkeypatch.setattr(ort, "cuda_version", "13.0", raising=False)
+        monkeypatch.setattr(ort, "get_available_providers", lambda: available)
+        monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
+        monkeypatch.setattr(ort, "InferenceSession", self.open)
+
+    def open(self, path: str, options: Any, **given: Any) -> Any:
+        self.options = given
+        if isinstance(self.opened, Exception):
+            raise self.opened
+        return self
+
+    def get_providers(self) -> list[str]:
+        assert isinstance(self.opened, list)
+        return self.opened
+
+    def refusal(self, folder: Path) -> Any:
+        (folder / "model.onnx").touch()
+        with pytest.raises(errors.Refused) as caught:
+            session.open_session(config(), folder, "GPU", "0")
+        return caught.value
+
+
+def loader(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    def load(name: str) -> None:
+        assert name.endswith("/onnxruntime/capi/libonnxruntime_providers_cuda.so")
+        if error:
+            raise OSError(error)
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+
+
+def wheel(monkeypatch: pytest.MonkeyPatch, *extras: str) -> None:
+    about = Message()
+    for extra in extras:
+        about["Provides-Extra"] = extra
+    monkeypatch.setattr(gpu.metadata, "metadata", lambda name: about)
+    monkeypatch.setattr(gpu.metadata, "version", lambda name: "1.31.1")
+
+
+@pytest.mark.parametrize(
+    ("error", "extras", "expected"),
+    [
+        (
+            CUBLAS,
+            ("symbolic", "cuda", "cudnn"),
+            f"ONNX Runtime 1.31.1 cannot load it: {CUBLAS}; install CUDA and cuDNN: "
+            "pip install 'onnxruntime-gpu[cuda,cudnn]==1.31.1'",
+        ),
+        (CUBLAS, ("symbolic",), f"ONNX Runtime 1.31.1 cannot load it: {CUBLAS}; {UPGRADE}"),
+        (
+            "libcuda.so.1: cannot open",
+            (),
+            f"ONNX Runtime 1.31.1 cannot load it: libcuda.so.1: cannot open; {DRIVER}",
+        ),
+        (
+            "x.so: undefined symbol: cuTensorMapEncodeTiled",
+            (),
+            "ONNX Runtime 1.31.1 cannot load it: x.so: undefined symbol: cuTensorMapEncodeTiled; " + DRIVER,
+        ),
+        ("", (), "ONNX Runtime 1.31.1 left it out; its reason is in the server's log"),
+    ],
+)
+def test_gpu_instance_is_refused_where_a_library_is_missing(
+    error: str, extras: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader(monkeypatch, error)
+    wheel(monkeypatch, *extras)
+    refused = Onnxruntime(monkeypatch, ALL, ["CPUExecutionProvider"]).refusal(tmp_path)
+    assert (str(refused), refused.code) == (NEEDS + expected, errors.INTERNAL)
+
+
+def test_gpu_instance_is_refused_where_onnx_runtime_has_no_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Onnxruntime(monkeypatch, ["CPUExecutionProvider"], []).refusal(tmp_path)
+    assert str(refused) == (
+        f"{NEEDS}the installed ONNX Runtime 1.31.1 has no CUDA; pip uninstall -y onnxruntime "
+        "onnxruntime-gpu, then pip install 'onnxruntime-gpu[cuda,cudnn]'"
+    )
+
+
+def test_gpu_instance_is_refused_where_the_driver_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As seen with a libcuda.so.1 that knows no call of CUDA 13.
+    raised = RuntimeError(
+        "/onnxruntime_src/x.cc:63 static FromProviderOptions(const ProviderOptions&) "
+        '[ONNXRuntimeError] : 1 : FAIL : Parse Failed to parse provider option "device_id": CUDA failure 36: '
+        "API call is not supported in the installed CUDA driver ; GPU=-1 ; file=x.cc ; expr=y; \n"
+    )
+    runtime = Onnxruntime(monkeypatch, ALL, raised)
+    assert str(runtime.refusal(tmp_path)) == (
+        f"{NEEDS}CUDA failure 36: API call is not supported in the installed CUDA driver; {DRIVER}"
+    )
+    assert runtime.options["enable_fallback"] == 0
+    runtime.opened = Exception("[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : broken")
+    assert str(runtime.refusal(tmp_path)) == "onnx runtime error 7: broken"
+    runtime.opened = RuntimeError("x.cc:9 CUDA failure 2: out of memory ; GPU=0 ; \n")
+    assert str(runtime.refusal(tmp_path)).startswith(
+        "onnx runtime error 1: x.cc:9 CUDA failure 2: out of mem"
+    )
+
+
+def test_gpu_instance_with_cuda_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").touch()
+    runtime = Onnxruntime(monkeypatch, ALL, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert session.open_session(config(), tmp_path, "GPU", "1") is runtime
+    assert runtime.options["providers"][0][1]["device_id"] == "1"
+
+
+def test_the_wheel_has_the_extras_that_the_refusal_names() -> None:
+    try:
+        extras = gpu.metadata.metadata("onnxruntime-gpu").get_all("Provides-Extra")
+    except gpu.metadata.PackageNotFoundError:
+        pytest.skip("onnxruntime-gpu is not installed here")
+    assert set(extras) >= gpu.WANTED
 
 
 def test_gpu_instance() -> None:
@@ -429,6 +559,31 @@ def test_decoupled_model_answers_through_the_sender(tmp_path: Path) -> None:
     [answer] = asked.get_response_sender().sent
     assert outputs(answer) == {"Y": [[1.0] * 4]}
     instance.finalize()
+
+
+def test_a_failing_warm_up_is_told_before_the_server_hears_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.onnx").write_bytes(lookup())
+    warmup = [{"name": "w", "batch_size": 1, "count": 0}, {"name": "v", "batch_size": 1, "count": 1}]
+    given = config(input=[io("X", [1], "INT64")], output=[io("Y", [1])], model_warmup=warmup)
+    instance = importlib.import_module("model").TritonPythonModel()
+    instance.initialize(
+        {
+            "model_config": json.dumps(given),
+            "model_repository": str(tmp_path),
+            "model_version": "1",
+            "model_instance_kind": "CPU",
+            "model_instance_name": "m_0_0",
+            "model_instance_device_id": "0",
+        }
+    )
+    for index in (1, 9, 9):  # the third is the first that is no warm-up
+        instance.execute([request(["Y"], X=np.array([[index]]))])
+    said = capsys.readouterr().err
+    assert said.startswith("warm-up of model 'm' failed: onnx runtime error ")
+    assert said.count("\n") == 1
 
 
 def imports(path: Path) -> set[str]:

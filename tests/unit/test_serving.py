@@ -30,6 +30,7 @@ from triton_repo_builder.serving import (
     http,
     install,
     ports,
+    remedies,
     state,
     stubs,
     targets,
@@ -148,6 +149,30 @@ Error: Failed to initialize NVML
 | table |
  stub said this
 """  # noqa: E501
+
+
+def test_a_failing_warm_up_is_the_cause_of_the_servers_death() -> None:
+    said = "warm-up of model 'm' failed: onnx runtime error 2: no\n"
+    assert causes.warmups(f"I1 x\n{said}{said}Signal (11) received.\n") == (
+        Failure(
+            model="m", cause="its warm-up failed, and tritonserver died of that: onnx runtime error 2: no"
+        ),
+    )
+    assert causes.warmups("Signal (11) received.\n") == ()
+
+
+def test_remedies_of_gpu_instances() -> None:
+    none = Failure(
+        model="a", cause="instance group a_0 of model a has kind KIND_GPU but no GPUs are available"
+    )
+    cuda = Failure(model="b", cause="a GPU instance needs CUDA: it cannot be loaded; pip install x")
+    other = Failure(model="c", cause="ValueError: boom")
+    or_cpu = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
+    here = f"serve it on a machine with an NVIDIA GPU, {or_cpu}"
+    install = f"install what is missing and start again, {or_cpu}"
+    assert remedies.of([none, none], "correct that") == here
+    assert remedies.of([other], "correct that") == "correct that"
+    assert remedies.of([none, cuda, other], "correct that") == f"{here}; {install}; correct that"
 
 
 def test_causes_come_from_log_index_and_answers(tmp_path: Path) -> None:

@@ -78,6 +78,29 @@ def test_max_length(files: dict[str, Any], expected: tuple[int | None, str], tmp
 
 
 @pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, None),
+        ({"model_type": "bert", "max_position_embeddings": 512, "position_embedding_type": "absolute"}, 512),
+        # Its table holds distances, which are as many.
+        ({"max_position_embeddings": 512, "position_embedding_type": "relative_key"}, 512),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "mpnet", "max_position_embeddings": 514, "relative_attention_num_buckets": 32}, 512),
+        ({"model_type": "roformer", "max_position_embeddings": 1536, "rotary_value": False}, 1536),
+        ({"model_type": "deberta-v2", "max_position_embeddings": 512, "relative_attention": True}, 512),
+        ({"model_type": "deberta-v2", "max_position_embeddings": 512, "position_biased_input": False}, None),
+        ({"model_type": "t5", "n_positions": 512}, None),
+        ({"model_type": "modernbert", "max_position_embeddings": 8192}, None),
+        ({"model_type": "new", "max_position_embeddings": 8192, "position_embedding_type": "rope"}, None),
+        ({"model_type": "bert", "max_position_embeddings": 8192, "position_embedding_type": "alibi"}, None),
+        ({"model_type": "qwen2", "max_position_embeddings": 32768, "rope_theta": 1e6}, None),
+    ],
+)
+def test_table_of_positions(config: dict[str, Any], expected: int | None) -> None:
+    assert tokenizer.table_of_positions(config) == expected
+
+
+@pytest.mark.parametrize(
     ("files", "pad"),
     [
         ({}, 0),

@@ -16,6 +16,8 @@ CODE = re.compile(
     r"^(?:Internal|Invalid argument|Unsupported|Unavailable|Not found|Unknown|Already exists): "
 )
 GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
+WARMUP = re.compile(r"^warm-up of model '([^']+)' failed: (.+)$")
+"""Our onnxruntime backend, just before a server that may not survive it."""
 UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(
     r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
@@ -53,6 +55,15 @@ def failures(
         failure
         for name, failure in sorted(found.items())
         if not (name in models and _below(name, models) & (found.keys() - {name}))
+    )
+
+
+def warmups(log: str) -> tuple[Failure, ...]:
+    """Models whose warm-up failed, of which the server itself may have died before it could say so."""
+    found = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
+    return tuple(
+        Failure(model=name, cause=f"its warm-up failed, and tritonserver died of that: {text}")
+        for name, text in sorted(found.items())
     )
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, forget, http, ports, ready, state
+from triton_repo_builder.serving import causes, forget, http, ports, ready, remedies, state
 from triton_repo_builder.serving.stubs import Stubs
 
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
@@ -88,9 +88,10 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
     for answer in loaded.answers.values():
         _check_explicit(server, answer)
     if server.pid and not Path(f"/proc/{server.pid}").exists():
+        failed = causes.listed(causes.warmups(causes.read(server.log, since) if server.log else ""))
         raise TrbError(
             Exit.SERVER_DIED,
-            "tritonserver ended while it loaded",
+            "tritonserver ended while it loaded" + (f"\n{failed}" if failed else ""),
             where=server.base,
             remedy=f"see its output in {server.log}" if server.log else "see its output",
         )
@@ -114,7 +115,7 @@ def _failed(server: Server, names: Sequence[str], loaded: ready.Loaded, since: i
             where=server.base,
             remedy="allow more with --timeout",
         )
-    remedy = "correct that and load it again"
+    remedy = remedies.of(failed, "correct that and load it again")
     if loaded.hung:
         remedy = "this server keeps that load open for ever: correct the model and start the server again"
     elif not server.log and any("failed to poll" in failure.cause for failure in failed):

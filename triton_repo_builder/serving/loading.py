@@ -13,7 +13,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serving import causes, http, ready, targets
+from triton_repo_builder.serving import causes, http, ready, remedies, targets
 from triton_repo_builder.serving.engine import Failure, Progress, ServeOptions
 from triton_repo_builder.serving.handle import Handle
 from triton_repo_builder.serving.targets import Targets
@@ -129,13 +129,13 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         total=len(chosen.members),
     )
     if not server.alive():
-        raise server.died()
+        raise _ended(server)
     known = (*chosen.failures, *(causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     try:
         states = {} if loaded.ok else http.index(server.urls.http)
     except OSError:  # it ended just now
-        raise server.died() from None
+        raise _ended(server) from None
     failed = causes.failures(repo, loaded.answers, states, causes.read(server.log), known, loaded.ends)
     late = [name for name in loaded.unfinished if name not in hanging]
     if failed:
@@ -148,11 +148,19 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         )
 
 
+def _ended(server: Handle) -> TrbError:
+    """A failing warm-up may end tritonserver 2.51.0: then the model is what is wrong, not the server."""
+    failed = causes.warmups(causes.read(server.log))
+    return _failed(failed, server.keep_log()) if failed else server.died()
+
+
 def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
     count = "a model" if len(failed) == 1 else f"{len(failed)} models"
     return TrbError(
         Exit.MODEL_FAILED,
         f"{count} cannot be loaded, no server is left running\n{causes.listed(failed)}",
-        remedy="correct that and start again; 'trb check' finds most causes without a server"
+        remedy=remedies.of(
+            failed, "correct that and start again; 'trb check' finds most causes without a server"
+        )
         + (f"; the server's whole log is {log}" if log else ""),
     )

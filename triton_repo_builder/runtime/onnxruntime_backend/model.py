@@ -8,6 +8,7 @@ modules import each other by plain name; a type checker sees them as part of the
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,13 @@ if TYPE_CHECKING:
     from triton_repo_builder.runtime.onnxruntime_backend.ort_complete import complete, is_complete
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
     from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import (
-        missing_provider,
-        open_for_reading,
-        open_session,
-    )
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import open_for_reading, open_session
 else:
     from ort_checks import check
     from ort_complete import complete, is_complete
     from ort_errors import Refused, surfaced
     from ort_runner import Runner
-    from ort_session import missing_provider, open_for_reading, open_session
+    from ort_session import open_for_reading, open_session
 
 
 class TritonPythonModel:
@@ -51,22 +48,28 @@ class TritonPythonModel:
         """Open the session and hold the configuration against the graph."""
         config: dict[str, Any] = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
-        kind = args["model_instance_kind"]
         try:
-            session = open_session(config, version, kind, args["model_instance_device_id"])
+            session = open_session(
+                config, version, args["model_instance_kind"], args["model_instance_device_id"]
+            )
             check(config, session)
         except Refused as refused:
             raise surfaced(refused) from None
-        fallback = missing_provider(session, kind)
-        if fallback:
-            pb_utils.Logger.log_warn(f"{args['model_instance_name']} runs on the CPU: {fallback}")
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._runner: Runner | None = Runner(config, session)
+        self._name = config["name"]
+        self._warming = sum(
+            int(sample.get("batch_size", 0)) * max(1, int(sample.get("count", 0)))
+            for sample in config.get("model_warmup") or ()
+        )
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse] | None:
         """Answer the requests of one batch."""
         assert self._runner is not None
         responses = self._runner.run(requests)
+        if self._warming > 0:
+            self._warming -= len(requests)
+            _report(self._name, responses)
         if not self._decoupled:
             return responses
         for request, response in zip(requests, responses, strict=True):
@@ -76,6 +79,19 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Free the session before the interpreter goes."""
         self._runner = None
+
+
+def _report(model: str, responses: list[pb_utils.InferenceResponse]) -> None:
+    """Say why a warm-up fails before the server hears of it: 2.51.0 often crashes then, without a word.
+
+    On standard error, which is the server's log: what goes through pb_utils.Logger comes too late.
+    """
+    for response in responses:
+        error = response.error()
+        if error is not None:
+            text = " ".join(error.message().split())
+            sys.stderr.write(f"warm-up of model '{model}' failed: {text}\n")
+            sys.stderr.flush()
 
 
 def _version_directory() -> Path:

@@ -41,7 +41,7 @@ _ARENA = {0: "kNextPowerOfTwo", 1: "kSameAsRequested"}
 def providers(config: dict[str, Any], kind: str, device: str, available: Collection[str]) -> list[Provider]:
     """The providers of one instance, best first; ``kind`` is CPU, GPU or MODEL.
 
-    Providers that this build of ONNX Runtime lacks are left out: the caller compares and warns.
+    Providers that this build of ONNX Runtime lacks are left out: the caller refuses a GPU instance without.
     """
     accelerators = (config.get("optimization") or {}).get("execution_accelerators") or {}
     chosen: list[Provider] = []

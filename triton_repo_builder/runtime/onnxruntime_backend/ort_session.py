@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime as ort
 
 if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_gpu
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import (
         INTERNAL,
         UNAVAILABLE,
         Refused,
         ort_text,
     )
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import CPU, CUDA, providers
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import CPU, CUDA, Provider, providers
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import session_options
 else:
+    import ort_gpu
     from ort_errors import INTERNAL, UNAVAILABLE, Refused, ort_text
     from ort_providers import CPU, CUDA, providers
     from ort_settings import session_options
@@ -40,10 +42,7 @@ def open_session(config: dict[str, Any], version: Path, kind: str, device: str) 
     path = model_file(config, version)
     available = ort.get_available_providers()
     wanted = providers(config, kind, device, available)
-    if kind == "GPU" and CUDA in available and hasattr(ort, "preload_dlls"):
-        # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
-        ort.preload_dlls()
-    return _open(config, path, options, wanted)
+    return (_open_on_gpu if kind == "GPU" else _open)(config, path, options, wanted)
 
 
 def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSession:
@@ -55,27 +54,35 @@ def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSess
     return _open(config, model_file(config, version), options, [(CPU, {})])
 
 
-def missing_provider(session: ort.InferenceSession, kind: str) -> str:
-    """Why a GPU instance runs on the CPU, or nothing. ONNX Runtime itself falls back silently."""
-    if kind != "GPU" or CUDA in session.get_providers():
-        return ""
-    if CUDA in ort.get_available_providers():
-        return "onnxruntime-gpu could not load CUDA or cuDNN"
-    return "this onnxruntime has no CUDA provider: install onnxruntime-gpu"
+def _open_on_gpu(
+    config: dict[str, Any], path: Path, options: ort.SessionOptions, wanted: list[Provider]
+) -> ort.InferenceSession:
+    """Refused where it would run on the CPU: with the one thread of a GPU instance, and nobody would know."""
+    if CUDA not in (name for name, _ in wanted):
+        raise ort_gpu.no_provider()
+    if hasattr(ort, "preload_dlls"):
+        # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
+        ort.preload_dlls()
+    try:
+        session = _open(config, path, options, wanted)
+    except Refused as refused:
+        raise ort_gpu.failed(refused) from None
+    if CUDA not in session.get_providers():
+        raise ort_gpu.not_loaded()
+    return session
 
 
 def _open(
-    config: dict[str, Any],
-    path: Path,
-    options: ort.SessionOptions,
-    wanted: list[tuple[str, dict[str, str]]],
+    config: dict[str, Any], path: Path, options: ort.SessionOptions, wanted: list[Provider]
 ) -> ort.InferenceSession:
-    # What goes wrong reaches the user as the load error; ONNX Runtime would print it a second time.
-    ort.set_default_logger_severity(4)
+    # What goes wrong reaches the user as the load error; ONNX Runtime would print it a second time. But why
+    # it leaves a provider out, it says in its log only.
+    ort.set_default_logger_severity(4 if len(wanted) == 1 else 3)
     libraries = (config.get("model_operations") or {}).get("op_library_filename") or []
     try:
         for library in libraries:
             options.register_custom_ops_library(library)
-        return ort.InferenceSession(str(path), options, providers=wanted)
+        # Its Python class would open the session on the CPU when a driver is too old for CUDA.
+        return ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
         raise Refused(ort_text(error), INTERNAL) from None
