@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,10 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import bench, process, repository, serving
+from triton_repo_builder.bench import reach
 from triton_repo_builder.bench.cpu import listener
 from triton_repo_builder.cli import main
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.errors import Exit, TrbError
 
 pytestmark = pytest.mark.server
 
@@ -132,17 +136,65 @@ def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningSe
     assert over.levels[0].latency.p50 > 50
 
 
-def test_no_server_behind_the_grpc_address_is_counted_too(
+@contextmanager
+def other_server() -> Iterator[str]:
+    """A gRPC server that answers everything at once, and is not ours."""
+    import grpc
+
+    class Anything(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: object) -> object:
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+    running = grpc.server(ThreadPoolExecutor(2), handlers=[Anything()])
+    port = running.add_insecure_port("127.0.0.1:0")
+    running.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        running.stop(None)
+
+
+def refusal(server: serving.RunningServer, folder: Path, grpc: str, **changes: Any) -> TrbError:
+    urls = bench.Address(http=server.urls.http, grpc=grpc)
+    options = replace(SHORT, **{"endpoint": "sentiment", **changes})
+    with pytest.raises(TrbError) as raised:
+        bench.run(urls, repository.read(folder), options)
+    return raised.value
+
+
+def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
     server: serving.RunningServer, folder: Path
 ) -> None:
+    begun = time.monotonic()
+    error = refusal(server, folder, "127.0.0.1:9", window=60.0)
+    assert time.monotonic() - begun < 30, "no level was run"
+    assert error.code == Exit.UNREACHABLE
+    assert "127.0.0.1:9: no tritonserver answers gRPC" in str(error)
+    assert f"{server.urls.http} with --grpc-url" in error.remedy
+    assert "no tritonserver answers gRPC" in refusal(server, folder, server.urls.http[7:]).message
+    # Where gRPC is not measured, its address does not matter.
     urls = bench.Address(http=server.urls.http, grpc="127.0.0.1:9")
-    report = bench.run(
-        urls, repository.read(folder), replace(SHORT, endpoint="sentiment", timeout=1.0, concurrency=(1,))
-    )
-    level = report.levels[0]
-    assert level.answered == 0
-    assert set(level.failures) == {"no connection"}
-    assert level.latency is None
+    options = replace(SHORT, endpoint="sentiment", protocols=("http",), concurrency=(1,))
+    assert bench.run(urls, repository.read(folder), options).levels[0].answered
+
+
+def test_grpc_that_leads_to_another_server_is_an_error_before_the_first_level(
+    server: serving.RunningServer, folder: Path
+) -> None:
+    with other_server() as address:
+        error = refusal(server, folder, address)
+    assert (error.code, error.where) == (Exit.UNREACHABLE, address)
+    assert f"the statistics of {server.urls.http} did not count it" in error.message
+    assert "--grpc-url" in error.remedy
+
+
+def test_statistics_that_do_not_count_http_are_a_note(
+    server: serving.RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "SETTLE", 0.1)
+    monkeypatch.setattr(reach, "_counted", lambda target: 7)
+    report = run(server, folder, protocols=("http",), concurrency=(1,))
+    assert any("several servers answer there" in note for note in report.notes)
 
 
 def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:
@@ -221,7 +273,7 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
     assert again["baseline"]["notes"] == []
 
 
-def test_the_command_loads_a_server_that_runs(
+def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
     server: serving.RunningServer, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick = ["--endpoint", "sentiment", "--concurrency", "1", "--warmup", "0", "--window", "100ms"]
@@ -229,5 +281,6 @@ def test_the_command_loads_a_server_that_runs(
     with pytest.raises(SystemExit) as end:
         main(["bench", str(folder), *where, *quick, "--max-windows", "3", "--timeout", "1s"])
     shown = capfd.readouterr()
-    assert end.value.code == 1, "nothing was answered"
-    assert "no connection" in shown.out
+    assert end.value.code == Exit.UNREACHABLE
+    assert "127.0.0.1:9" in shown.err
+    assert "--grpc-url" in shown.err

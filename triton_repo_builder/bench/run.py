@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from triton_repo_builder.bench import level, machine, payload, texts
+from triton_repo_builder.bench import level, machine, payload, reach, texts
 from triton_repo_builder.bench.baseline import ratio
 from triton_repo_builder.bench.fleet import Fleet
 from triton_repo_builder.bench.options import Options, Shape, Urls, Variant, check, shapes
@@ -47,6 +47,7 @@ def run_variants(
     check(options)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     prepared = [_prepare(variant, options) for variant in variants]
+    doubts = [note for one in prepared for note in one.check(options)]
     planned = [(shape, one) for shape in shapes(options) for one in prepared]
     done: list[Level] = []
     with Fleet() as fleet:
@@ -70,7 +71,7 @@ def run_variants(
         options=_plain(options),
         texts={one.target.variant.name: one.about for one in prepared},
         levels=tuple(done),
-        notes=tuple(dict.fromkeys(note for one in prepared for note in one.notes)),
+        notes=tuple(dict.fromkeys([*(note for one in prepared for note in one.notes), *doubts])),
         ratios=_against_first(done, variants),
     )
 
@@ -87,6 +88,15 @@ class _Prepared:
 
     def requests(self, shape: Shape, options: Options) -> Payload:
         return payload.encode(self.target, shape.protocol, self.inputs[shape.length])
+
+    def check(self, options: Options) -> list[str]:
+        """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
+        one = next(iter(self.inputs.values()))[:1]
+        found = (
+            reach.check(self.target, name, payload.encode(self.target, name, one), options.timeout)
+            for name in options.protocols
+        )
+        return [note for note in found if note]
 
 
 def _prepare(variant: Variant, options: Options) -> _Prepared:

@@ -26,7 +26,7 @@ CONCURRENCY = "1,4,16,64"
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
 @click.option("--grpc-url", help=addresses.HELP)
-@click.option("--metrics-url", help="Its metrics page, for GPUs.  [default: the url's host, port 8002]")
+@click.option("--metrics-url", help=addresses.METRICS_HELP)
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
 @click.option(
     "--concurrency",
