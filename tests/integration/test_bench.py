@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +198,44 @@ def test_statistics_that_do_not_count_http_are_a_note(
     monkeypatch.setattr(reach, "_counted", lambda target: 7)
     report = run(server, folder, protocols=("http",), concurrency=(1,))
     assert any("several servers answer there" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
+    folder: Path, signal_: signal.Signals
+) -> None:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serving.start(folder, options) as doomed:
+        assert doomed.pid is not None
+        timer = threading.Timer(3.5, os.kill, (doomed.pid, signal_))
+        timer.start()
+        report = run(doomed, folder, window=0.5, min_windows=20, max_windows=20, concurrency=(2, 4))
+        timer.join()
+    (level,) = report.levels
+    assert level.ended.startswith("the server stopped answering; its last answer came ")
+    assert "requests failed after them" in level.ended
+    assert 1 <= len(level.windows) < 8
+    assert level.answered > 0
+    assert level.failures == {}, "those of the time after it are in the totals"
+    assert level.totals.failed > 0
+    assert {one.model for one in level.models} == {"sentiment", "sentiment_tokenizer", "sentiment_model"}
+    assert level.server_cpu_ms is not None
+    assert level.server_cpu_ms > 0
+    assert report.notes[-1] == "1 of 2 levels were not measured: the server had stopped answering"
+
+
+def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(folder: Path) -> None:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serving.start(folder, options) as doomed:
+        assert doomed.pid is not None
+        timer = threading.Timer(2.5, os.kill, (doomed.pid, signal.SIGKILL))
+        timer.start()
+        (level,) = run(doomed, folder, window=6.0, concurrency=(2,)).levels
+        timer.join()
+    assert level.ended
+    assert level.answered > 0
+    assert level.seconds < 3.5, "the time after the last answer is not measured"
+    assert (level.models, level.server_cpu_ms, level.client.busiest_core) == ((), None, None)
 
 
 def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:

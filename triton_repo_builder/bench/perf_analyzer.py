@@ -131,6 +131,7 @@ def parse(text: str, target: Target, shape: Shape, options: Options) -> Level:
         client=Client(processes=1, busiest_core=0.0, cores=0.0, cpu_ms=None, lag_ms=None, machine_busy=None),
         bottleneck="",
         totals=Totals(sent=answered, answered=answered, failed=0, server_rows=None),
+        ended="",
     )
 
 

@@ -65,12 +65,12 @@ class ModelSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """The load generator's own load."""
+    """The load generator's own load; None where it is another program's."""
 
     processes: int
-    busiest_core: float
+    busiest_core: float | None
     """Share of a core that the busiest client process used."""
-    cores: float
+    cores: float | None
     """Cores that all client processes used together."""
     cpu_ms: float | None
     """Client CPU per answered request."""
@@ -126,6 +126,8 @@ class Level:
     bottleneck: str
     """Why the client may have been the limit; empty where it was not."""
     totals: Totals
+    ended: str
+    """Why the level ended before its time, and when; empty where it did not."""
 
     @property
     def load(self) -> str:

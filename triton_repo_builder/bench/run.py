@@ -50,15 +50,24 @@ def run_variants(
     doubts = [note for one in prepared for note in one.check(options)]
     planned = [(shape, one) for shape in shapes(options) for one in prepared]
     done: list[Level] = []
+    gone: set[str] = set()
+    left = 0
     with Fleet() as fleet:
         for shape, one in planned:
             name = " ".join(filter(None, [one.target.variant.name, shape.title]))
+            if one.target.variant.name in gone and not level.alive(one.target):
+                left += 1
+                continue
             requests = one.requests(shape, options)
 
             def tell(stage: str, name: str = name) -> None:
                 progress(f"{name}: {stage}", len(done), len(planned))
 
             done.append(level.run(fleet, one.target, shape, requests, options, tell))
+            if done[-1].ended:
+                gone.add(one.target.variant.name)
+    if left:
+        doubts.append(f"{left} of {len(planned)} levels were not measured: the server had stopped answering")
     progress("done", len(planned), len(planned))
     return BenchReport(
         command=options.command,
@@ -158,4 +167,5 @@ def _plain(options: Options) -> dict[str, Any]:
 
 def _against_first(levels: Sequence[Level], variants: Sequence[Variant]) -> tuple[Ratio, ...]:
     first = {one.key: one for one in levels if one.variant == variants[0].name}
-    return tuple(ratio(one, first[one.key]) for one in levels if one.variant != variants[0].name)
+    others = (one for one in levels if one.variant != variants[0].name)
+    return tuple(ratio(one, first[one.key]) for one in others if one.key in first)

@@ -26,6 +26,11 @@ class Counters:
     """Count and nanoseconds of each phase."""
     batches: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def requests(self) -> int:
+        """Requests, well answered or not."""
+        return sum(self.times.get(phase, (0, 0))[0] for phase in ("success", "fail"))
+
 
 Snapshot = Mapping[str, Counters]
 """Every model's counters at one moment."""

@@ -66,6 +66,10 @@ def number(value: float | None, digits: int = 1) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
 def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the main table."""
     several = len({level.variant for level in report.levels}) > 1
@@ -97,7 +101,7 @@ def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
         number(main.rows_per_execution if main else None, 2),
         number(level.server_cpu_ms, 2),
         *([f"{sum(gpus) / len(gpus):.0%}" if gpus else "-"] if gpu else []),
-        f"{level.client.busiest_core:.0%}",
+        _percent(level.client.busiest_core),
         "yes" if level.stable else _instability(level),
     ]
 
@@ -169,6 +173,8 @@ def remarks(report: BenchReport) -> list[str]:
     found = list(report.notes)
     for level in report.levels:
         name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
+        if level.ended:
+            found.append(f"{name}: {level.ended}")
         if level.bottleneck:
             found.append(f"{name}: {level.bottleneck}")
         if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
@@ -183,9 +189,10 @@ def remarks(report: BenchReport) -> list[str]:
 
 def _others(level: Level, cores: int) -> float:
     """Share of the machine that neither server nor clients used; 0 where that is unknown."""
-    if level.client.machine_busy is None or level.server_cores is None:
+    client = level.client
+    if client.machine_busy is None or client.cores is None or level.server_cores is None:
         return 0.0
-    return level.client.machine_busy - (level.server_cores + level.client.cores) / cores
+    return client.machine_busy - (level.server_cores + client.cores) / cores
 
 
 def _spreads(level: Level) -> str:

@@ -120,7 +120,7 @@ def command(
 
     REPO is the model repository (default: model_repository). Sends a mix of text lengths, as real traffic
     has; each level is warmed up and measured in windows until three agree. Failed requests are counted by
-    kind and stop nothing; exit code 1 only where a level had no answer at all.
+    kind and stop nothing; exit code 1 only where a level had no answer at all or the server ended.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def command(
         from triton_repo_builder.cli.bench_report import print_report
 
         print_report(report, written)
-    return 0 if all(level.answered for level in report.levels) else 1
+    return 0 if all(level.answered and not level.ended for level in report.levels) else 1
 
 
 def _is_default(name: str) -> bool:
