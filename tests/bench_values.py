@@ -116,6 +116,7 @@ def target(*inputs: Tensor, batch: int = 8, golden: CaseFile | None = None, **ch
         "golden": golden,
         "pid": None,
         "metrics": "",
+        "on_gpu": False,
         "server": {},
     }
     return Target(**{**values, **changes})

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import bench, process, repository, serving
-from triton_repo_builder.bench import reach
+from triton_repo_builder.bench import reach, table
 from triton_repo_builder.bench.cpu import listener
 from triton_repo_builder.cli import main
 from triton_repo_builder.errors import Exit, TrbError
@@ -50,6 +50,16 @@ input [{ name: "X" data_type: TYPE_FP32 dims: [-1] }]
 output [{ name: "Y" data_type: TYPE_FP32 dims: [-1] }]
 instance_group [{ kind: KIND_CPU count: 1 }]
 """
+AROUND = """
+platform: "ensemble"
+max_batch_size: 8
+input [{ name: "X" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [-1] }]
+ensemble_scheduling { step [{
+  model_name: "picky" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
+}] }
+"""
 SHORT = bench.Options(
     concurrency=(4,), warmup=0.1, window=0.2, min_windows=2, max_windows=2, timeout=5.0, processes=2
 )
@@ -68,6 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (target / "picky" / "1").mkdir(parents=True)
     (target / "picky" / "1" / "model.py").write_text(MODEL)
     (target / "picky" / "config.pbtxt").write_text(CONFIG)
+    (target / "both" / "1").mkdir(parents=True)
+    (target / "both" / "config.pbtxt").write_text(AROUND)
     return target
 
 
@@ -116,6 +128,7 @@ def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
         assert level.server_cpu_ms > 0
         assert level.client.processes == 2
         assert len(level.windows) == 2
+        assert level.stable is None
         # An open loop arrives as often as asked, whatever the answers do: 80 % is 5 sigma at 100/s for 0.4 s.
         if level.mode == "open":
             arrived = sum(window.arrived for window in level.windows)
@@ -130,6 +143,11 @@ def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningSe
         assert level.answered > 0
         assert "too small" in next(iter(level.examples.values()))
         assert level.totals.sent == level.totals.answered + level.totals.failed
+    # An ensemble's failed requests are counted twice by Triton; a note says so.
+    within = run(server, folder, endpoint="both", lengths=(4,))
+    own = next(one for one in within.levels[0].models if one.model == "both")
+    assert own.failed > 1.5 * within.levels[0].failed > 0
+    assert any("Triton counts a request that failed in it twice" in text for text in table.remarks(within))
     late = run(server, folder, endpoint="picky", timeout=0.02, concurrency=(1,), protocols=("grpc", "http"))
     assert all("timeout" in level.failures for level in late.levels)
     over = run(server, folder, endpoint="picky", concurrency=(), rates=(100.0,), in_flight=4)
@@ -269,7 +287,7 @@ def test_variants_share_one_report(server: serving.RunningServer, folder: Path) 
 
 
 def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningServer, folder: Path) -> None:
-    with pytest.raises(TrbError, match="picky, sentiment"):
+    with pytest.raises(TrbError, match="both, sentiment"):
         run(server, folder, endpoint="")
     with pytest.raises(TrbError, match="at most 8 rows"):
         run(server, folder, endpoint="picky", rows=9)

@@ -227,7 +227,7 @@ class _Run:
             latency=whole.latency,
             failures=self._requests.failures(inside),
             examples=self._requests.examples,
-            stable=settled,
+            stable=settled if len(windows) >= SETTLED else None,
             spread=figures.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,

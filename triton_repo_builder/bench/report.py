@@ -112,9 +112,10 @@ class Level:
     failures: Mapping[str, int]
     examples: Mapping[str, str]
     """The first message of each kind of failure, warm-up included."""
-    stable: bool
+    stable: bool | None
+    """None where there were too few windows to tell."""
     spread: Mapping[str, float | None]
-    """Largest distance from the mean over the last windows, as a share of it."""
+    """Largest distance from the mean over the last windows, as a share of it; None where it is unknown."""
     windows: tuple[Window, ...]
     models: tuple[ModelSplit, ...]
     outside_ms: float | None
