@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import bench, process, repository, serving
-from triton_repo_builder.bench import reach, table
+from triton_repo_builder.bench import perf_analyzer, reach, table
 from triton_repo_builder.bench.cpu import listener
 from triton_repo_builder.cli import main
 from triton_repo_builder.errors import Exit, TrbError
@@ -343,3 +343,42 @@ def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
     assert end.value.code == Exit.UNREACHABLE
     assert "127.0.0.1:9" in shown.err
     assert "--grpc-url" in shown.err
+
+
+PERF_ANALYZER = """#!{python}
+import json, sys, urllib.request
+if sys.argv[1:] == ["--version"]:
+    sys.exit()
+words = dict(zip(sys.argv[1:], sys.argv[2:]))
+assert "--input-tensor-format=json" in sys.argv
+file = next(word.split("=")[1] for word in sys.argv if word.startswith("--input-data="))
+for entry in json.load(open(file))["data"][:20]:
+    (name, given), = entry.items()
+    tensor = dict(name=name, datatype="BYTES", shape=[1, *given["shape"]], data=given["content"])
+    url = "http://" + words["-u"] + "/v2/models/" + words["-m"] + "/infer"
+    urllib.request.urlopen(url, json.dumps(dict(inputs=[tensor])).encode()).read()
+with open(words["-f"], "w") as out:
+    out.write("Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\\n")
+    out.write("200,1000,2000,3000,4000\\n")
+print("    Request count: 20")
+"""
+
+
+def test_perf_analyzer_sends_and_the_server_tells_the_rest(
+    server: serving.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for."""
+    program = tmp_path / "perf_analyzer"
+    program.write_text(PERF_ANALYZER.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    options = bench.Options(endpoint="sentiment", protocols=("http",), concurrency=(1,))
+    report = perf_analyzer.run(server.urls, repository.read(folder), options, pid=server.pid)
+    (level,) = report.levels
+    assert (level.answered, level.throughput) == (20, 200.0)
+    assert [one.requests for one in level.models] == [20, 20, 20]
+    assert level.totals.server_rows == 20
+    assert level.server_cpu_ms is not None
+    assert report.texts[""]["texts"] == 420
+    assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
+    bench.write(report, tmp_path / "out")

@@ -56,6 +56,9 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     assert (code, "absent.json" in text) == (Exit.NOT_FOUND, True)
     code, text = refused(["--max-windows", "2"], capsys)
     assert (code, "less than --min-windows 3" in text) == (Exit.USAGE, True)
+    for option in ("--warmup", "--min-windows", "--processes"):
+        code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
+        assert (code, f"{option} is nothing that --client perf-analyzer knows" in text) == (Exit.USAGE, True)
     assert "is no url" in invoke("--url", "ftp://x").output
 
 

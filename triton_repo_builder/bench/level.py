@@ -231,7 +231,7 @@ class _Run:
             spread=figures.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,
-            outside_ms=None if own is None or whole.latency is None else whole.latency.mean - own,
+            outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
             gpu_utilization=mean_gpu([mark for mark in marks if mark.at >= first.at]),

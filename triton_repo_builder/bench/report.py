@@ -13,15 +13,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """Milliseconds of answered requests, from all their exact times."""
+    """Milliseconds of answered requests, from all their exact times; None where another client hides them."""
 
-    mean: float
-    std: float
+    mean: float | None
+    std: float | None
     p50: float
     p90: float
     p95: float
     p99: float
-    max: float
+    max: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,9 @@ class Client:
 class Totals:
     """The whole level, warm-up and end included: what was sent, and what the server counted."""
 
-    sent: int
-    answered: int
-    failed: int
+    sent: int | None
+    answered: int | None
+    failed: int | None
     server_rows: int | None
     """Rows that the endpoint's statistics grew by, cached ones included."""
 
@@ -103,8 +103,8 @@ class Level:
     rate: float | None
     length: int | None
     rows: int
-    seconds: float
-    answered: int
+    seconds: float | None
+    answered: int | None
     throughput: float
     """Answered requests per second."""
     rows_per_second: float

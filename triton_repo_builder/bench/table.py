@@ -144,7 +144,7 @@ def model_table(report: BenchReport) -> list[list[str]]:
                 [
                     name if not position else "",
                     one.model,
-                    number(one.requests / level.seconds),
+                    number(one.requests / level.seconds if level.seconds else None),
                     number(one.rows_per_execution, 2),
                     *(number(value, 2) for value in times),
                     str(one.failed),
