@@ -22,6 +22,7 @@ from triton_repo_builder import bench, process, repository, serving
 from triton_repo_builder.bench import perf_analyzer, reach, table
 from triton_repo_builder.bench.cpu import listener
 from triton_repo_builder.cli import main
+from triton_repo_builder.client import Body, HttpClient
 from triton_repo_builder.errors import Exit, TrbError
 
 pytestmark = pytest.mark.server
@@ -254,6 +255,25 @@ def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(fold
     assert level.answered > 0
     assert level.seconds < 3.5, "the time after the last answer is not measured"
     assert (level.models, level.server_cpu_ms, level.client.busiest_core) == ((), None, None)
+
+
+def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
+    def again() -> None:
+        for verb in ("unload", "load"):
+            body = Body(data=b"{}", headers={})
+            HttpClient(urls.http).send("POST", f"/v2/repository/models/picky/{verb}", body)
+
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
+    with serving.start(folder, options) as other:
+        urls = other.urls
+        timer = threading.Timer(3.0, again)
+        timer.start()
+        changes: dict[str, Any] = {"endpoint": "picky", "window": 0.5, "min_windows": 20, "max_windows": 20}
+        (level,) = run(other, folder, concurrency=(2,), **changes).levels
+        timer.join()
+    assert level.ended.startswith("the server was restarted, or loaded the model again")
+    assert 1 <= len(level.windows) < 12
+    assert level.models[0].requests > 0, "no count has fallen"
 
 
 def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:

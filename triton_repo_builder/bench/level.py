@@ -29,6 +29,9 @@ LEAD = 0.05
 SETTLE = 1.0
 """Seconds in which the server's statistics catch up with its last answers."""
 
+STOPPED = "the server stopped answering"
+RESTARTED = "the server was restarted, or loaded the model again: it counts anew"
+
 Progress = Callable[[str], None]
 
 
@@ -125,33 +128,33 @@ class _Run:
         target = self._target
         if target.endpoint in marks[-1].stats:
             anew = any(restarted(mark, marks[-1], target.endpoint) for mark in marks[:-1])
-            return "counts its requests anew: it was restarted, or the model was loaded again" if anew else ""
-        return "" if alive(target) else "stopped answering"
+            return RESTARTED if anew else ""
+        return "" if alive(target) else STOPPED
 
     def _ended(self, marks: Sequence[Mark], over: str, totals: Totals) -> Level:
         """The windows until the server was gone, and when that was."""
         _, ended, kinds = self._requests.arrays()
         kept = cut(marks, self._target.endpoint, ended, kinds)
         windows = self._windows(kept)
-        text = f"the server {over}; {self._until(marks[0].at, kept[-1].at)}"
+        if over == STOPPED:
+            over += f"; {self._last(marks[0].at)}"
+        seconds, lost = kept[-1].at - marks[0].at, int(((kinds != OK) & (ended >= kept[-1].at)).sum())
+        text = (
+            f"{over}. The numbers are those of the first {seconds:.1f} s; {lost} requests failed after them"
+        )
         settled = figures.stable(windows, self._shape.mode)
         return replace(self._sum(kept, windows, settled, totals), ended=text)
 
-    def _until(self, first: float, end: float) -> str:
-        """When the last answer came, and what the numbers of a level that was cut leave out."""
+    def _last(self, first: float) -> str:
+        """When the last answer came."""
         _, ended, kinds = self._requests.arrays()
         answers = ended[kinds == OK]
         if not answers.size:
             return "it answered nothing"
         last = float(answers.max())
         clock = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - last)
-        if last <= first:
-            return f"its last answer came in the warm-up, at {clock:%H:%M:%S} UTC"
-        lost = int(((kinds != OK) & (ended >= end)).sum())
-        return (
-            f"its last answer came {last - first:.1f} s into the windows, at {clock:%H:%M:%S} UTC. The "
-            f"numbers are those of the first {end - first:.1f} s; {lost} requests failed after them"
-        )
+        when = f"{last - first:.1f} s into the windows" if last > first else "in the warm-up"
+        return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
     def _snapshot(self) -> server.Snapshot:
         try:
