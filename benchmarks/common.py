@@ -68,8 +68,9 @@ def _quantized(source: Path, target: Path) -> Path:
 
 
 def ours(source: Path, target: Path, name: str, **options: Any) -> None:
-    """``trb build`` into a repository that may hold other endpoints already."""
-    made = build.build(BuildOptions(model=source, name=name, golden=False, **options), lambda text: None)
+    """``trb build`` for the CPU, as the baselines, into a repository that may hold other endpoints."""
+    given = BuildOptions(model=source, name=name, golden=False, device="cpu", **options)
+    made = build.build(given, lambda text: None)
     publish.publish(publish.prepare(made, target))
 
 
@@ -325,6 +326,7 @@ class Result:
         self.name, self.folder = name, folder
         self._title = title
         self._started = datetime.now(timezone.utc)
+        self._commit = commit()
         self._parts: list[str] = []
         self.data: dict[str, Any] = {}
 
@@ -353,7 +355,9 @@ class Result:
             f"Made by `{command}` on {started}.",
             f"Machine: {facts['cpu']}, {facts['usable_cores']} cores, {facts['memory_gib']} GiB, "
             f"{facts['system']} {facts['kernel']}. The clients run on it, too.",
-            "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+            f"Versions: commit {self._commit}, "
+            + ", ".join(f"{name} {version}" for name, version in versions.items())
+            + ".",
         ]
         if others:
             busy = f"median {statistics.median(others):.2f}, at most {max(others):.2f} cores"
@@ -367,6 +371,7 @@ class Result:
             "command": command,
             "started": started,
             "machine": facts,
+            "commit": self._commit,
             "versions": versions,
             **self.data,
             "samples": [vars(one) for one in samples_],
@@ -378,6 +383,24 @@ class Result:
             json.dumps(document, indent=1) + "\n", encoding="utf-8"
         )
         say(f"wrote {self.folder / self.name}.md, .json")
+
+
+def commit(folder: Path = ROOT) -> str:
+    """What is measured: ``1a2b3c4``, with ``+`` where files differ from it; ``unknown`` without git.
+
+    The results folder does not count: each script leaves it changed for the next.
+    """
+    git = ["git", "-C", str(folder)]
+    results = f":(exclude){RESULTS.relative_to(ROOT)}"
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        status = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", results]
+        changed = subprocess.run(status, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 def _version(package: str) -> dict[str, str]:
@@ -420,5 +443,7 @@ def say(text: str) -> None:
 
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# The pages are about CPUs: on a machine with a GPU only the usual template would be given it.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # So that a script that is stopped stops its servers and leaves no files.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -83,7 +83,7 @@ def encoder(folder: Path) -> Path:
 def commands(given: Path, folder: Path) -> dict[str, dict[str, float]]:
     """All three commands on one model."""
     trb = str(Path(sys.executable).with_name("trb"))
-    build = [trb, "build", "--model", str(given), "--output"]
+    build = [trb, "build", "--device", "cpu", "--model", str(given), "--output"]
     return {
         "inspect": measure([trb, "inspect", str(given)]),
         "build --no-golden": measure([*build, str(folder / "repo"), "--no-golden"]),

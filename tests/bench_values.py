@@ -71,6 +71,7 @@ def level(**changes: Any) -> Level:
         "client": Client(processes=2, busiest_core=0.2, cores=0.3, cpu_ms=0.1, lag_ms=0.5, machine_busy=0.7),
         "bottleneck": "",
         "totals": Totals(sent=400, answered=400, failed=0, server_rows=400),
+        "ended": "",
     }
     return Level(**{**values, **changes})
 
@@ -115,6 +116,7 @@ def target(*inputs: Tensor, batch: int = 8, golden: CaseFile | None = None, **ch
         "golden": golden,
         "pid": None,
         "metrics": "",
+        "on_gpu": False,
         "server": {},
     }
     return Target(**{**values, **changes})

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +19,11 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import bench, process, repository, serving
+from triton_repo_builder.bench import perf_analyzer, reach, table
 from triton_repo_builder.bench.cpu import listener
 from triton_repo_builder.cli import main
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.client import Body, HttpClient
+from triton_repo_builder.errors import Exit, TrbError
 
 pytestmark = pytest.mark.server
 
@@ -43,6 +51,16 @@ input [{ name: "X" data_type: TYPE_FP32 dims: [-1] }]
 output [{ name: "Y" data_type: TYPE_FP32 dims: [-1] }]
 instance_group [{ kind: KIND_CPU count: 1 }]
 """
+AROUND = """
+platform: "ensemble"
+max_batch_size: 8
+input [{ name: "X" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [-1] }]
+ensemble_scheduling { step [{
+  model_name: "picky" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
+}] }
+"""
 SHORT = bench.Options(
     concurrency=(4,), warmup=0.1, window=0.2, min_windows=2, max_windows=2, timeout=5.0, processes=2
 )
@@ -61,6 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (target / "picky" / "1").mkdir(parents=True)
     (target / "picky" / "1" / "model.py").write_text(MODEL)
     (target / "picky" / "config.pbtxt").write_text(CONFIG)
+    (target / "both" / "1").mkdir(parents=True)
+    (target / "both" / "config.pbtxt").write_text(AROUND)
     return target
 
 
@@ -109,6 +129,7 @@ def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
         assert level.server_cpu_ms > 0
         assert level.client.processes == 2
         assert len(level.windows) == 2
+        assert level.stable is None
         # An open loop arrives as often as asked, whatever the answers do: 80 % is 5 sigma at 100/s for 0.4 s.
         if level.mode == "open":
             arrived = sum(window.arrived for window in level.windows)
@@ -123,6 +144,11 @@ def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningSe
         assert level.answered > 0
         assert "too small" in next(iter(level.examples.values()))
         assert level.totals.sent == level.totals.answered + level.totals.failed
+    # An ensemble's failed requests are counted twice by Triton; a note says so.
+    within = run(server, folder, endpoint="both", lengths=(4,))
+    own = next(one for one in within.levels[0].models if one.model == "both")
+    assert own.failed > 1.5 * within.levels[0].failed > 0
+    assert any("Triton counts a request that failed in it twice" in text for text in table.remarks(within))
     late = run(server, folder, endpoint="picky", timeout=0.02, concurrency=(1,), protocols=("grpc", "http"))
     assert all("timeout" in level.failures for level in late.levels)
     over = run(server, folder, endpoint="picky", concurrency=(), rates=(100.0,), in_flight=4)
@@ -132,17 +158,122 @@ def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningSe
     assert over.levels[0].latency.p50 > 50
 
 
-def test_no_server_behind_the_grpc_address_is_counted_too(
+@contextmanager
+def other_server() -> Iterator[str]:
+    """A gRPC server that answers everything at once, and is not ours."""
+    import grpc
+
+    class Anything(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: object) -> object:
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+    running = grpc.server(ThreadPoolExecutor(2), handlers=[Anything()])
+    port = running.add_insecure_port("127.0.0.1:0")
+    running.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        running.stop(None)
+
+
+def refusal(server: serving.RunningServer, folder: Path, grpc: str, **changes: Any) -> TrbError:
+    urls = bench.Address(http=server.urls.http, grpc=grpc)
+    options = replace(SHORT, **{"endpoint": "sentiment", **changes})
+    with pytest.raises(TrbError) as raised:
+        bench.run(urls, repository.read(folder), options)
+    return raised.value
+
+
+def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
     server: serving.RunningServer, folder: Path
 ) -> None:
+    begun = time.monotonic()
+    error = refusal(server, folder, "127.0.0.1:9", window=60.0)
+    assert time.monotonic() - begun < 30, "no level was run"
+    assert error.code == Exit.UNREACHABLE
+    assert "127.0.0.1:9: no tritonserver answers gRPC" in str(error)
+    assert f"{server.urls.http} with --grpc-url" in error.remedy
+    assert "no tritonserver answers gRPC" in refusal(server, folder, server.urls.http[7:]).message
+    # Where gRPC is not measured, its address does not matter.
     urls = bench.Address(http=server.urls.http, grpc="127.0.0.1:9")
-    report = bench.run(
-        urls, repository.read(folder), replace(SHORT, endpoint="sentiment", timeout=1.0, concurrency=(1,))
-    )
-    level = report.levels[0]
-    assert level.answered == 0
-    assert set(level.failures) == {"no connection"}
-    assert level.latency is None
+    options = replace(SHORT, endpoint="sentiment", protocols=("http",), concurrency=(1,))
+    assert bench.run(urls, repository.read(folder), options).levels[0].answered
+
+
+def test_grpc_that_leads_to_another_server_is_an_error_before_the_first_level(
+    server: serving.RunningServer, folder: Path
+) -> None:
+    with other_server() as address:
+        error = refusal(server, folder, address)
+    assert (error.code, error.where) == (Exit.UNREACHABLE, address)
+    assert f"the statistics of {server.urls.http} did not count it" in error.message
+    assert "--grpc-url" in error.remedy
+
+
+def test_statistics_that_do_not_count_http_are_a_note(
+    server: serving.RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "SETTLE", 0.1)
+    monkeypatch.setattr(reach, "_counted", lambda target: 7)
+    report = run(server, folder, protocols=("http",), concurrency=(1,))
+    assert any("several servers answer there" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
+    folder: Path, signal_: signal.Signals
+) -> None:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serving.start(folder, options) as doomed:
+        assert doomed.pid is not None
+        timer = threading.Timer(3.5, os.kill, (doomed.pid, signal_))
+        timer.start()
+        report = run(doomed, folder, window=0.5, min_windows=20, max_windows=20, concurrency=(2, 4))
+        timer.join()
+    (level,) = report.levels
+    assert level.ended.startswith("the server stopped answering; its last answer came ")
+    assert "requests failed after them" in level.ended
+    assert 1 <= len(level.windows) < 8
+    assert level.answered > 0
+    assert level.failures == {}, "those of the time after it are in the totals"
+    assert level.totals.failed > 0
+    assert {one.model for one in level.models} == {"sentiment", "sentiment_tokenizer", "sentiment_model"}
+    assert level.server_cpu_ms is not None
+    assert level.server_cpu_ms > 0
+    assert report.notes[-1] == "1 of 2 levels were not measured: the server had stopped answering"
+
+
+def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(folder: Path) -> None:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serving.start(folder, options) as doomed:
+        assert doomed.pid is not None
+        timer = threading.Timer(2.5, os.kill, (doomed.pid, signal.SIGKILL))
+        timer.start()
+        (level,) = run(doomed, folder, window=6.0, concurrency=(2,)).levels
+        timer.join()
+    assert level.ended
+    assert level.answered > 0
+    assert level.seconds < 3.5, "the time after the last answer is not measured"
+    assert (level.models, level.server_cpu_ms, level.client.busiest_core) == ((), None, None)
+
+
+def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
+    def again() -> None:
+        for verb in ("unload", "load"):
+            body = Body(data=b"{}", headers={})
+            HttpClient(urls.http).send("POST", f"/v2/repository/models/picky/{verb}", body)
+
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
+    with serving.start(folder, options) as other:
+        urls = other.urls
+        timer = threading.Timer(3.0, again)
+        timer.start()
+        changes: dict[str, Any] = {"endpoint": "picky", "window": 0.5, "min_windows": 20, "max_windows": 20}
+        (level,) = run(other, folder, concurrency=(2,), **changes).levels
+        timer.join()
+    assert level.ended.startswith("the server was restarted, or loaded the model again")
+    assert 1 <= len(level.windows) < 12
+    assert level.models[0].requests > 0, "no count has fallen"
 
 
 def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:
@@ -176,7 +307,7 @@ def test_variants_share_one_report(server: serving.RunningServer, folder: Path) 
 
 
 def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningServer, folder: Path) -> None:
-    with pytest.raises(TrbError, match="picky, sentiment"):
+    with pytest.raises(TrbError, match="both, sentiment"):
         run(server, folder, endpoint="")
     with pytest.raises(TrbError, match="at most 8 rows"):
         run(server, folder, endpoint="picky", rows=9)
@@ -221,7 +352,7 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
     assert again["baseline"]["notes"] == []
 
 
-def test_the_command_loads_a_server_that_runs(
+def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
     server: serving.RunningServer, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick = ["--endpoint", "sentiment", "--concurrency", "1", "--warmup", "0", "--window", "100ms"]
@@ -229,5 +360,45 @@ def test_the_command_loads_a_server_that_runs(
     with pytest.raises(SystemExit) as end:
         main(["bench", str(folder), *where, *quick, "--max-windows", "3", "--timeout", "1s"])
     shown = capfd.readouterr()
-    assert end.value.code == 1, "nothing was answered"
-    assert "no connection" in shown.out
+    assert end.value.code == Exit.UNREACHABLE
+    assert "127.0.0.1:9" in shown.err
+    assert "--grpc-url" in shown.err
+
+
+PERF_ANALYZER = """#!{python}
+import json, sys, urllib.request
+if sys.argv[1:] == ["--version"]:
+    sys.exit()
+words = dict(zip(sys.argv[1:], sys.argv[2:]))
+assert "--input-tensor-format=json" in sys.argv
+file = next(word.split("=")[1] for word in sys.argv if word.startswith("--input-data="))
+for entry in json.load(open(file))["data"][:20]:
+    (name, given), = entry.items()
+    tensor = dict(name=name, datatype="BYTES", shape=[1, *given["shape"]], data=given["content"])
+    url = "http://" + words["-u"] + "/v2/models/" + words["-m"] + "/infer"
+    urllib.request.urlopen(url, json.dumps(dict(inputs=[tensor])).encode()).read()
+with open(words["-f"], "w") as out:
+    out.write("Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\\n")
+    out.write("200,1000,2000,3000,4000\\n")
+print("    Request count: 20")
+"""
+
+
+def test_perf_analyzer_sends_and_the_server_tells_the_rest(
+    server: serving.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for."""
+    program = tmp_path / "perf_analyzer"
+    program.write_text(PERF_ANALYZER.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    options = bench.Options(endpoint="sentiment", protocols=("http",), concurrency=(1,))
+    report = perf_analyzer.run(server.urls, repository.read(folder), options, pid=server.pid)
+    (level,) = report.levels
+    assert (level.answered, level.throughput) == (20, 200.0)
+    assert [one.requests for one in level.models] == [20, 20, 20]
+    assert level.totals.server_rows == 20
+    assert level.server_cpu_ms is not None
+    assert report.texts[""]["texts"] == 420
+    assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
+    bench.write(report, tmp_path / "out")

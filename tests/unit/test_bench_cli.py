@@ -56,6 +56,9 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     assert (code, "absent.json" in text) == (Exit.NOT_FOUND, True)
     code, text = refused(["--max-windows", "2"], capsys)
     assert (code, "less than --min-windows 3" in text) == (Exit.USAGE, True)
+    for option in ("--warmup", "--min-windows", "--processes"):
+        code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
+        assert (code, f"{option} is nothing that --client perf-analyzer knows" in text) == (Exit.USAGE, True)
     assert "is no url" in invoke("--url", "ftp://x").output
 
 
@@ -68,10 +71,12 @@ def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) 
 
 def test_addresses_default_to_the_host() -> None:
     found = addresses.of("http://gpu-7:9000", None, None)
-    assert (found.http, found.grpc) == ("http://gpu-7:9000", "gpu-7:8001")
-    assert found.metrics == "http://gpu-7:8002/metrics"
+    assert (found.http, found.grpc) == ("http://gpu-7:9000", "gpu-7:9001")
+    assert found.metrics == "http://gpu-7:9002/metrics"
     assert addresses.of("[::1]:8000", None, None).grpc == "[::1]:8001"
     assert addresses.of("https://x", None, None).grpc == "grpcs://x:8001"
+    assert addresses.of("https://x:443").grpc == "grpcs://x:444"
+    assert addresses.of("x:65535").metrics == "http://x:8002/metrics", "no port has two above it"
 
 
 def test_addresses_of_a_server_in_the_background_are_known(
@@ -92,8 +97,8 @@ def test_addresses_of_a_server_in_the_background_are_known(
     found = addresses.of("localhost:9100")
     assert (found.grpc, found.metrics) == (urls["grpc"], urls["metrics"])
     assert addresses.of("localhost:9100", "x:1").grpc == "x:1"
-    assert addresses.of("localhost:9200").grpc == "localhost:8001"
-    assert addresses.of("gpu-7:9100").grpc == "gpu-7:8001"
+    assert addresses.of("localhost:9200").grpc == "localhost:9201"
+    assert addresses.of("gpu-7:9100").grpc == "gpu-7:9101"
 
 
 def test_the_report_is_printed_with_its_ratios_and_notes(capsys: pytest.CaptureFixture[str]) -> None:

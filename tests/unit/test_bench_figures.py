@@ -53,6 +53,11 @@ def test_three_windows_that_agree_are_stable(
     assert figures.stable(windows, "closed") is expected
 
 
+def test_one_window_has_no_spread() -> None:
+    assert figures.spread([window(100)], "closed") == {"throughput": None, "p95": None}
+    assert figures.spread([window(100), window(110)], "closed")["throughput"] == pytest.approx(5 / 105)
+
+
 def test_chance_arrivals_do_not_make_an_open_loop_unstable() -> None:
     windows = [window(60, arrived=60), window(100, arrived=100), window(80, arrived=81)]
     assert figures.stable(windows, "open")

@@ -6,6 +6,7 @@ import builtins
 import csv
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,26 @@ def test_columns_appear_where_they_tell_something() -> None:
     header, rows = table.level_table(report(level()))
     assert "variant" not in header
     assert "length" not in header
-    assert "GPU" not in header
+    assert "busiest GPU" not in header
     assert all(len(row) == len(header) for row in rows)
     rich, rows = table.level_table(
         report(level(variant="a", length=32), level(variant="b", latency=None, gpu_utilization={"x": 0.5}))
     )
-    assert {"variant", "length", "GPU"} < set(rich)
+    assert {"variant", "length", "busiest GPU"} < set(rich)
     assert all(len(row) == len(rich) for row in rows)
     assert table.model_table(report(level()))[3][1] == "(outside the server)"
+
+
+def test_the_busiest_gpu_is_shown_and_the_json_keeps_each() -> None:
+    eight = {f"GPU-{n}": 0.87 if n == 5 else 0.0 for n in range(8)}
+    made = report(level(gpu_utilization=eight), level())
+    header, rows = table.level_table(made)
+    assert [row[header.index("busiest GPU")] for row in rows] == ["87%", "-"]
+    assert [row["gpu_utilization"] for row in csv.DictReader(io.StringIO(table.csv_text(made)))] == [
+        "0.87",
+        "",
+    ]
+    assert made.to_json()["levels"][0]["gpu_utilization"] == eight
 
 
 def test_remarks_name_failures_noise_instability_and_the_client() -> None:
@@ -93,6 +106,30 @@ def test_remarks_name_failures_noise_instability_and_the_client() -> None:
         "grpc 16 clients: not stable after 3 windows; the last differ by throughput ±30%",
     ]
     assert table.remarks(report(level())) == []
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "was 1"), (2, "were 2")])
+def test_stability_is_unknown_with_fewer_than_three_windows(count: int, said: str) -> None:
+    few = level(stable=None, windows=(window(),) * count, spread={"throughput": 0.06, "p95": 0.0})
+    assert table.remarks(report(few)) == [
+        f"grpc 16 clients: whether it is stable is unknown: that takes 3 windows, and there {said}"
+    ]
+    header, (row,) = table.level_table(report(few))
+    assert row[header.index("stable")] == "unknown"
+    silent = level(stable=False, spread={"throughput": None, "p95": None})
+    assert table.remarks(report(silent))[0].endswith("3 windows; nothing was answered in some of them")
+
+
+def test_what_triton_counts_twice_is_said() -> None:
+    failing = level(
+        failures={"gRPC INTERNAL": 779},
+        models=(replace(split("bert"), failed=1554), replace(split("bert_model"), failed=0)),
+    )
+    assert any(
+        "hence 1554 in the table; the clients saw 779" in text for text in table.remarks(report(failing))
+    )
+    alone = level(models=(replace(split("bert"), failed=5),))
+    assert table.remarks(report(alone)) == [], "no ensemble"
 
 
 class Outside(HTMLParser):

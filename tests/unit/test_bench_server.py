@@ -67,6 +67,7 @@ nv_gpu_power_usage{gpu_uuid="GPU-1"} 55.1
     assert server.gpu_utilization("nv_inference_count 3") == {}
     assert server.metrics_page("http://127.0.0.1:9/metrics") == ""
     assert server.metrics_page("no url") == ""
+    assert server.gpu_utilization('nv_gpu_utilization{gpu_uuid="GPU-1"} nan\n') == {}, "not known is not 0"
 
 
 def put_process(proc: Path, pid: int, parent: int, ticks: tuple[int, int, int, int]) -> None:

@@ -62,7 +62,7 @@ def spread(windows: Sequence[Window], mode: str) -> dict[str, float | None]:
 
 def _distance(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    if len(known) < len(values) or not sum(known):
+    if len(known) < max(2, len(values)) or not sum(known):  # one value does not differ from itself
         return None
     mean = sum(known) / len(known)
     return max(abs(value - mean) for value in known) / mean

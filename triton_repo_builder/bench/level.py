@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +13,15 @@ import numpy as np
 from triton_repo_builder.bench import cpu, figures, server
 from triton_repo_builder.bench.bottleneck import Load as Burden
 from triton_repo_builder.bench.bottleneck import verdict
-from triton_repo_builder.bench.figures import Floats, Kinds
+from triton_repo_builder.bench.figures import Floats
 from triton_repo_builder.bench.fleet import Fleet
+from triton_repo_builder.bench.marks import Mark, cut, known, mean_gpu, restarted
 from triton_repo_builder.bench.options import SETTLED, Options, Shape, processes
+from triton_repo_builder.bench.outcomes import Requests
 from triton_repo_builder.bench.payload import Payload
-from triton_repo_builder.bench.report import Client, Level, Totals, Window
+from triton_repo_builder.bench.report import Client, Latency, Level, Totals, Window
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.bench.wire import OK, Chunk, Load
+from triton_repo_builder.bench.wire import OK, Load
 from triton_repo_builder.client import RequestFailed
 
 LEAD = 0.05
@@ -27,51 +29,10 @@ LEAD = 0.05
 SETTLE = 1.0
 """Seconds in which the server's statistics catch up with its last answers."""
 
+STOPPED = "the server stopped answering"
+RESTARTED = "the server was restarted, or loaded the model again: it counts anew"
+
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Readings at one border between windows."""
-
-    at: float
-    stats: server.Snapshot
-    server_cpu: float | None
-    busy: cpu.Busy | None
-    client_cpu: tuple[float, ...]
-    gpu: dict[str, float]
-
-
-class Requests:
-    """Everything that ended so far, from all client processes."""
-
-    def __init__(self) -> None:
-        self._due: list[Floats] = []
-        self._ended: list[Floats] = []
-        self._kind: list[Kinds] = []
-        self._numbers: dict[str, int] = {"": OK}
-        self.examples: dict[str, str] = {}
-        self.lag: list[tuple[float, float]] = []
-
-    def add(self, chunks: Sequence[Chunk]) -> None:
-        """Take over what the processes recorded; each numbers its kinds of failure itself."""
-        for chunk in chunks:
-            numbers = np.array([self._numbers.setdefault(k, len(self._numbers)) for k in chunk.kinds])
-            self._due.append(np.array(chunk.due))
-            self._ended.append(np.array(chunk.ended))
-            self._kind.append(numbers[np.array(chunk.kind, dtype=np.int64)])
-            for kind, text in chunk.examples.items():
-                self.examples.setdefault(kind, text)
-
-    def arrays(self) -> tuple[Floats, Floats, Kinds]:
-        """Due, ended, kind."""
-        return np.concatenate(self._due), np.concatenate(self._ended), np.concatenate(self._kind)
-
-    def failures(self, kinds: Kinds) -> dict[str, int]:
-        """Counts by name."""
-        names = {number: name for name, number in self._numbers.items()}
-        counts = Counter(int(kind) for kind in kinds if kind != OK)
-        return {names[number]: count for number, count in counts.most_common()}
 
 
 def run(
@@ -79,6 +40,14 @@ def run(
 ) -> Level:
     """Measure one level; failed requests are counted and stop nothing."""
     return _Run(fleet, target, shape, payload, options, progress).level()
+
+
+def alive(target: Target) -> bool:
+    """Whether the server answers that it is up; one that is being stopped says no."""
+    try:
+        return target.http.live()
+    except RequestFailed:
+        return False
 
 
 def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
@@ -136,19 +105,56 @@ class _Run:
         marks = [self._mark()]
         self._lags.clear()
         windows: list[Window] = []
-        settled = False
+        settled, over = False, ""
         while len(windows) < options.max_windows:
             self._progress(f"window {len(windows) + 1}")
             _sleep_until(marks[-1].at + options.window)
             marks.append(self._mark())
             windows = self._windows(marks)
             settled = figures.stable(windows, self._shape.mode)
+            if over := self._over(marks):
+                break
             if len(windows) >= options.min_windows and (settled or figures.hopeless(windows)):
                 break
         rest = self._fleet.stop(options.timeout)
         self._requests.add(rest)
         totals = self._totals(before, sum(chunk.sent for chunk in rest))
+        if over:
+            return self._ended(marks, over, totals)
         return self._sum(marks, self._windows(marks), settled, totals)
+
+    def _over(self, marks: Sequence[Mark]) -> str:
+        """What became of a server that no longer is the one that was measured; empty where it is."""
+        target = self._target
+        if target.endpoint in marks[-1].stats:
+            anew = any(restarted(mark, marks[-1], target.endpoint) for mark in marks[:-1])
+            return RESTARTED if anew else ""
+        return "" if alive(target) else STOPPED
+
+    def _ended(self, marks: Sequence[Mark], over: str, totals: Totals) -> Level:
+        """The windows until the server was gone, and when that was."""
+        _, ended, kinds = self._requests.arrays()
+        kept = cut(marks, self._target.endpoint, ended, kinds)
+        windows = self._windows(kept)
+        if over == STOPPED:
+            over += f"; {self._last(marks[0].at)}"
+        seconds, lost = kept[-1].at - marks[0].at, int(((kinds != OK) & (ended >= kept[-1].at)).sum())
+        text = (
+            f"{over}. The numbers are those of the first {seconds:.1f} s; {lost} requests failed after them"
+        )
+        settled = figures.stable(windows, self._shape.mode)
+        return replace(self._sum(kept, windows, settled, totals), ended=text)
+
+    def _last(self, first: float) -> str:
+        """When the last answer came."""
+        _, ended, kinds = self._requests.arrays()
+        answers = ended[kinds == OK]
+        if not answers.size:
+            return "it answered nothing"
+        last = float(answers.max())
+        clock = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - last)
+        when = f"{last - first:.1f} s into the windows" if last > first else "in the warm-up"
+        return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
     def _snapshot(self) -> server.Snapshot:
         try:
@@ -202,7 +208,8 @@ class _Run:
         due, ended, kinds = self._requests.arrays()
         whole = figures.window(due, ended, kinds, first.at, last.at)
         inside = kinds[(ended >= first.at) & (ended < last.at)]
-        models = server.split(first.stats, last.stats, self._target.models) if first.stats else ()
+        told = known([mark for mark in marks if mark.at >= first.at], self._target.endpoint)
+        models = server.split(told[0].stats, told[-1].stats, self._target.models) if len(told) > 1 else ()
         server_cpu = _difference(first.server_cpu, last.server_cpu)
         own = next((one.request_ms for one in models if one.model == self._target.endpoint), None)
         shape, options = self._shape, self._options
@@ -223,43 +230,48 @@ class _Run:
             latency=whole.latency,
             failures=self._requests.failures(inside),
             examples=self._requests.examples,
-            stable=settled,
+            stable=settled if len(windows) >= SETTLED else None,
             spread=figures.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,
-            outside_ms=None if own is None or whole.latency is None else whole.latency.mean - own,
+            outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
-            gpu_utilization=_mean_gpu([mark for mark in marks if mark.at >= first.at]),
+            gpu_utilization=mean_gpu([mark for mark in marks if mark.at >= first.at]),
             client=client,
-            bottleneck=verdict(
-                Burden(
-                    busiest_core=client.busiest_core,
-                    cores=client.cores,
-                    machine_busy=client.machine_busy,
-                    machine_cores=cpu.count(),
-                    lag_ms=client.lag_ms,
-                    p50_ms=whole.latency.p50 if whole.latency else None,
-                    same_machine=cpu.local(self._target.http.url),
-                    processes=client.processes,
-                ),
-                options.client_limit,
-            ),
+            bottleneck=self._bottleneck(client, whole.latency),
             totals=totals,
+            ended="",
         )
 
     def _client(self, first: Mark, last: Mark, answered: int) -> Client:
         seconds = last.at - first.at
-        used = [b - a for a, b in zip(first.client_cpu, last.client_cpu, strict=True)]
+        # Empty where the last border was set afterwards: what the clients used until then is not known.
+        used = [b - a for a, b in zip(first.client_cpu, last.client_cpu, strict=False)]
         lags = np.concatenate([*self._lags, np.empty(0)])
         return Client(
-            processes=len(used),
-            busiest_core=max(used) / seconds,
-            cores=sum(used) / seconds,
-            cpu_ms=_per(sum(used), answered),
+            processes=len(self._loads),
+            busiest_core=max(used) / seconds if used else None,
+            cores=sum(used) / seconds if used else None,
+            cpu_ms=_per(sum(used), answered) if used else None,
             lag_ms=float(np.percentile(lags, 95)) * 1000 if lags.size else None,
-            machine_busy=cpu.share(first.busy, last.busy),
+            machine_busy=cpu.share(first.busy, last.busy) if used else None,
         )
+
+    def _bottleneck(self, client: Client, latency: Latency | None) -> str:
+        if client.busiest_core is None or client.cores is None:
+            return ""
+        load = Burden(
+            busiest_core=client.busiest_core,
+            cores=client.cores,
+            machine_busy=client.machine_busy,
+            machine_cores=cpu.count(),
+            lag_ms=client.lag_ms,
+            p50_ms=latency.p50 if latency else None,
+            same_machine=cpu.local(self._target.http.url),
+            processes=client.processes,
+        )
+        return verdict(load, self._options.client_limit)
 
 
 def _sleep_until(at: float) -> None:
@@ -272,11 +284,3 @@ def _difference(before: float | None, after: float | None) -> float | None:
 
 def _per(seconds: float | None, requests: int) -> float | None:
     return None if seconds is None or not requests else seconds * 1000 / requests
-
-
-def _mean_gpu(marks: Sequence[Mark]) -> dict[str, float]:
-    """Mean over the readings of each GPU; Triton renews them every two seconds."""
-    uuids = {uuid for mark in marks for uuid in mark.gpu}
-    return {
-        uuid: float(np.mean([mark.gpu[uuid] for mark in marks if uuid in mark.gpu])) for uuid in sorted(uuids)
-    }

@@ -1,7 +1,8 @@
 """NVIDIA's perf_analyzer as the client, where it is installed: its numbers in our report.
 
-It needs glibc 2.38 and comes with the SDK image or ``pip install perf-analyzer``. Failures end its run, it
-has no windows to show and does not say what the server's CPU did; those fields are empty then.
+Its program needs glibc 2.38 (Ubuntu 24.04, Debian 13). ``pip install perf-analyzer`` installs it there; on an
+older system pip finds only a package without the command. The SDK image has it, too. It tells of one run what
+its CSV says; the server is asked for the rest before and after. What nobody knows is None.
 """
 
 from __future__ import annotations
@@ -9,42 +10,61 @@ from __future__ import annotations
 import csv
 import io
 import json
+import platform
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process
-from triton_repo_builder.bench import machine, payload, texts
+from triton_repo_builder.bench import cpu, machine, payload, server
 from triton_repo_builder.bench.options import CLOSED, Options, Shape, Urls, Variant, check, shapes
-from triton_repo_builder.bench.report import BenchReport, Client, Latency, Level, ModelSplit, Totals
-from triton_repo_builder.bench.target import Target, find
+from triton_repo_builder.bench.prepare import prepare
+from triton_repo_builder.bench.report import BenchReport, Client, Latency, Level, Totals
+from triton_repo_builder.bench.target import Target
+from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.process import ProcessFailed
 from triton_repo_builder.repository import Repository
 
 BINARY = "perf_analyzer"
-REMEDY = (
-    "run it in the nvcr.io/nvidia/tritonserver:<release>-py3-sdk image, or leave out --client perf-analyzer"
-)
+GLIBC = (2, 38)
+"""What its program needs; an older system's pip installs a package without the command."""
+COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
+
+
+def _remedy() -> str:
+    name, version = platform.libc_ver()
+    image = "run bench in the image nvcr.io/nvidia/tritonserver:<release>-py3-sdk, which has it"
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+    if name == "glibc" and numbers >= GLIBC:
+        return f"pip install perf-analyzer; or {image}; or leave out --client perf-analyzer"
+    wanted, has = ".".join(map(str, GLIBC)), f"{name} {version}".strip() or "another libc"
+    return (
+        f"{image}; or leave out --client perf-analyzer. 'pip install perf-analyzer' brings no command here: "
+        f"it needs glibc {wanted}, this system has {has}"
+    )
 
 
 def require() -> str:
     """Path of a perf_analyzer that runs; raises ``TrbError`` with the reason where there is none."""
     path = shutil.which(BINARY)
     if path is None:
-        raise TrbError(Exit.ENGINE_MISSING, "perf_analyzer is not on PATH", where="--client", remedy=REMEDY)
+        raise TrbError(
+            Exit.ENGINE_MISSING, "perf_analyzer is not on PATH", where="--client", remedy=_remedy()
+        )
     try:
         process.run([path, "--version"], timeout=30)
     except (ProcessFailed, OSError) as error:
         text = error.stderr or error.stdout if isinstance(error, ProcessFailed) else str(error)
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason given"
         raise TrbError(
-            Exit.ENGINE_MISSING, f"{path} does not run: {reason}", where="--client", remedy=REMEDY
+            Exit.ENGINE_MISSING, f"{path} does not run: {reason}", where="--client", remedy=_remedy()
         ) from None
     return path
 
@@ -55,6 +75,12 @@ def argv(
     """The command line of one level."""
     grpc = shape.protocol == "grpc"
     url = target.variant.urls.grpc if grpc else target.http.url.removeprefix("http://")
+    wire: list[str] = []
+    if url.startswith("grpcs://"):
+        url, wire = url.removeprefix("grpcs://"), ["--ssl-grpc-use-ssl"]
+    elif shape.protocol == "http":
+        # It sends binary tensors over HTTP unless told otherwise.
+        wire = ["--input-tensor-format=json", "--output-tensor-format=json"]
     if shape.mode == CLOSED:
         load = [f"--concurrency-range={shape.concurrency}:{shape.concurrency}"]
     else:
@@ -62,6 +88,7 @@ def argv(
     return [
         binary,
         *("-m", target.endpoint, "-u", url, "-i", "grpc" if grpc else "http", "-b", str(options.rows)),
+        *wire,
         *load,
         "--async",
         f"--input-data={data}",
@@ -88,8 +115,8 @@ def _entry(inputs: payload.Inputs, batched: bool) -> dict[str, Any]:
     return entry
 
 
-def parse(text: str, target: Target, shape: Shape, options: Options) -> Level:
-    """One row of its CSV; its times are microseconds."""
+def parse(text: str, said: str, target: Target, shape: Shape, options: Options) -> Level:
+    """One row of its CSV, whose times are microseconds, and the number of requests from what it printed."""
     rows = list(csv.DictReader(io.StringIO(text)))
     try:
         row = rows[0]
@@ -102,7 +129,7 @@ def parse(text: str, target: Target, shape: Shape, options: Options) -> Level:
             where=shape.title,
             remedy="raise --window, or measure without --client perf-analyzer",
         ) from None
-    answered = round(float(row.get("request_count") or 0)) or round(rate / options.rows * options.window)
+    counts = COUNT.findall(said)
     return Level(
         variant=target.variant.name,
         endpoint=target.endpoint,
@@ -112,8 +139,9 @@ def parse(text: str, target: Target, shape: Shape, options: Options) -> Level:
         rate=shape.rate,
         length=shape.length,
         rows=options.rows,
-        seconds=answered * options.rows / rate if rate else options.window,
-        answered=answered,
+        # It does not say how long the windows were that it counts.
+        seconds=None,
+        answered=int(counts[-1]) if counts else None,
         throughput=rate / options.rows,
         rows_per_second=rate,
         latency=latency,
@@ -123,48 +151,61 @@ def parse(text: str, target: Target, shape: Shape, options: Options) -> Level:
         stable=True,
         spread={"throughput": None, "p95": None},
         windows=(),
-        models=(_split(row, target, answered, options.rows),) if "Server Queue" in row else (),
+        models=(),
         outside_ms=_milliseconds(row, "Network+Server Send/Recv"),
         server_cpu_ms=None,
         server_cores=None,
         gpu_utilization={},
-        client=Client(processes=1, busiest_core=0.0, cores=0.0, cpu_ms=None, lag_ms=None, machine_busy=None),
+        client=Client(
+            processes=1, busiest_core=None, cores=None, cpu_ms=None, lag_ms=None, machine_busy=None
+        ),
         bottleneck="",
-        totals=Totals(sent=answered, answered=answered, failed=0, server_rows=None),
+        totals=Totals(sent=None, answered=None, failed=None, server_rows=None),
+        ended="",
     )
 
 
 def _latency(row: Mapping[str, str]) -> Latency:
     values = {name: float(row[f"{name} latency"]) / 1000 for name in ("p50", "p90", "p95", "p99")}
-    mean = float(row.get("Avg latency") or "nan") / 1000
-    return Latency(mean=mean if mean == mean else values["p50"], std=0.0, max=values["p99"], **values)
+    return Latency(mean=_milliseconds(row, "Avg latency"), std=None, max=None, **values)
 
 
 def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
     return float(row[name]) / 1000 if row.get(name) else None
 
 
-def _split(row: Mapping[str, str], target: Target, answered: int, rows: int) -> ModelSplit:
-    """Sums over an ensemble's steps: its CSV has no more than that."""
-    parts = [_milliseconds(row, f"Server {name}") for name in _SERVER]
-    return ModelSplit(
-        model=target.endpoint,
-        requests=answered,
-        rows=answered * rows,
-        executions=0,
-        failed=0,
-        cached=0,
-        rows_per_execution=None,
-        request_ms=sum(part or 0.0 for part in parts),
-        queue_ms=parts[0],
-        input_ms=parts[1],
-        infer_ms=parts[2],
-        output_ms=parts[3],
-        batches={},
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """What the server says of itself."""
+
+    stats: server.Snapshot
+    cpu: float | None
+
+
+def _read(target: Target) -> _Reading:
+    try:
+        stats = server.snapshot(target.http)
+    except RequestFailed:
+        stats = {}
+    return _Reading(stats=stats, cpu=cpu.tree_seconds(target.pid) if target.pid else None)
+
+
+def with_server(level: Level, target: Target, before: _Reading, after: _Reading) -> Level:
+    """The level with what the server counted during all of perf_analyzer's run."""
+    if not before.stats or not after.stats:
+        return level
+    models = server.split(before.stats, after.stats, target.models)
+    requests = next((one.requests for one in models if one.model == target.endpoint), 0)
+    cost = None
+    if before.cpu is not None and after.cpu is not None and requests:
+        cost = (after.cpu - before.cpu) * 1000 / requests
+    rows = server.rows_counted(before.stats, after.stats, target.endpoint)
+    return replace(
+        level,
+        models=models,
+        server_cpu_ms=cost,
+        totals=replace(level.totals, server_rows=rows),
     )
-
-
-_SERVER = ("Queue", "Compute Input", "Compute Infer", "Compute Output")
 
 
 def run(
@@ -172,56 +213,65 @@ def run(
     repository: Repository | None,
     options: Options,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    *,
+    pid: int | None = None,
 ) -> BenchReport:
     """As ``bench.run``, with perf_analyzer sending."""
     check(options)
+    if options.processes:
+        raise TrbError(
+            Exit.USAGE,
+            "perf_analyzer is one process",
+            where="--processes",
+            remedy="leave it out, or leave out --client perf-analyzer",
+        )
     binary = require()
     started, clock = datetime.now(timezone.utc), time.monotonic()
-    target = find(
-        Variant(name="", urls=urls, repository=repository, endpoint=options.endpoint), options.timeout
-    )
-    payload.check_rows(target, options.rows)
+    variant = Variant(name="", urls=urls, repository=repository, endpoint=options.endpoint, pid=pid)
+    # It makes requests of several rows itself.
+    made = prepare(variant, replace(options, rows=1))
+    payload.check_rows(made.target, options.rows)
+    doubts = made.check(options)
     planned = list(shapes(options))
     levels = []
-    with tempfile.TemporaryDirectory(prefix="trb-bench-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="trb-bench-") as name:
+        folder = Path(name)
         for number, shape in enumerate(planned):
             progress(shape.title, number, len(planned))
             file, result = folder / "data.json", folder / "result.csv"
-            file.write_text(
-                data(_inputs(target, shape, options), bool(target.max_batch_size)), encoding="utf-8"
-            )
-            command = argv(binary, target, shape, options, data=file, result=result)
-            levels.append(_level(command, result, target, shape, options))
+            result.unlink(missing_ok=True)
+            text = data(made.inputs[shape.length], bool(made.target.max_batch_size))
+            file.write_text(text, encoding="utf-8")
+            command = argv(binary, made.target, shape, options, data=file, result=result)
+            before = _read(made.target)
+            level = _level(command, result, made.target, shape, options)
+            levels.append(with_server(level, made.target, before, _read(made.target)))
     return BenchReport(
         command=options.command,
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - clock,
         client="perf-analyzer",
-        servers=(target.server,),
+        servers=(made.target.server,),
         machine=machine.facts(),
         versions=machine.versions(),
         options={"rows": options.rows, "window": options.window, "max_windows": options.max_windows},
-        texts={},
+        texts={"": made.about},
         levels=tuple(levels),
-        notes=("perf_analyzer sent: no failures, windows, CPU or client load in this report",),
+        notes=(*made.notes, *doubts, NOTE),
     )
 
 
-def _inputs(target: Target, shape: Shape, options: Options) -> list[payload.Inputs]:
-    if not payload.takes_text(target):
-        return payload.tensor_inputs(target, 1, shape.length)[0]
-    base = (options.fixed,) if options.fixed is not None else texts.corpus(options.corpus)
-    if shape.length:
-        count = texts.measure(target.variant.repository, target.models).count
-        base = texts.fit(base, shape.length, count, options.seed)
-    return payload.text_inputs(target, base, 1)
+NOTE = (
+    "perf_analyzer sent: failures, windows, largest latency, GPU utilisation and the client's load are "
+    "unknown; rows per execution, server CPU and the models' times are those of its whole run, its warm-up "
+    "included"
+)
 
 
 def _level(command: list[str], result: Path, target: Target, shape: Shape, options: Options) -> Level:
     seconds = (options.max_windows + 5) * options.window + 60
     try:
-        process.run(command, timeout=seconds)
+        said = process.run(command, timeout=seconds)
     except ProcessFailed as error:
         lines = (error.stderr or error.stdout).strip().splitlines()
         if not result.exists():
@@ -231,6 +281,6 @@ def _level(command: list[str], result: Path, target: Target, shape: Shape, optio
                 where=shape.title,
                 remedy="leave out --client perf-analyzer: then failures are counted and end nothing",
             ) from None
-        unstable = parse(result.read_text(), target, shape, options)
+        unstable = parse(result.read_text(), error.stdout, target, shape, options)
         return replace(unstable, stable=False)
-    return parse(result.read_text(), target, shape, options)
+    return parse(result.read_text(), said, target, shape, options)

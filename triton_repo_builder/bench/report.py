@@ -13,15 +13,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """Milliseconds of answered requests, from all their exact times."""
+    """Milliseconds of answered requests, from all their exact times; None where another client hides them."""
 
-    mean: float
-    std: float
+    mean: float | None
+    std: float | None
     p50: float
     p90: float
     p95: float
     p99: float
-    max: float
+    max: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,12 @@ class ModelSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """The load generator's own load."""
+    """The load generator's own load; None where it is another program's."""
 
     processes: int
-    busiest_core: float
+    busiest_core: float | None
     """Share of a core that the busiest client process used."""
-    cores: float
+    cores: float | None
     """Cores that all client processes used together."""
     cpu_ms: float | None
     """Client CPU per answered request."""
@@ -84,9 +84,9 @@ class Client:
 class Totals:
     """The whole level, warm-up and end included: what was sent, and what the server counted."""
 
-    sent: int
-    answered: int
-    failed: int
+    sent: int | None
+    answered: int | None
+    failed: int | None
     server_rows: int | None
     """Rows that the endpoint's statistics grew by, cached ones included."""
 
@@ -103,8 +103,8 @@ class Level:
     rate: float | None
     length: int | None
     rows: int
-    seconds: float
-    answered: int
+    seconds: float | None
+    answered: int | None
     throughput: float
     """Answered requests per second."""
     rows_per_second: float
@@ -112,9 +112,10 @@ class Level:
     failures: Mapping[str, int]
     examples: Mapping[str, str]
     """The first message of each kind of failure, warm-up included."""
-    stable: bool
+    stable: bool | None
+    """None where there were too few windows to tell."""
     spread: Mapping[str, float | None]
-    """Largest distance from the mean over the last windows, as a share of it."""
+    """Largest distance from the mean over the last windows, as a share of it; None where it is unknown."""
     windows: tuple[Window, ...]
     models: tuple[ModelSplit, ...]
     outside_ms: float | None
@@ -126,6 +127,8 @@ class Level:
     bottleneck: str
     """Why the client may have been the limit; empty where it was not."""
     totals: Totals
+    ended: str
+    """Why the level ended before its time, and when; empty where it did not."""
 
     @property
     def load(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import urllib.request
 from collections import Counter
@@ -25,6 +26,11 @@ class Counters:
     times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Count and nanoseconds of each phase."""
     batches: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> int:
+        """Requests, well answered or not."""
+        return sum(self.times.get(phase, (0, 0))[0] for phase in ("success", "fail"))
 
 
 Snapshot = Mapping[str, Counters]
@@ -101,14 +107,20 @@ def rows_counted(before: Snapshot, after: Snapshot, endpoint: str) -> int:
 
 
 def gpu_utilization(page: str) -> dict[str, float]:
-    """Utilisation (0 to 1) of each GPU on a metrics page."""
-    return {uuid: float(value) for uuid, value in GPU.findall(page)}
+    """Utilisation (0 to 1) of each GPU on a metrics page; those whose figure is no number are left out."""
+    found = {uuid: float(value) for uuid, value in GPU.findall(page)}
+    return {uuid: value for uuid, value in found.items() if math.isfinite(value)}
 
 
 def metrics_page(url: str, timeout: float = 2.0) -> str:
     """The metrics page; empty where there is none."""
+    return fetch(url, timeout)[0]
+
+
+def fetch(url: str, timeout: float = 2.0) -> tuple[str, str]:
+    """The metrics page, and why there is none."""
     try:
         with urllib.request.urlopen(url, timeout=timeout) as answer:
-            return str(answer.read().decode("utf-8", "replace"))
-    except (OSError, ValueError):
-        return ""
+            return str(answer.read().decode("utf-8", "replace")), ""
+    except (OSError, ValueError) as error:
+        return "", str(getattr(error, "reason", "") or error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
+from triton_repo_builder.bench.options import SETTLED
 from triton_repo_builder.bench.report import BenchReport, Level, ModelSplit, Ratio
 
 COLUMNS = (
@@ -25,6 +26,11 @@ def main_model(level: Level) -> ModelSplit | None:
     return max(inner, key=lambda one: (one.infer_ms or 0.0) * one.requests, default=None)
 
 
+def busiest_gpu(level: Level) -> float | None:
+    """A model has the GPUs that its instances have; a mean with idle ones beside them would say nothing."""
+    return max(level.gpu_utilization.values(), default=None)
+
+
 def csv_text(report: BenchReport) -> str:
     """One row per level; empty where a number is unknown."""
     out = io.StringIO()
@@ -38,7 +44,6 @@ def csv_text(report: BenchReport) -> str:
 def _row(level: Level) -> dict[str, object]:
     latency, client, main = level.latency, level.client, main_model(level)
     names = ("mean", "std", "p50", "p90", "p95", "p99", "max")
-    gpus = level.gpu_utilization.values()
     return {
         **{name: getattr(level, name) for name in COLUMNS[:12]},
         **{f"{name}_ms": getattr(latency, name) if latency else None for name in names},
@@ -49,7 +54,7 @@ def _row(level: Level) -> dict[str, object]:
         "outside_ms": level.outside_ms,
         "server_cpu_ms": level.server_cpu_ms,
         "server_cores": level.server_cores,
-        "gpu_utilization": sum(gpus) / len(gpus) if gpus else None,
+        "gpu_utilization": busiest_gpu(level),
         "client_processes": client.processes,
         "client_busiest_core": client.busiest_core,
         "client_cpu_ms": client.cpu_ms,
@@ -66,6 +71,10 @@ def number(value: float | None, digits: int = 1) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
 def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the main table."""
     several = len({level.variant for level in report.levels}) > 1
@@ -77,7 +86,7 @@ def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
         "load",
         *(["length"] if lengths else []),
         *("req/s", "p50 ms", "p95 ms", "p99 ms", "failed", "rows/exec", "server CPU ms/req"),
-        *(["GPU"] if gpu else []),
+        *(["busiest GPU"] if gpu else []),
         *("client core", "stable"),
     ]
     return header, [_cells(level, several, lengths, gpu) for level in report.levels]
@@ -85,7 +94,6 @@ def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
 
 def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
     latency, main = level.latency, main_model(level)
-    gpus = list(level.gpu_utilization.values())
     return [
         *([level.variant] if several else []),
         level.protocol,
@@ -96,13 +104,17 @@ def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
         str(level.failed),
         number(main.rows_per_execution if main else None, 2),
         number(level.server_cpu_ms, 2),
-        *([f"{sum(gpus) / len(gpus):.0%}" if gpus else "-"] if gpu else []),
-        f"{level.client.busiest_core:.0%}",
-        "yes" if level.stable else _instability(level),
+        *([_percent(busiest_gpu(level))] if gpu else []),
+        _percent(level.client.busiest_core),
+        _stability(level),
     ]
 
 
-def _instability(level: Level) -> str:
+def _stability(level: Level) -> str:
+    if level.stable is None:
+        return "unknown"
+    if level.stable:
+        return "yes"
     known = [value for value in level.spread.values() if value is not None]
     return f"no, ±{max(known):.0%}" if known else "no"
 
@@ -132,7 +144,7 @@ def model_table(report: BenchReport) -> list[list[str]]:
                 [
                     name if not position else "",
                     one.model,
-                    number(one.requests / level.seconds),
+                    number(one.requests / level.seconds if level.seconds else None),
                     number(one.rows_per_execution, 2),
                     *(number(value, 2) for value in times),
                     str(one.failed),
@@ -169,6 +181,8 @@ def remarks(report: BenchReport) -> list[str]:
     found = list(report.notes)
     for level in report.levels:
         name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
+        if level.ended:
+            found.append(f"{name}: {level.ended}")
         if level.bottleneck:
             found.append(f"{name}: {level.bottleneck}")
         if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
@@ -176,18 +190,37 @@ def remarks(report: BenchReport) -> list[str]:
         for kind, count in level.failures.items():
             example = level.examples.get(kind)
             found.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))
+        found += [f"{name}: {text}" for text in _twice(level)]
         if not level.stable:
-            found.append(f"{name}: not stable after {len(level.windows)} windows; {_spreads(level)}")
+            found.append(f"{name}: {_unstable(level)}")
     return found
 
 
 def _others(level: Level, cores: int) -> float:
     """Share of the machine that neither server nor clients used; 0 where that is unknown."""
-    if level.client.machine_busy is None or level.server_cores is None:
+    client = level.client
+    if client.machine_busy is None or client.cores is None or level.server_cores is None:
         return 0.0
-    return level.client.machine_busy - (level.server_cores + level.client.cores) / cores
+    return client.machine_busy - (level.server_cores + client.cores) / cores
 
 
-def _spreads(level: Level) -> str:
+def _twice(level: Level) -> list[str]:
+    """An ensemble's own row says more than failed: measured, 6 for 3 requests (tritonserver 2.51)."""
+    return [
+        f"{one.model} is an ensemble: Triton counts a request that failed in it twice, hence {one.failed} in "
+        f"the table; the clients saw {level.failed}"
+        for one in level.models
+        if one.model == level.endpoint and one.failed > level.failed and len(level.models) > 1
+    ]
+
+
+def _unstable(level: Level) -> str:
+    count = len(level.windows)
+    if level.stable is None:
+        had = "was 1" if count == 1 else f"were {count}"
+        return f"whether it is stable is unknown: that takes {SETTLED} windows, and there {had}"
+    if not count:
+        return "not stable, says the client"
     known = [f"{name} ±{value:.0%}" for name, value in level.spread.items() if value is not None]
-    return f"the last differ by {', '.join(known)}" if known else "nothing was answered in some of them"
+    how = f"the last differ by {', '.join(known)}" if known else "nothing was answered in some of them"
+    return f"not stable after {count} windows; {how}"

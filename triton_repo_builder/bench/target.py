@@ -33,6 +33,8 @@ class Target:
     golden: cases.CaseFile | None
     pid: int | None
     metrics: str
+    on_gpu: bool
+    """Whether a model that it runs has instances on a GPU."""
     server: Mapping[str, Any]
     """Facts for the report."""
 
@@ -61,6 +63,7 @@ def find(variant: Variant, timeout: float) -> Target:
         golden=_golden(variant, endpoint),
         pid=pid,
         metrics=getattr(variant.urls, "metrics", ""),
+        on_gpu=any(_on_gpu(one) for one in configs),
         server={
             "variant": variant.name,
             "url": http.url,
@@ -137,6 +140,10 @@ def _models(
 def _cut(config: Mapping[str, Any]) -> int:
     value = (config.get("parameters") or {}).get("max_length", {}).get("string_value", "")
     return int(value) if str(value).isdecimal() else 0
+
+
+def _on_gpu(config: Mapping[str, Any]) -> bool:
+    return any(group.get("kind") == "KIND_GPU" for group in config.get("instance_group", ()))
 
 
 def _golden(variant: Variant, endpoint: str) -> cases.CaseFile | None:

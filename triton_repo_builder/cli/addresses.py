@@ -11,12 +11,22 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 HELP = (
-    "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's host, port 8001]"
+    "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's port + 1; "
+    "8001 for a url without a port]"
 )
+METRICS_HELP = (
+    "Its metrics page, for GPUs.  [default: as for gRPC, the url's port + 2; 8002 for a url without a port]"
+)
+PORTS = 8000, 65533
+"""Triton's HTTP port; the last one that has two above it."""
 
 
 def of(url: str, grpc_url: str | None = None, metrics_url: str | None = None) -> Urls:
-    """All addresses of the server whose HTTP url is given; ``BadParameter`` where it is none."""
+    """All addresses of the server whose HTTP url is given; ``BadParameter`` where it is none.
+
+    Triton's own ports are 8000, 8001, 8002: servers at other ports mostly keep that distance. A guess, which
+    bench and smoke check before they rely on it.
+    """
     from urllib.parse import urlsplit
 
     from triton_repo_builder.serving.engine import Urls
@@ -32,10 +42,11 @@ def of(url: str, grpc_url: str | None = None, metrics_url: str | None = None) ->
     ours = _ours(port or 80) if host in LOCAL and not (grpc_url and metrics_url) else {}
     secure = "grpcs://" if parts.scheme == "https" else ""
     name = f"[{host}]" if ":" in host else host
+    first = port if port and port <= PORTS[1] else PORTS[0]
     return Urls(
         http=full,
-        grpc=grpc_url or ours.get("grpc") or f"{secure}{name}:8001",
-        metrics=metrics_url or ours.get("metrics") or f"http://{name}:8002/metrics",
+        grpc=grpc_url or ours.get("grpc") or f"{secure}{name}:{first + 1}",
+        metrics=metrics_url or ours.get("metrics") or f"http://{name}:{first + 2}/metrics",
     )
 
 

@@ -26,7 +26,7 @@ CONCURRENCY = "1,4,16,64"
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
 @click.option("--grpc-url", help=addresses.HELP)
-@click.option("--metrics-url", help="Its metrics page, for GPUs.  [default: the url's host, port 8002]")
+@click.option("--metrics-url", help=addresses.METRICS_HELP)
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
 @click.option(
     "--concurrency",
@@ -120,7 +120,7 @@ def command(
 
     REPO is the model repository (default: model_repository). Sends a mix of text lengths, as real traffic
     has; each level is warmed up and measured in windows until three agree. Failed requests are counted by
-    kind and stop nothing; exit code 1 only where a level had no answer at all.
+    kind and stop nothing; exit code 1 only where a level had no answer at all or the server ended.
 
     \b
     Examples:
@@ -136,6 +136,8 @@ def command(
 
     if url is None and (grpc_url or metrics_url):
         raise click.UsageError("--grpc-url and --metrics-url go with --url.")
+    if client == "perf-analyzer":
+        _refuse_what_it_lacks()
     options = bench.Options(
         endpoint=endpoint,
         protocols=protocols,
@@ -169,12 +171,19 @@ def command(
         from triton_repo_builder.cli.bench_report import print_report
 
         print_report(report, written)
-    return 0 if all(level.answered for level in report.levels) else 1
+    return 0 if all(level.throughput and not level.ended for level in report.levels) else 1
 
 
 def _is_default(name: str) -> bool:
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.DEFAULT
+
+
+def _refuse_what_it_lacks() -> None:
+    for name in ("warmup", "min_windows", "processes"):
+        if not _is_default(name):
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} is nothing that --client perf-analyzer knows; leave it out.")
 
 
 def _command_line() -> str:
@@ -219,7 +228,7 @@ def _run(
         perf_analyzer.require()
     with _server(repository, engine, *given) as (urls, pid), _progress() as progress:
         if client == "perf-analyzer":
-            return perf_analyzer.run(urls, repository, options, progress)
+            return perf_analyzer.run(urls, repository, options, progress, pid=pid)
         return bench.run(urls, repository, options, progress, pid=pid)
 
 

@@ -1,0 +1,89 @@
+"""A variant before its first level: its server is asked, its requests are made, and one is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton_repo_builder.bench import gpus, payload, reach, texts
+from triton_repo_builder.bench.options import Options, Shape, Variant
+from triton_repo_builder.bench.payload import Payload
+from triton_repo_builder.bench.target import Target, find
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A variant whose server was asked, with the texts or tensors it will be sent."""
+
+    target: Target
+    inputs: dict[int | None, list[payload.Inputs]]
+    """By length; None for the corpus as it is."""
+    about: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def requests(self, shape: Shape) -> Payload:
+        """What is sent at this level, encoded."""
+        return payload.encode(self.target, shape.protocol, self.inputs[shape.length])
+
+    def check(self, options: Options) -> list[str]:
+        """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
+        one = next(iter(self.inputs.values()))[:1]
+        found = (
+            reach.check(self.target, name, payload.encode(self.target, name, one), options.timeout)
+            for name in options.protocols
+        )
+        return [note for note in found if note]
+
+
+def prepare(variant: Variant, options: Options) -> Prepared:
+    """Ask the server and make what it will be sent; raises ``TrbError`` where the options do not fit it."""
+    wanted = replace(variant, endpoint=variant.endpoint or options.endpoint)
+    found = find(wanted, options.timeout)
+    payload.check_rows(found, options.rows)
+    metrics, unknown = gpus.look(found)
+    target, notes = replace(found, metrics=metrics), (unknown,) if unknown else ()
+    if not payload.takes_text(target):
+        pairs = {
+            length: payload.tensor_inputs(target, options.rows, length)
+            for length in options.lengths or (None,)
+        }
+        about: dict[str, Any] = {"source": "; ".join(source for _, source in pairs.values())}
+        return Prepared(
+            target=target, inputs={k: pair[0] for k, pair in pairs.items()}, about=about, notes=notes
+        )
+    measured = texts.measure(variant.repository, target.models)
+    base = (options.fixed,) if options.fixed is not None else texts.corpus(options.corpus)
+    by_length: dict[int | None, Sequence[str]] = {None: base}
+    if options.lengths:
+        by_length = {n: texts.fit(base, n, measured.count, options.seed) for n in options.lengths}
+    source = "fixed text" if options.fixed is not None else str(options.corpus or "shipped corpus")
+    every = [text for group in by_length.values() for text in group]
+    return Prepared(
+        target=target,
+        inputs={n: payload.text_inputs(target, group, options.rows) for n, group in by_length.items()},
+        about={**texts.describe(every, source, measured), "tokenizer": measured.source},
+        notes=(*notes, *_notes(target, measured, by_length)),
+    )
+
+
+def _notes(
+    target: Target, measured: texts.Measure, by_length: dict[int | None, Sequence[str]]
+) -> tuple[str, ...]:
+    """What a reader of the lengths must know."""
+    found = []
+    lengths = [length for length in by_length if length is not None]
+    if lengths and measured.unit == "words":
+        found.append("lengths are words: there is no local tokenizer.json to count tokens with")
+    for length in lengths:
+        counts = [measured.count(text) for text in by_length[length]]
+        off = [count for count in counts if count != length]
+        if off:
+            found.append(
+                f"length {length}: {len(off)} of {len(counts)} texts have {min(off)} to {max(off)} instead"
+            )
+    if measured.unit == "tokens" and target.cut and any(length > target.cut for length in lengths):
+        found.append(
+            f"the server's tokenizer cuts texts at {target.cut} tokens: longer ones measure that length"
+        )
+    return tuple(found)
