@@ -16,8 +16,8 @@ SMALLEST = 8
 TOKENS = 512
 """Of the longest text, up to which a row's activations are taken as an eighth of the weights."""
 LENGTHS_MIX = (
-    "joins whatever waits, of any length: the embedded engine then runs rows of similar length together. "
-    "Triton's own backend pads to the longest of a batch: on a CPU measure there, or use --batching off"
+    "joins any lengths; the embedded engine runs similar ones together, Triton's own backend pads to the "
+    "longest: on a CPU measure --batching off there, too"
 )
 
 

@@ -105,7 +105,7 @@ def test_reasons_follow_what_the_model_can_do() -> None:
     settings = decide(CPU).unbatched("rows depend on each other")
     assert (settings.max_batch_size.value, settings.batching.value) == (0, "off")
     assert "rows depend" in settings.max_batch_size.reason
-    assert "measure there" in decide(CPU).of_any_length().batching.reason
+    assert "pads to the longest" in decide(CPU).of_any_length().batching.reason
     assert decide(CPU, batching="on").of_any_length().batching.reason == "set by --batching on"
     assert decide(GPU).of_any_length() == decide(GPU)
     assert "tokenizer-instances" not in values(decide(CPU).without_tokenizer())

@@ -12,7 +12,7 @@ UNKNOWN = "GPU utilisation is unknown"
 def look(target: Target) -> tuple[str, str]:
     """The url to read utilisation from, empty where that would tell nothing; and a note on why it does not.
 
-    Silent where there is no GPU to be seen: then there is nothing to miss.
+    Silent where the page can be read and there is no GPU to be seen: then there is nothing to miss.
     """
     url = target.metrics
     if not url:
