@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client import Counts, HttpClient
 
 SALVOS = 5
+STILL = 0.2
+"""Seconds without a change after which nothing of what ran before is still to be counted."""
+LATE = 30.0
+"""Seconds that a row may be counted after its answer: Triton counts after it answers, the execution last."""
 
 
 def joins(
@@ -18,13 +23,33 @@ def joins(
     Rows are counted every time.
     """
     fewest = dict.fromkeys(models, float("inf"))
+    before = {model: _still(client, model) for model in models}
     for _ in range(SALVOS):
-        before = {model: client.counts(model) for model in models}
         send()
         for model, old in before.items():
-            new = client.counts(model)
-            assert new.rows - old.rows == rows, model
+            new = _counted(client, model, old.rows + rows)
+            assert new.rows - old.rows == rows, f"{model}: {new.rows - old.rows} of {rows} rows counted"
             fewest[model] = min(fewest[model], new.executions - old.executions)
+            before[model] = new
         if max(fewest.values()) < most:
             return
     raise AssertionError(f"executions for {rows} rows: {fewest}, not below {most:g}")
+
+
+def _still(client: HttpClient, model: str) -> Counts:
+    last = client.counts(model)
+    while True:
+        time.sleep(STILL)
+        now = client.counts(model)
+        if now == last:
+            return now
+        last = now
+
+
+def _counted(client: HttpClient, model: str, rows: int) -> Counts:
+    until = time.monotonic() + LATE
+    while True:
+        now = client.counts(model)
+        if now.rows >= rows or time.monotonic() > until:
+            return _still(client, model)
+        time.sleep(0.02)

@@ -65,10 +65,18 @@ class RawServer:
             body["outputs"] = [{"name": name} for name in outputs]
         return self.post(f"/v2/models/{model}/infer", body)
 
-    def statistics(self, model: str) -> dict[str, Any]:
-        """The model's statistics."""
-        answer: dict[str, Any] = self.get(f"/v2/models/{model}/stats")[1]["model_stats"][0]
-        return answer
+    def statistics(self, model: str, requests: int) -> dict[str, Any]:
+        """The model's statistics once all its ``requests`` are in them: they come after the answers."""
+        last: dict[str, Any] = {}
+        until = time.monotonic() + 30
+        while True:
+            answer: dict[str, Any] = self.get(f"/v2/models/{model}/stats")[1]["model_stats"][0]
+            done = sum(answer["inference_stats"][kind]["count"] for kind in ("success", "fail"))
+            # An execution may be counted after its requests: then they change once more.
+            if (done >= requests and answer == last) or time.monotonic() > until:
+                return answer
+            last = answer
+            time.sleep(0.2)
 
     def _call(self, path: str, body: bytes | None) -> tuple[int, Any]:
         headers = {"Content-Type": "application/json"}

@@ -403,7 +403,7 @@ def test_every_kind_of_batch_input_of_two_requests_in_one_run(loaded: Loaded, dt
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda rows: loaded.infer(name, ("X", "FP32", rows)), requests))
     assert [status for status, _ in answers] == [200, 200]
-    assert loaded.server.statistics(name)["execution_count"] == 1
+    assert loaded.server.statistics(name, 2)["execution_count"] == 1
     long_first = answers[0][1]["X_values"][1][0] == 1.0
     joined = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] if long_first else [7, 8, 9, 10, 1, 2, 3, 4, 5, 6]
     for rows, (_, answer) in zip((2, 1), answers, strict=True):
@@ -480,7 +480,7 @@ def test_requests_of_one_batch_are_one_run(
 ) -> None:
     answers = batch_of(delayed, name, [request_of(value) for value in range(4)])
     assert answers == [answer_of(value) for value in range(4)]
-    statistics = delayed.statistics(name)
+    statistics = delayed.statistics(name, 4)
     assert statistics["execution_count"] == 1
     assert statistics["inference_stats"]["success"]["count"] == 4
 
@@ -491,7 +491,7 @@ def test_bad_request_does_not_fail_its_neighbours(delayed: RawServer) -> None:
     status, error = answers[1]
     assert status == 500
     assert error.startswith("onnx runtime error ")
-    assert delayed.statistics("lookup")["execution_count"] == 1
+    assert delayed.statistics("lookup", 4)["execution_count"] == 1
 
 
 def test_requests_of_a_graph_that_does_not_batch_are_answered_alone(delayed: RawServer) -> None:
