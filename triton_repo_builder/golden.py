@@ -15,7 +15,7 @@ import numpy as np
 
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import skeleton
+from triton_repo_builder.graph import linked, skeleton
 from triton_repo_builder.signature import Dim
 from triton_repo_builder.source import Source
 
@@ -60,9 +60,13 @@ def session(source: Source, *, gpu: bool = False) -> Original:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised, too
     model: str | bytes = str(source.path)
+    locations = tuple(file.location for file in source.signature.external)
+    if linked.leaves(source.path, locations):
+        model = linked.read(source.path)
+        options.add_session_config_entry(_FOLDER, str(linked.ROOT))
     if source.signature.bytes > MAPPED:
         options.add_session_config_entry("session.disable_prepacking", "1")
-        if not source.signature.external:
+        if not locations:
             # Where a link leads, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
             real = source.path.resolve()
             model = skeleton.read(real, location=real.name).content

@@ -1,0 +1,34 @@
+"""A model whose data files are links that lead out of its folder, as ONNX Runtime opens it.
+
+Tools that keep every file under its checksum (DVC, git-annex, Bazel) lay a model out so. ONNX Runtime
+refuses such links: it opens nothing outside one folder. So every file is named by where it really lies,
+and that folder is the root of the file system.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from triton_repo_builder.graph import reader, walk
+
+ROOT = Path("/")
+
+
+def leaves(path: Path, locations: tuple[str, ...]) -> bool:
+    """Whether one of the data files beside the model at ``path`` lies in another folder in truth."""
+    home = path.resolve().parent
+    return any(not (path.parent / location).resolve().is_relative_to(home) for location in locations)
+
+
+def read(path: Path) -> bytes:
+    """The model's skeleton with each location relative to ``ROOT``; raises as ``reader.load``."""
+    model = reader.load(path, location=path.name)
+    for tensor in walk.tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = str((path.parent / entry.value).resolve().relative_to(ROOT))
+    content: bytes = model.SerializeToString()
+    return content
