@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +219,24 @@ def test_statistics_that_do_not_count_http_are_a_note(
     assert any("several servers answer there" in note for note in report.notes)
 
 
+@contextmanager
+def once_under_load(
+    http: HttpClient, model: str, seconds: float, act: Callable[[], object]
+) -> Iterator[None]:
+    """Act ``seconds`` after the clients of a level have begun, however long they took to start."""
+
+    def wait() -> None:
+        while http.counts(model).rows < 10:
+            time.sleep(0.05)
+        time.sleep(seconds)
+        act()
+
+    with ThreadPoolExecutor(1) as pool:
+        acted = pool.submit(wait)
+        yield
+        acted.result(timeout=60)
+
+
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     folder: Path, signal_: signal.Signals
@@ -226,10 +244,9 @@ def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
     with serving.start(folder, options) as doomed:
         assert doomed.pid is not None
-        timer = threading.Timer(3.5, os.kill, (doomed.pid, signal_))
-        timer.start()
-        report = run(doomed, folder, window=0.5, min_windows=20, max_windows=20, concurrency=(2, 4))
-        timer.join()
+        kill = partial(os.kill, doomed.pid, signal_)
+        with once_under_load(HttpClient(doomed.urls.http), "sentiment", 2.0, kill):
+            report = run(doomed, folder, window=0.5, min_windows=20, max_windows=20, concurrency=(2, 4))
     (level,) = report.levels
     assert level.ended.startswith("the server stopped answering; its last answer came ")
     assert "requests failed after them" in level.ended
@@ -247,13 +264,12 @@ def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(fold
     options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
     with serving.start(folder, options) as doomed:
         assert doomed.pid is not None
-        timer = threading.Timer(2.5, os.kill, (doomed.pid, signal.SIGKILL))
-        timer.start()
-        (level,) = run(doomed, folder, window=6.0, concurrency=(2,)).levels
-        timer.join()
+        kill = partial(os.kill, doomed.pid, signal.SIGKILL)
+        with once_under_load(HttpClient(doomed.urls.http), "sentiment", 1.0, kill):
+            (level,) = run(doomed, folder, window=6.0, concurrency=(2,)).levels
     assert level.ended
     assert level.answered > 0
-    assert level.seconds < 3.5, "the time after the last answer is not measured"
+    assert level.seconds < 5, "the time after the last answer is not measured"
     assert (level.models, level.server_cpu_ms, level.client.busiest_core) == ((), None, None)
 
 
@@ -261,16 +277,14 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
     def again() -> None:
         for verb in ("unload", "load"):
             body = Body(data=b"{}", headers={})
-            HttpClient(urls.http).send("POST", f"/v2/repository/models/picky/{verb}", body)
+            http.send("POST", f"/v2/repository/models/picky/{verb}", body)
 
     options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
     with serving.start(folder, options) as other:
-        urls = other.urls
-        timer = threading.Timer(3.0, again)
-        timer.start()
+        http = HttpClient(other.urls.http)
         changes: dict[str, Any] = {"endpoint": "picky", "window": 0.5, "min_windows": 20, "max_windows": 20}
-        (level,) = run(other, folder, concurrency=(2,), **changes).levels
-        timer.join()
+        with once_under_load(http, "picky", 1.5, again):
+            (level,) = run(other, folder, concurrency=(2,), **changes).levels
     assert level.ended.startswith("the server was restarted, or loaded the model again")
     assert 1 <= len(level.windows) < 12
     assert level.models[0].requests > 0, "no count has fallen"

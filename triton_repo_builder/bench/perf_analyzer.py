@@ -184,7 +184,7 @@ class _Reading:
 
 def _read(target: Target) -> _Reading:
     try:
-        stats = server.snapshot(target.http)
+        stats = server.settled(target.http)
     except RequestFailed:
         stats = {}
     return _Reading(stats=stats, cpu=cpu.tree_seconds(target.pid) if target.pid else None)

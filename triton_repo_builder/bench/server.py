@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,11 @@ class Counters:
         return sum(self.times.get(phase, (0, 0))[0] for phase in ("success", "fail"))
 
 
+STILL = 0.1
+"""Seconds without a change after which nothing is still to be counted."""
+SETTLED = 2.0
+"""Seconds to wait for that: with other clients about it never comes."""
+
 Snapshot = Mapping[str, Counters]
 """Every model's counters at one moment."""
 
@@ -40,6 +46,18 @@ Snapshot = Mapping[str, Counters]
 def snapshot(http: HttpClient) -> Snapshot:
     """Read all statistics; raises ``RequestFailed``."""
     return read(http.call("GET", "/v2/models/stats"))
+
+
+def settled(http: HttpClient) -> Snapshot:
+    """``snapshot`` once it stands still: Triton counts a request after its answer."""
+    until = time.monotonic() + SETTLED
+    now = snapshot(http)
+    while time.monotonic() < until:
+        time.sleep(STILL)
+        last, now = now, snapshot(http)
+        if now == last:
+            break
+    return now
 
 
 def read(document: Mapping[str, Any]) -> Snapshot:
