@@ -95,6 +95,48 @@ def minilm_dense(source: Path, target: Path) -> None:
     shutil.rmtree(plain)
 
 
+def prompted(source: Path, target: Path, pooling: str, *, include: bool) -> None:
+    """all-MiniLM-L6-v2 whose files ask for a prompt, for 64 values, and lower case beside a cased tokenizer.
+
+    ``include``: whether the prompt's tokens are pooled, as those of Instructor models are not.
+    """
+    cased = target.with_name(target.name + "_cased")
+    shutil.copytree(source, cased)
+    for name, entry, key in (
+        ("tokenizer.json", "normalizer", "lowercase"),
+        ("tokenizer_config.json", "", "do_lower_case"),
+    ):
+        document = json.loads((cased / name).read_text())
+        (document[entry] if entry else document)[key] = False
+        (cased / name).write_text(json.dumps(document))
+    parts = [
+        models.Transformer(str(cased), max_seq_length=256, do_lower_case=True),
+        models.Pooling(384, pooling, include_prompt=include),
+        models.Normalize(),
+    ]
+    prompts = {"passage": "passage: ", "question": "Represent the Question: "}
+    model = SentenceTransformer(
+        modules=parts, prompts=prompts, default_prompt_name="question", device="cpu", truncate_dim=64
+    )
+    plain = target.with_name(target.name + "_torch")
+    model.save(str(plain))
+    main_export(
+        str(plain), target, task="feature-extraction", library_name="transformers", do_validation=False
+    )
+    shutil.copytree(plain / "1_Pooling", target / "1_Pooling")
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        shutil.copyfile(plain / name, target / name)
+    # As releases before 5.4 saved it: the flag beside a tokenizer that keeps case.
+    shutil.copyfile(cased / "tokenizer.json", target / "tokenizer.json")
+    limits = {"max_seq_length": 256, "do_lower_case": True}
+    (target / "sentence_bert_config.json").write_text(json.dumps(limits))
+    write(target, "embedding", [model.encode([text])[0].tolist() for text in TEXTS])
+    other = [model.encode([text], prompt_name="passage")[0].tolist() for text in TEXTS]
+    (target / "passage.json").write_text(json.dumps(other))
+    shutil.rmtree(plain)
+    shutil.rmtree(cased)
+
+
 def roberta(target: Path) -> None:
     """RobertaForSequenceClassification with random weights: byte-level BPE, pad id 1, positions from 2."""
     torch.manual_seed(0)
@@ -178,6 +220,8 @@ def main(folder: Path, source: Path) -> None:
         "minilm_fp32": lambda target: minilm(source, target),
         "minilm_pooled": lambda target: minilm_pooled(source, target),
         "minilm_dense": lambda target: minilm_dense(source, target),
+        "minilm_prompt": lambda target: prompted(source, target, "mean", include=True),
+        "minilm_instructor": lambda target: prompted(source, target, "weightedmean", include=False),
         "roberta": roberta,
         "classifier": lambda target: classifier(source, target, 3, "single_label_classification"),
         "classifier_multi": lambda target: classifier(source, target, 12, "multi_label_classification"),

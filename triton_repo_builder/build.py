@@ -45,6 +45,7 @@ from triton_repo_builder.tasks import (
     late_interaction,
     question_answering,
     raw,
+    sparse_embedding,
     tensor,
     token_classification,
     zero_shot_classification,
@@ -58,6 +59,8 @@ LARGEST = (1 << 31) - 1
 OWN_OPTIONS = {
     "pooling": (embedding.NAME, image_embedding.NAME),
     "normalize": (embedding.NAME, image_embedding.NAME),
+    "truncate_dim": (embedding.NAME,),
+    "prompt": (embedding.NAME, sparse_embedding.NAME),
     "aggregation": (token_classification.NAME,),
     "handle_impossible_answer": (question_answering.NAME,),
     "top_k": (fill_mask.NAME, image_classification.NAME),

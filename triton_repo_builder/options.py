@@ -29,6 +29,7 @@ LARGEST = {
     "tokenizer_instances": _INT32,
     "threads": _INT32,
     "max_length": _INT32,
+    "truncate_dim": _INT32,
     # Larger ones answer with the tail of the vocabulary, and every one of them is sent.
     "top_k": 1000,
 }
@@ -63,6 +64,10 @@ class BuildOptions:
     hypothesis_template: str | None = None
     multi_label: bool | None = None
     raw_output: bool = False
+    truncate_dim: int | None = None
+    """Values of an embedding that are given, the first ones."""
+    prompt: str | None = None
+    """Before every text: a name in config_sentence_transformers.json, or the text itself."""
     query: bool | None = None
     """Late interaction: encode queries; else documents."""
     query_length: int | None = None
@@ -225,7 +230,15 @@ def check(options: BuildOptions) -> BuildOptions:
         raise usage("device", f"'{options.device}' is unknown", f"use one of {', '.join(DEVICES)}")
     if options.batching not in BATCHING:
         raise usage("batching", f"'{options.batching}' is unknown", f"use one of {', '.join(BATCHING)}")
-    for name in ("instances", "tokenizer_instances", "version", "max_batch_size", "max_length", "top_k"):
+    for name in (
+        "instances",
+        "tokenizer_instances",
+        "version",
+        "max_batch_size",
+        "max_length",
+        "top_k",
+        "truncate_dim",
+    ):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise usage(name, f"must be at least 1, not {value}", "leave it out for the default")

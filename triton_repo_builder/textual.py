@@ -38,6 +38,7 @@ NO_CASES = (
     "no golden cases: the examples are too long for the model, or float noise changes their answers; "
     "trb smoke cannot prove them"
 )
+UNMASKED = "the model takes no attention_mask, so its answer to a text may change with the length of others"
 PROBES = ("Hello", "The first request must not be slower than the others.")
 
 
@@ -102,6 +103,11 @@ def parts(
             notes = (*notes, NO_CASES)
             # Nothing shows that the model can run the sample, and a warm-up that fails may end the server.
             options = replace(options, warmup=False)
+    elif batching and not fixed and src.signature.input("attention_mask") is None:
+        if options.batching == "on":
+            notes = (*notes, f"{UNMASKED}; without golden cases nothing has shown that it does not")
+        else:
+            not_batchable, batching = f"{UNMASKED} (--batching on batches all the same)", False
     encodings = _encode(spec, task, max_length)
     inputs = planner.model_inputs(src.signature, task)
     asked = f"--padding {options.padding} was asked for"
@@ -241,7 +247,7 @@ def _first_texts(
     if not options.warmup:
         return (), []
     inputs, files = [], []
-    example = task.examples[0][1] if task.encoding.parameters else {}
+    example = task.examples[0][1] if task.examples and task.encoding.parameters else {}
     for text in task.texts:
         values = example.get(text.name, ("",))
         file = text.name if example else ""

@@ -41,6 +41,8 @@ class TokenizerSpec:
     """The tokenizer.json to serve, where that is not ``file`` as it is."""
     truncation_side: str = "right"
     """The end of a long text that is cut off."""
+    lowered: bool = False
+    """Texts are made lower-case by sentence-transformers' files, whatever the tokenizer's own say."""
     positions_from_pad: bool = False
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
 
@@ -117,6 +119,10 @@ def read(file: Path) -> TokenizerSpec:
     changed = tokenizer_config.applied(document, said)
     if changed is not None:
         text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
+    lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
+    document = changed or document
+    if lowered and (changed := tokenizer_config.lowered(document)) is not None:
+        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
     length, source = max_length(folder)
     return TokenizerSpec(
         file=file,
@@ -127,6 +133,7 @@ def read(file: Path) -> TokenizerSpec:
         largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
         special_tokens=tokenizer.num_special_tokens_to_add(False),
         truncation_side="left" if said.get("truncation_side") == "left" else "right",
+        lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
     )
 

@@ -32,6 +32,19 @@ _LOWERING = {
 """The classes of transformers that rewrite their BertNormalizer when they are made."""
 
 
+def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """tokenizer.json that makes texts lower-case first; None where it does so already.
+
+    As sentence-transformers does it for ``do_lower_case`` of sentence_bert_config.json.
+    """
+    normalizer: Mapping[str, Any] = document.get("normalizer") or {}
+    steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    if any(one.get("type") == "Lowercase" or one.get("lowercase") for one in steps):
+        return None
+    own = [one for one in steps if one]
+    return {**document, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}}
+
+
 def applied(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """tokenizer.json as transformers uses it with these settings; None where it stays as it is."""
     if not settings:

@@ -24,6 +24,8 @@ TEXT_MODELS = {
     "minilm_fp32": ("embedding", ()),
     "minilm_pooled": ("embedding", ("--max-length", "256")),
     "minilm_dense": ("embedding", ()),
+    "minilm_prompt": ("embedding", ()),
+    "minilm_instructor": ("embedding", ()),
     "roberta": ("scores", ()),
     "classifier": ("scores", ()),
     "classifier_multi": ("scores", ()),
@@ -39,7 +41,7 @@ def trb(*arguments: str) -> str:
 def repository(
     tmp_path_factory: pytest.TempPathFactory, exported: Path, minilm_int8: Path, open_nsfw: Path
 ) -> Path:
-    """Twelve endpoints in one repository."""
+    """Fifteen endpoints in one repository."""
     target = tmp_path_factory.mktemp("main") / "model_repository"
     for name, (_, more) in TEXT_MODELS.items():
         trb(
@@ -55,6 +57,8 @@ def repository(
             *more,
         )
     trb("build", "--model", str(minilm_int8), "--name", "int8", "--output", str(target), "--batching", "on")
+    passage = ["--name", "passage", "--prompt", "passage", "--output", str(target), "--instances", "1"]
+    trb("build", "--model", str(exported / "minilm_instructor"), *passage)
     for name in ("minilm_fp32", "classifier"):
         trb(
             "build",
@@ -116,6 +120,12 @@ def test_answers_are_those_of_pytorch(server: serving.RunningServer, exported: P
     alone = np.concatenate([infer(server, name, [text], output) for text in texts])
     np.testing.assert_allclose(together, expected, atol=1e-4)
     np.testing.assert_allclose(alone, expected, atol=1e-4)
+
+
+def test_a_prompt_by_its_name(server: serving.RunningServer, exported: Path) -> None:
+    texts = json.loads((exported / "minilm_instructor" / "reference.json").read_text())["texts"]
+    expected = json.loads((exported / "minilm_instructor" / "passage.json").read_text())
+    np.testing.assert_allclose(infer(server, "passage", texts, "embedding"), expected, atol=1e-4)
 
 
 def test_fixed_padding_gives_the_same_answers(server: serving.RunningServer, exported: Path) -> None:

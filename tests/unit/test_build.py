@@ -14,7 +14,7 @@ import tiny
 import tiny_onnx as t
 from onnx import helper
 
-from triton_repo_builder import build, pbtxt
+from triton_repo_builder import build, pbtxt, textual
 from triton_repo_builder.errors import Exit, TrbError
 
 
@@ -383,6 +383,20 @@ def test_a_text_model_that_reads_padding_is_served_one_text_at_a_time(tmp_path: 
         batching="on",
         golden=True,
     )
+
+
+def test_without_golden_cases_nothing_shows_that_padding_is_not_read(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", mask="inner")
+    reason = textual.UNMASKED
+    made = tiny.make(folder, output)
+    assert made.notes == (f"served without batching: {reason} (--batching on batches all the same)",)
+    assert "max_batch_size" not in parsed(made, "bert")
+    asked = tiny.make(folder, output, batching="on")
+    assert asked.notes == (f"{reason}; without golden cases nothing has shown that it does not",)
+    assert "max_batch_size" in parsed(asked, "bert")
+    # With them it has been seen; and rows that all are of one length have no neighbour to follow.
+    assert "max_batch_size" in parsed(tiny.make(folder, output, golden=True), "bert")
+    assert "max_batch_size" in parsed(tiny.make(folder, output, padding="fixed:24"), "bert")
 
 
 def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path, output: Path) -> None:

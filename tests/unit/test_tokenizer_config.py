@@ -49,3 +49,20 @@ def test_prefix_space(settings: dict[str, Any], space: bool | None) -> None:
 
 def test_a_tokenizer_of_little() -> None:
     assert tokenizer_config.applied({"model": {}}, BERT) is None
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "expected"),
+    [
+        (None, [{"type": "Lowercase"}]),
+        ({"type": "NFC"}, [{"type": "Lowercase"}, {"type": "NFC"}]),
+        ({**LOWER, "lowercase": False}, [{"type": "Lowercase"}, {**LOWER, "lowercase": False}]),
+        ({"type": "Sequence", "normalizers": [{"type": "NFC"}]}, [{"type": "Lowercase"}, {"type": "NFC"}]),
+        (LOWER, None),
+        ({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}, None),
+    ],
+)
+def test_lower_case_as_sentence_transformers_has_it(normalizer: Any, expected: Any) -> None:
+    changed = tokenizer_config.lowered({"normalizer": normalizer, "model": 1})
+    steps = {"type": "Sequence", "normalizers": expected}
+    assert changed == (None if expected is None else {"normalizer": steps, "model": 1})

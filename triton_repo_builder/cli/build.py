@@ -76,6 +76,18 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--normalize/--no-normalize", default=None, help="Embeddings of length 1.  [default: from modules.json]"
 )
 @click.option(
+    "--truncate-dim",
+    type=int,
+    help="Embedding: give its first N values only, of a model trained for that (Matryoshka).  "
+    "[default: from its files]",
+)
+@click.option(
+    "--prompt",
+    metavar="NAME|TEXT",
+    help="Before every text to embed: one of config_sentence_transformers.json, or a text; '' for none.  "
+    "[default: that file's default_prompt_name]",
+)
+@click.option(
     "--query/--document",
     default=None,
     help="Late interaction: what this endpoint encodes.  [default: document]",

@@ -30,6 +30,19 @@ _MASK = """
     tokens_safe = Max (tokens, tiny)
 """
 
+# The same, where the first ``skip`` tokens of a row are a prompt that does not count.
+_MASK_AFTER = _MASK.replace(
+    "    mask = Cast <to = 1> (attention_mask)",
+    """
+    real = Cast <to = 1> (attention_mask)
+    first_axis = Constant <value = int64 {1}> ()
+    place = CumSum (real, first_axis)
+    skipped = Constant <value = float {SKIP}> ()
+    after = Greater (place, skipped)
+    after32 = Cast <to = 1> (after)
+    mask = Mul (real, after32)""",
+)
+
 _WEIGHTS = {
     "mean": "weights = Div (mask, tokens_safe)",
     "mean_sqrt_len": """
@@ -90,6 +103,14 @@ _NORMALISE_SHAPES = """
 """
 
 
+_FIRST = """
+    from = Constant <value = int64[1] {0}> ()
+    to = Constant <value = int64[1] {KEEP}> ()
+    of_values = Constant <value = int64[1] {1}> ()
+    embedding = Slice (whole, from, to, of_values)
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DenseLayer:
     """activation(x @ weight + bias), weight [inputs, outputs]."""
@@ -114,21 +135,29 @@ def embedding(
     width: int | None,
     opset: int,
     dense: Sequence[DenseLayer] = (),
+    skip: int = 0,
+    keep: int | None = None,
 ) -> str:
     """hidden [batch, tokens, width], attention_mask [batch, tokens] → embedding [batch, width].
 
     With ``pooling`` None, ``hidden`` is [batch, width], pooled by the model itself. The layers of ``dense``
-    come between pooling and normalising, their weights as inputs ``dense_0_weight``, ``dense_0_bias`` ….
+    come between pooling and normalising, their weights as inputs ``dense_0_weight``, ``dense_0_bias`` …. The
+    first ``skip`` tokens of every row are not pooled; of the embedding the first ``keep`` values are given.
     """
     size = width or "W"
     inputs = [f"float[B, T, {size}] hidden", "int64[B, T] attention_mask"]
+    mask, weights = _MASK, _WEIGHTS.get(pooling or "", "")
+    if skip:
+        mask = _MASK_AFTER.replace("SKIP", str(skip))
+        # sentence-transformers weighs a token by its place in the row, not by that among those that count.
+        weights = weights.replace("Mul (count, mask)", "Mul (place, mask)")
     if pooling is None:
         inputs = [f"float[B, {size}] hidden"]
         body = "first = Cast <to = 1> (hidden)\n"
     elif pooling == "max":
-        body = _MASK + _MAX.replace("{reduce}", _reduce_max(opset))
+        body = mask + _MAX.replace("{reduce}", _reduce_max(opset))
     else:
-        body = _MASK + _WEIGHTS[pooling] + _WEIGHTED_SUM
+        body = mask + weights + _WEIGHTED_SUM
     source: str = "first" if pooling is None else "of_tokens"
     for n, layer in enumerate(dense):
         inputs.append(f"float[{layer.inputs}, {layer.outputs}] dense_{n}_weight")
@@ -137,6 +166,9 @@ def embedding(
         source, size = f"layer_{n}", layer.outputs
     body += f"pooled = Identity ({source})\n"
     body += _NORMALISE_SHAPES + _NORMALISE if normalise else "embedding = Identity (pooled)\n"
+    if keep:
+        body = body.replace("    embedding = ", "    whole = ").replace("embedding = Id", "whole = Id")
+        body, size = body + _FIRST.replace("KEEP", str(keep)), keep
     return f"embed ({', '.join(inputs)}) => (float[B, {size}] embedding) {{{body}}}"
 
 

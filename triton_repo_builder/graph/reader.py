@@ -13,6 +13,9 @@ from triton_repo_builder.graph import skeleton, walk
 from triton_repo_builder.graph.vocabulary import vocabulary
 from triton_repo_builder.signature import Dim, ExternalFile, ModelSignature, TensorSpec, batchability
 
+PASSES = ("Identity", "Cast")
+"""Operators that change no number."""
+
 
 def read_signature(path: Path) -> ModelSignature:
     """What the model at ``path`` takes, gives and needs.
@@ -69,8 +72,20 @@ def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
         bytes=path.stat().st_size + sum(file.bytes for file in external),
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
-        made_by={name: node.op_type for node in model.graph.node for name in node.output if name in named},
+        made_by=_made_by(model.graph, named),
     )
+
+
+def _made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
+    """The operator that computes each output: not one that only copies it, or writes it in another type."""
+    makers = {name: node for node in graph.node for name in node.output}
+    found = {}
+    for output in outputs & set(makers):
+        node = makers[output]
+        while node.op_type in PASSES and node.input[0] in makers:
+            node = makers[node.input[0]]
+        found[output] = node.op_type
+    return found
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:

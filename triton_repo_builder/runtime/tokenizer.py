@@ -10,6 +10,7 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
   have one shape and the model's batcher joins them);
 - ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
+- ``prompt``: what goes before every text;
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
 - ``spans`` (``tokens`` or ``words``): where each token lies in its text, for ``trb_spans``;
 - ``most_rows``: rows of the model that one row of a request may stand for (0: any number);
@@ -58,6 +59,7 @@ class TritonPythonModel:
         self.pad_together = parameters.get("pad_together") == "true"
         self.positions_from_pad = parameters.get("positions_from_pad") == "true"
         self.stride = int(parameters.get("stride", "0"))
+        self.prompt = parameters.get("prompt", "")
         self.hypothesis = parameters.get("hypothesis", "")
         self.spans = parameters.get("spans", "")
         self.most_rows = int(parameters.get("most_rows", "0"))
@@ -119,7 +121,7 @@ class TritonPythonModel:
         if self.no_empty:
             self.refuse_empty(texts, first)
         if second == first or second not in given:
-            return [[text] for text in texts]
+            return [[self.prompt + text] for text in texts]
         others = decode(given[second], second)
         if self.no_empty:
             self.refuse_empty(others, second)

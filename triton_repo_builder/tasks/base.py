@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from triton_repo_builder import tokenizer
 from triton_repo_builder.dtypes import INT32, INT64
+from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.signature import ModelSignature, TensorSpec
 from triton_repo_builder.source import Source
@@ -171,6 +172,28 @@ def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | N
         if spec and spec.shape is not None and len(spec.shape) == rank:
             return spec
     return next((s for s in signature.outputs if s.shape is not None and len(s.shape) == rank), None)
+
+
+PROBABILITIES = {"Softmax": "a Softmax", "Sigmoid": "a Sigmoid"}
+
+
+def probabilities(signature: ModelSignature, output: str) -> str:
+    """What to tell where the graph itself makes scores of its logits; empty where it gives logits."""
+    maker = PROBABILITIES.get(signature.made_by.get(output, ""))
+    return f"output '{output}' comes from {maker}: its numbers are the scores" if maker else ""
+
+
+def need_logits(source: Source, output: str, task: str) -> None:
+    """``TrbError`` where the task needs logits and the graph has made probabilities of them."""
+    if probabilities(source.signature, output):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"the task {task} needs logits, and output '{output}' comes from "
+            f"{PROBABILITIES[source.signature.made_by[output]]}",
+            where=str(source.path),
+            remedy="export the model without that last operator (optimum's export gives logits), or use "
+            "--raw-output",
+        )
 
 
 def architecture(source: Source, kind: str) -> bool:

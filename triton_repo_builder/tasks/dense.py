@@ -29,6 +29,7 @@ class Dense:
     weight: npt.NDArray[np.float32]
     bias: npt.NDArray[np.float32]
     activation: str
+    folder: Path
 
     @property
     def layer(self) -> DenseLayer:
@@ -63,7 +64,7 @@ def read(folder: Path) -> Dense:
         bias = tensors.get("linear.bias", np.zeros(weight.shape[1])).astype(np.float32)
     except Exception as error:  # the Rust library raises plain Exception
         raise _refused(folder / FILE, f"the weights of the Dense module cannot be read: {error}") from None
-    return Dense(weight=np.ascontiguousarray(weight), bias=bias, activation=ACTIVATIONS[named])
+    return Dense(weight=np.ascontiguousarray(weight), bias=bias, activation=ACTIVATIONS[named], folder=folder)
 
 
 def _refused(where: Path, message: str) -> TrbError:

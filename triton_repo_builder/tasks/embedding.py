@@ -13,10 +13,12 @@ from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import heads
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Head, TensorPlan
+from triton_repo_builder.signature import TensorSpec
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import dense
+from triton_repo_builder.tasks import dense, prompts
 from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
 from triton_repo_builder.tasks.dense import Dense
+from triton_repo_builder.tasks.prompts import Prompt
 
 NAME = "embedding"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
@@ -76,9 +78,18 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     pooling, normalise, layers = _described(source, in_graph=in_graph)
     pooling = options.pooling or pooling
     normalise = normalise if options.normalize is None else options.normalize
+    prompt = prompts.read(source, options)
     if pooled is not None and in_graph:
+        if prompt.text and not _pools_prompt(source):
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"include_prompt is false, and output '{pooled.name}' pools the prompt's tokens, too",
+                where=str(source.folder / prompts.FILE),
+                remedy="export the model with its token vectors, or give --prompt '' to serve it without",
+            )
+        keep = _keep(source, options, pooled.dims[-1])
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset)
+        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep)
     tokens = by_rank(signature, 3, *TOKENS)
     if tokens is None:
         raise TrbError(
@@ -95,7 +106,56 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy=f"give --pooling {'|'.join(heads.POOLINGS)} (see the model card; mean and cls are usual), "
             "or put the sentence-transformers files (modules.json, 1_Pooling/) beside the tokenizer",
         )
-    return _task(tokens.name, tokens.shape, pooling, layers, normalise, signature.opset)
+    _check_widths(tokens, layers)
+    skip = prompts.tokens(source, prompt.text) if prompt.text and not _pools_prompt(source) else 0
+    full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
+    keep = _keep(source, options, full)
+    return _task(tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip)
+
+
+def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
+    """How many values of ``full`` (-1: unknown) the embedding has; None: all. Raises ``TrbError``.
+
+    Cut after normalising, as sentence-transformers does, so that what is left has no length of 1.
+    """
+    saved = tokenizer.settings(source.folder, prompts.FILE).get("truncate_dim")
+    keep = options.truncate_dim or saved
+    if keep is None or keep == full:
+        return None
+    if isinstance(keep, int) and keep > 0 and (full < 0 or keep < full):
+        return keep
+    if options.truncate_dim:
+        raise usage("truncate_dim", f"{keep} is more than the embedding's {full} values", "lower it")
+    raise TrbError(
+        Exit.TASK_UNCLEAR,
+        f"truncate_dim is {keep!r}, and the embedding has {full} values",
+        where=str(source.folder / prompts.FILE),
+        remedy="correct the file",
+    )
+
+
+def _check_widths(tokens: TensorSpec, layers: Sequence[Dense]) -> None:
+    """``TrbError`` where a Dense layer takes another number of values than what comes before it gives."""
+    width, before = tokens.dims[-1], f"output '{tokens.name}'"
+    for layer in layers:
+        if width not in (-1, layer.weight.shape[0]):
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"the Dense module takes {layer.weight.shape[0]} values, and {before} gives {width}",
+                where=str(layer.folder),
+                remedy="use the module that was saved with this model",
+            )
+        width, before = layer.weight.shape[1], f"the Dense module before it ({layer.folder})"
+
+
+def _pools_prompt(source: Source) -> bool:
+    """``include_prompt`` of the Pooling module."""
+    folders = [
+        module["folder"] / str(module.get("path", ""))
+        for module in modules(source)
+        if _kind(module) == "Pooling"
+    ]
+    return all(tokenizer.settings(folder, "config.json").get("include_prompt", True) for folder in folders)
 
 
 def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tuple[Dense, ...]]:
@@ -162,8 +222,17 @@ def _pooling(config: Any, where: str) -> str:
 
 
 def _task(
-    output: str, shape: Any, pooling: str | None, layers: tuple[Dense, ...], normalise: bool, opset: int
+    output: str,
+    shape: Any,
+    pooling: str | None,
+    layers: tuple[Dense, ...],
+    normalise: bool,
+    opset: int,
+    prompt: Prompt,
+    keep: int | None,
+    skip: int = 0,
 ) -> TaskPlan:
+    """``keep``: values of the embedding; ``skip``: tokens of the prompt, where they are not pooled."""
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
     text = heads.embedding(
@@ -172,43 +241,56 @@ def _task(
         width=width,
         opset=opset,
         dense=[layer.layer for layer in layers],
+        skip=skip,
+        keep=keep,
     )
     constants = [
         (f"dense_{number}_{name}", tuple(array.shape), array.astype("<f4").tobytes())
         for number, layer in enumerate(layers)
         for name, array in (("weight", layer.weight), ("bias", layer.bias))
     ]
-    width = layers[-1].weight.shape[1] if layers else width
+    width = keep or (layers[-1].weight.shape[1] if layers else width)
 
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         hidden = outputs[output].astype(np.float64)
         rows = (
             hidden
             if pooling is None
-            else np.stack([_pool(h, m, pooling) for h, m in zip(hidden, mask, strict=True)])
+            else np.stack([_pool(h, m, pooling, skip) for h, m in zip(hidden, mask, strict=True)])
         )
         for layer in layers:
             rows = layer.apply(rows)
         if normalise:
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return {"embedding": rows.astype(np.float32)}
+        return {"embedding": rows[:, :keep].astype(np.float32)}
 
     return TaskPlan(
         name=NAME,
         head=Head(text=text, bind=bind, floats=tuple(constants)),
         outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width or -1,)),),
         reference=reference,
+        encoding=prompt.encoding,
+        encode=prompt.encode if prompt.text else None,
+        notes=prompt.notes,
         facts=(
             ("pooling", pooling or "in the model"),
             *((("dense", [layer.weight.shape[1] for layer in layers]),) if layers else ()),
             ("normalize", normalise),
+            *((("truncate_dim", keep),) if keep else ()),
+            *prompt.facts,
+            *((("include_prompt", False),) if skip else ()),
         ),
     )
 
 
-def _pool(hidden: npt.NDArray[Any], mask: npt.NDArray[Any], pooling: str) -> npt.NDArray[Any]:
-    """One row: token vectors [tokens, width] → [width], written as one reads it in a paper."""
-    tokens = hidden[mask.astype(bool)]
+def _pool(hidden: npt.NDArray[Any], mask: npt.NDArray[Any], pooling: str, skip: int = 0) -> npt.NDArray[Any]:
+    """One row: token vectors [tokens, width] → [width], written as one reads it in a paper.
+
+    The first ``skip`` tokens do not count; the others keep their places in the row.
+    """
+    places = np.cumsum(mask)
+    counted = mask.astype(bool) & (places > skip)
+    tokens = hidden[counted]
     if not len(tokens):
         return np.zeros(hidden.shape[1])
     if pooling == "mean":
@@ -218,5 +300,5 @@ def _pool(hidden: npt.NDArray[Any], mask: npt.NDArray[Any], pooling: str) -> npt
     if pooling == "max":
         return np.asarray(tokens.max(axis=0))
     if pooling == "weightedmean":
-        return np.asarray(np.average(tokens, axis=0, weights=np.arange(1, len(tokens) + 1)))
+        return np.asarray(np.average(tokens, axis=0, weights=places[counted]))
     return np.asarray(tokens[0] if pooling == "cls" else tokens[-1])

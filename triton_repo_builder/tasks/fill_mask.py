@@ -47,6 +47,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.tokenizer),
             remedy="put tokenizer_config.json with its mask_token beside tokenizer.json",
         )
+    base.need_logits(source, logits.name, NAME)
     width = logits.dims[-1]
     # A vocabulary smaller than the answer has no more tokens to give.
     top_k = min(top_k, width) if width > 0 else top_k

@@ -13,11 +13,10 @@ from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
 from triton_repo_builder.tasks import text_classification, vision
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank, probabilities
 
 NAME = "image-classification"
 TOP_K = 5
-PROBABILITIES = {"Softmax": "a Softmax", "Sigmoid": "a Sigmoid"}
 
 
 def fits(source: Source) -> bool:
@@ -70,9 +69,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 def _activation(source: Source, output: str, labels: int) -> tuple[str, str]:
     """What makes scores of the output, and what to tell where the graph has done so already."""
-    made_by = source.signature.made_by.get(output, "")
-    if made_by in PROBABILITIES:
-        return "none", f"output '{output}' comes from {PROBABILITIES[made_by]}: its numbers are the scores"
+    if ready := probabilities(source.signature, output):
+        return "none", ready
     kind = source.config.get("problem_type")
     if kind == "regression":
         return "none", ""

@@ -21,7 +21,7 @@ from triton_repo_builder.graph import late
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import dense, embedding
+from triton_repo_builder.tasks import dense, embedding, prompts
 from triton_repo_builder.tasks.base import Arrays, Encoded, Example, TaskPlan, TokenRules, by_rank
 
 NAME = "late-interaction"
@@ -64,6 +64,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="export it for feature-extraction",
         )
+    prompts.refuse(source, NAME)
     found = _settings(source)
     is_query = bool(options.query or options.query_length)
     if options.query is False and options.query_length:

@@ -67,6 +67,8 @@ def stride(limit: int) -> int:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Start and end logits of all pieces from the graph; the best span after it."""
     names = _outputs(source)
+    for name in names:
+        base.need_logits(source, name, NAME)
     impossible = bool(options.handle_impossible_answer)
     first = base.token_id(source, "cls_token")
     return TaskPlan(

@@ -13,7 +13,8 @@ from triton_repo_builder.graph import heads
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, architecture, by_rank
+from triton_repo_builder.tasks import prompts
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, architecture, by_rank, probabilities
 from triton_repo_builder.tasks.examples import PAIRS, renamed
 
 NAME = "rerank"
@@ -42,6 +43,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task text-classification, which takes pairs as well (TEXT and TEXT_PAIR)",
         )
+    prompts.refuse(source, NAME)
     stated = _stated(source)
     named = (stated or "Sigmoid").rsplit(".", 1)[-1]
     if named not in ACTIVATIONS:
@@ -52,6 +54,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy=f"save the model with one of {', '.join(ACTIVATIONS)}",
         )
     activation = ACTIVATIONS[named]
+    ready = probabilities(source.signature, logits.name)
+    activation = "none" if ready else activation
     note = "no file states the cross-encoder's activation: sigmoid, as in sentence-transformers"
     return TaskPlan(
         name=NAME,
@@ -61,7 +65,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         texts=(TextInput(name="QUERY"), TextInput(name="DOCUMENT")),
         examples=renamed(PAIRS, "QUERY", "DOCUMENT"),
         facts=(("activation", activation),),
-        notes=() if stated else (note,),
+        notes=(ready,) if ready else () if stated else (note,),
     )
 
 

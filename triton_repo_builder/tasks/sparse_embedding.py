@@ -13,7 +13,7 @@ from triton_repo_builder.graph import sparse
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks import embedding, prompts
 from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
 
 NAME = "sparse-embedding"
@@ -38,6 +38,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="export it for fill-mask (optimum-cli export onnx --task fill-mask)",
         )
     module = _module(source)
+    usual = "pooled by max, as the SPLADE papers do"
     pooling, activation = "max", "relu"
     if module is not None:
         folder = module["folder"] / str(module.get("path", ""))
@@ -52,6 +53,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 remedy=f"pooling_strategy {' or '.join(sparse.POOLINGS)}, activation_function "
                 f"{' or '.join(ACTIVATIONS)}",
             )
+    prompt = prompts.read(source, options)
     width = logits.shape[2] if isinstance(logits.shape[2], int) else None
     twice = ACTIVATIONS[activation]
     return TaskPlan(
@@ -65,8 +67,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             TensorPlan(name="values", data_type="TYPE_FP32", dims=(-1,)),
         ),
         reference=_reference(logits.name, pooling, twice),
-        facts=(("pooling", pooling), ("activation", activation)),
-        notes=() if module else (f"no {MODULE} module found: pooled by {pooling}, as the SPLADE papers do",),
+        encoding=prompt.encoding,
+        encode=prompt.encode if prompt.text else None,
+        facts=(("pooling", pooling), ("activation", activation), *prompt.facts),
+        notes=(*(() if module else (f"no {MODULE} module found: {usual}",)), *prompt.notes),
         sparse=(("values", "indices"),),
         fillers=(("indices", -1), ("values", 0)),
     )

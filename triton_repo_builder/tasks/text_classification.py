@@ -13,7 +13,7 @@ from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import Head, TensorPlan
 from triton_repo_builder.signature import TensorSpec
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, by_rank
+from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, by_rank, probabilities
 from triton_repo_builder.tasks.examples import PAIRS, SINGLE
 
 NAME = "text-classification"
@@ -42,7 +42,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         )
     names, notes = labels_of(source, logits)
     width = len(names)
-    activation = _activation(source, width)
+    ready = probabilities(source.signature, logits.name)
+    activation = "none" if ready else _activation(source, width)
+    notes += (ready,) if ready else ()
     if width == 1 and activation == "sigmoid":
         notes += ("one logit: if this is a cross-encoder, --task rerank takes QUERY and DOCUMENT",)
     return TaskPlan(

@@ -59,6 +59,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",
         )
+    base.need_logits(source, logits.name, NAME)
     names, notes = text_classification.labels_of(source, logits)
     unknown = base.token_id(source, "unk_token")
     return TaskPlan(

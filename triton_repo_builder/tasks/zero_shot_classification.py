@@ -62,6 +62,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
         )
+    base.need_logits(source, logits.name, NAME)
     names, _ = text_classification.labels_of(source, logits)
     if len(names) < 2:
         raise TrbError(

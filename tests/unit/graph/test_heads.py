@@ -31,9 +31,9 @@ def session(text: str, opset: int) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def by_hand(hidden: Array, mask: Array, pooling: str) -> Any:
+def by_hand(hidden: Array, mask: Array, pooling: str, skip: int = 0) -> Any:
     """One row, in plain loops."""
-    tokens = [vector.astype(np.float64) for vector, seen in zip(hidden, mask, strict=True) if seen]
+    tokens = [vector.astype(np.float64) for vector, seen in zip(hidden, mask, strict=True) if seen][skip:]
     if not tokens:
         return np.zeros(hidden.shape[1])
     if pooling == "cls":
@@ -43,7 +43,7 @@ def by_hand(hidden: Array, mask: Array, pooling: str) -> Any:
     if pooling == "max":
         return np.max(tokens, axis=0)
     if pooling == "weightedmean":
-        numbers = range(1, len(tokens) + 1)
+        numbers = range(skip + 1, skip + len(tokens) + 1)
         return sum(n * t for n, t in zip(numbers, tokens, strict=True)) / sum(numbers)
     return sum(tokens) / (len(tokens) if pooling == "mean" else np.sqrt(len(tokens)))
 
@@ -58,6 +58,34 @@ def test_pooling(pooling: str, opset: int) -> None:
     np.testing.assert_allclose(
         [embedding._pool(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)], expected
     )
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("skip", [1, 3])
+@pytest.mark.parametrize("pooling", heads.POOLINGS)
+def test_a_prompt_that_is_not_pooled(pooling: str, skip: int, opset: int) -> None:
+    """Rows that are all prompt give zeros, as a row without tokens does."""
+    text = heads.embedding(pooling=pooling, normalise=False, width=3, opset=opset, skip=skip)
+    (got,) = session(text, opset).run(None, {"hidden": HIDDEN, "attention_mask": MASK})
+    expected = [by_hand(h, m, pooling, skip) for h, m in zip(HIDDEN, MASK, strict=True)]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    recorded = [embedding._pool(h, m, pooling, skip) for h, m in zip(HIDDEN, MASK, strict=True)]
+    np.testing.assert_allclose(recorded, expected)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_the_first_values_of_an_embedding(pooling: str | None, normalise: bool, opset: int) -> None:
+    feeds = {"hidden": HIDDEN[:, 0]} if pooling is None else {"hidden": HIDDEN, "attention_mask": MASK}
+    whole, cut = (
+        session(
+            heads.embedding(pooling=pooling, normalise=normalise, width=3, opset=opset, keep=keep), opset
+        ).run(None, feeds)[0]
+        for keep in (None, 2)
+    )
+    assert cut.shape == (4, 2)
+    np.testing.assert_array_equal(cut, whole[:, :2])
 
 
 @pytest.mark.parametrize("normalise", [False, True])

@@ -87,6 +87,14 @@ def test_the_longest_row_of_all_requests_decides(tmp_path: Path) -> None:
     assert len(alone["input_ids"][0]) == 3
 
 
+def test_a_prompt_goes_before_every_text(tmp_path: Path) -> None:
+    (plain,) = answers(model(tmp_path), request("hello a", "hello", "hello the fox"))
+    (made,) = answers(model(tmp_path, prompt="hello "), request("a", "", "the fox"))
+    assert made == plain
+    (cut,) = answers(model(tmp_path, prompt="hello ", max_length=4), request("a b c"))
+    assert cut["input_ids"] == [[2, tiny.WORDS.index("hello"), tiny.WORDS.index("a"), 3]]
+
+
 def test_one_call_encodes_all_requests(tmp_path: Path) -> None:
     made = model(tmp_path)
     tokenizer, calls = made.tokenizer, []

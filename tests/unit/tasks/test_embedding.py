@@ -233,6 +233,13 @@ def test_a_dense_layer_that_cannot_be_read(tmp_path: Path) -> None:
     refused(other, Exit.UNSUPPORTED_MODEL, "the Dense module has no model.safetensors")
 
 
+def test_a_dense_layer_of_another_model(tmp_path: Path) -> None:
+    folder, _, _ = with_dense(tiny.embedder(tmp_path / "m"), "Tanh")
+    save_file({"linear.weight": np.ones((5, 7), np.float32)}, str(folder / "2_Dense" / "model.safetensors"))
+    message = "the Dense module takes 7 values, and output 'last_hidden_state' gives 8"
+    assert refused(folder, Exit.UNSUPPORTED_MODEL, message).where.endswith("2_Dense")
+
+
 def ordered(folder: Path, *kinds: str) -> Path:
     """The Dense model of ``with_dense``, its modules in another order."""
     made, _, _ = with_dense(tiny.embedder(folder), "Tanh")

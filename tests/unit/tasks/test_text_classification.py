@@ -111,3 +111,30 @@ def test_no_scores(tmp_path: Path) -> None:
     tiny.text_model(tmp_path / "model.onnx")
     with pytest.raises(TrbError, match="no output of scores"):
         plan(tmp_path)
+
+
+@pytest.mark.parametrize("way", [[], ["Identity"], ["Cast", "Identity"]])
+@pytest.mark.parametrize("operator", ["Softmax", "Sigmoid"])
+@pytest.mark.parametrize("kind", ["single_label_classification", "multi_label_classification"])
+def test_scores_of_the_graph_are_taken_as_they_are(
+    operator: str, kind: str, way: list[str], tmp_path: Path
+) -> None:
+    """Under any name, and however they get from there to the output; a second softmax would flatten them."""
+    folder = configured(tmp_path, 3, problem_type=kind)
+    names = ["scored", *(f"via_{number}" for number in range(len(way)))]
+    nodes = [
+        t.node("Cast", ["input_ids"], ["numbers"], to=t.FLOAT),
+        t.node(operator, ["numbers"], ["scored"]),
+    ]
+    for number, step in enumerate(way):
+        more = {"to": t.FLOAT} if step == "Cast" else {}
+        nodes.append(t.node(step, [names[number]], [names[number + 1]], **more))
+    nodes[-1].output[0] = "probabilities"
+    inputs, outputs = [t.tensor("input_ids", ["n", 3], t.INT64)], [t.tensor("probabilities", ["n", 3])]
+    (folder / "model.onnx").write_bytes(t.model(nodes, inputs, outputs))
+    made = plan(folder)
+    assert dict(made.facts)["activation"] == "none"
+    assert f"output 'probabilities' comes from a {operator}: its numbers are the scores" in made.notes
+    scores = np.array([[0.7, 0.2, 0.1]], np.float32)
+    answer = made.reference({"probabilities": scores}, np.ones((1, 3)))
+    np.testing.assert_array_equal(answer["scores"], scores)

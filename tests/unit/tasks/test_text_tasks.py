@@ -338,3 +338,33 @@ def test_tokens_are_listed_by_their_ids(tmp_path: Path) -> None:
 def test_a_label_number_that_cannot_be_is_no_entailment(number: Any, tmp_path: Path) -> None:
     path = folder(tmp_path / "m", classes(3), label2id={"entailment": number})
     assert len(plan(path, "zero-shot-classification").notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("outputs", "task"),
+    [
+        (NER, "token-classification"),
+        (QA, "question-answering"),
+        (MLM, "fill-mask"),
+        (classes(3), "zero-shot-classification"),
+    ],
+)
+def test_a_task_that_needs_logits_is_told_of_probabilities(
+    outputs: list[Any], task: str, tmp_path: Path
+) -> None:
+    made = folder(tmp_path, outputs, id2label={"0": "entailment", "1": "neutral", "2": "contradiction"})
+    nodes = [
+        t.node("Cast", ["input_ids"], ["numbers"], to=t.FLOAT),
+        *(t.node("Softmax", ["numbers"], [output.name]) for output in outputs),
+    ]
+    (made / "model.onnx").write_bytes(t.model(nodes, IDS, outputs))
+    with pytest.raises(TrbError, match=r"needs logits, and output '.*logits' comes from a Softmax") as caught:
+        plan(made, task)
+    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+
+
+def test_a_cross_encoder_that_ends_in_a_sigmoid(tmp_path: Path) -> None:
+    made = folder(tmp_path, classes(1))
+    nodes = [t.node("Cast", ["input_ids"], ["x"], to=t.FLOAT), t.node("Sigmoid", ["x"], ["logits"])]
+    (made / "model.onnx").write_bytes(t.model(nodes, IDS, classes(1)))
+    assert dict(plan(made, "rerank").facts)["activation"] == "none"

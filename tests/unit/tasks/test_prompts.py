@@ -1,0 +1,121 @@
+"""The prompt of sentence-transformers: which one, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import source
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.tasks import embedding, prompts, rerank
+
+SAVED = {"prompts": {"query": "hello ", "passage": "the fox ", "document": ""}}
+
+
+def folder_of(path: Path, saved: Any, *, include: bool = True) -> Path:
+    folder = tiny.embedder(path)
+    tiny.put_json(folder / prompts.FILE, saved)
+    config = {"pooling_mode": "mean", "include_prompt": include}
+    tiny.put_json(folder / "1_Pooling" / "config.json", config)
+    return folder
+
+
+def read(folder: Path, prompt: str | None = None) -> prompts.Prompt:
+    return prompts.read(source.read(folder), BuildOptions(model=folder, prompt=prompt))
+
+
+@pytest.mark.parametrize(
+    ("default", "asked", "text"),
+    [
+        (None, None, ""),
+        ("query", None, "hello "),
+        ("document", None, ""),
+        ("query", "passage", "the fox "),
+        ("query", "", ""),
+        ("query", "Represent it: ", "Represent it: "),
+        (None, "query", "hello "),
+    ],
+)
+def test_which_prompt(default: str | None, asked: str | None, text: str, tmp_path: Path) -> None:
+    found = read(folder_of(tmp_path, {**SAVED, "default_prompt_name": default}), asked)
+    assert found.text == text
+    assert dict(found.encoding.parameters) == ({"prompt": text} if text else {})
+    if text:
+        assert found.notes == (f"prompt {text!r} goes before every text",)
+
+
+def test_prompts_of_which_none_is_the_default_are_told(tmp_path: Path) -> None:
+    (note,) = read(folder_of(tmp_path, SAVED)).notes
+    assert note.startswith("the prompts query, passage of config_sentence_transformers.json are not used")
+    assert read(folder_of(tmp_path, {"prompts": {"query": "", "document": None}})).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("saved", "asked", "code", "message"),
+    [
+        (SAVED, "pasage", Exit.USAGE, "lists no prompt 'pasage'"),
+        ({**SAVED, "default_prompt_name": "q"}, None, Exit.TASK_UNCLEAR, "default_prompt_name is 'q'"),
+        ({"prompts": ["a"]}, None, Exit.TASK_UNCLEAR, "prompts does not give a text for each name"),
+        ({"prompts": {"a": 1}}, None, Exit.TASK_UNCLEAR, "prompts does not give a text for each name"),
+    ],
+)
+def test_what_is_no_prompt(saved: Any, asked: str | None, code: Exit, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TrbError, match=message) as caught:
+        read(folder_of(tmp_path, saved), asked)
+    assert caught.value.code == code
+    assert caught.value.remedy
+
+
+def test_a_prompt_that_is_not_pooled_counts_no_last_special_token(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {**SAVED, "default_prompt_name": "passage"}, include=False)
+    made = embedding.plan(source.read(folder), BuildOptions(model=folder, normalize=False))
+    assert dict(made.facts)["include_prompt"] is False
+    # [CLS] the fox; then the text and [SEP].
+    hidden = np.arange(20, dtype=np.float32).reshape(1, 5, 4)
+    answer = made.reference({"last_hidden_state": hidden}, np.ones((1, 5), np.int64))
+    np.testing.assert_array_equal(answer["embedding"], hidden[:, 3:].mean(axis=1))
+
+
+def test_a_graph_that_pools_the_prompt_although_it_must_not(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {**SAVED, "default_prompt_name": "query"}, include=False)
+    shapes = [t.tensor("sentence_embedding", ["n", 8])]
+    (folder / "model.onnx").write_bytes(t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], shapes))
+    with pytest.raises(TrbError, match="pools the prompt's tokens, too"):
+        embedding.plan(source.read(folder), BuildOptions(model=folder))
+    made = embedding.plan(source.read(folder), BuildOptions(model=folder, prompt=""))
+    assert dict(made.facts)["pooling"] == "in the model"
+
+
+def test_a_task_that_has_no_place_for_it(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path, labels=1)
+    tiny.put_json(folder / prompts.FILE, {**SAVED, "default_prompt_name": "query"})
+    with pytest.raises(TrbError, match="prompt 'query' is not supported for the task rerank"):
+        rerank.plan(source.read(folder), BuildOptions(model=folder))
+
+
+@pytest.mark.parametrize(("saved", "asked", "width"), [(5, None, 5), (None, 3, 3), (5, 8, 8), (8, None, 8)])
+def test_the_first_values_of_the_embedding(
+    saved: int | None, asked: int | None, width: int, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path, {"truncate_dim": saved})
+    made = embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))
+    assert made.outputs[0].dims == (width,)
+    answer = made.reference({"last_hidden_state": np.ones((1, 2, 8), np.float32)}, np.ones((1, 2), np.int64))
+    assert answer["embedding"].shape == (1, width)
+
+
+@pytest.mark.parametrize(
+    ("saved", "asked", "code"),
+    [(None, 9, Exit.USAGE), (9, None, Exit.TASK_UNCLEAR), ("x", None, Exit.TASK_UNCLEAR)],
+)
+def test_more_values_than_there_are(saved: Any, asked: int | None, code: Exit, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"truncate_dim": saved})
+    with pytest.raises(TrbError, match=r"9|'x'") as caught:
+        embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))
+    assert caught.value.code == code
