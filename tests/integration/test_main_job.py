@@ -175,7 +175,7 @@ def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
-    others = {"int8", "open-nsfw", "raw_minilm_fp32", "raw_classifier", "fixed"}
+    others = {"int8", "open-nsfw", "passage", "raw_minilm_fp32", "raw_classifier", "fixed"}
     assert {*TEXT_MODELS, *others} == set(report["endpoints"])
 
 
