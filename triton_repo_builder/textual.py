@@ -29,7 +29,7 @@ from triton_repo_builder.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.planner import TextSettings
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import examples, question_answering, raw
+from triton_repo_builder.tasks import examples, prompts, question_answering, raw
 from triton_repo_builder.tasks.base import TaskPlan
 from triton_repo_builder.tokenizer import TokenizerSpec
 
@@ -82,6 +82,7 @@ def parts(
         fixed_by = "--query-length"
     positions = tokenizer.table_of_positions(src.config)
     max_length, notes = _max_length(spec, options, fixed, fixed_by, task, positions)
+    prompts.check_room(src, task, max_length)
     stride = question_answering.stride(max_length) if task.encoding.strided and max_length else 0
     recording = golden_text.TextSettings(
         max_length=max_length,

@@ -14,7 +14,7 @@ from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Encoded, Encoding, Example
+from triton_repo_builder.tasks.base import Encoded, Encoding, Example, TaskPlan
 
 FILE = "config_sentence_transformers.json"
 
@@ -102,6 +102,17 @@ def tokens(source: Source, text: str) -> int:
     library.no_truncation()
     row = library.encode(text)
     return len(row.ids) - (row.special_tokens_mask[-1] if row.ids else 0)
+
+
+def check_room(source: Source, task: TaskPlan, limit: int | None) -> None:
+    """``TrbError`` USAGE where the prompt leaves no token of a text within ``limit``."""
+    text = dict(task.encoding.parameters).get("prompt", "")
+    if text and limit and (taken := tokens(source, text)) + 2 > limit:
+        raise usage(
+            "prompt",
+            f"{text[:40]!r} takes {taken} of the {limit} tokens of a row: no text is left beside its end",
+            "shorten it, or raise --max-length",
+        )
 
 
 def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:

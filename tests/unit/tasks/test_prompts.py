@@ -119,3 +119,12 @@ def test_more_values_than_there_are(saved: Any, asked: int | None, code: Exit, t
     with pytest.raises(TrbError, match=r"9|'x'") as caught:
         embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))
     assert caught.value.code == code
+
+
+def test_a_prompt_that_leaves_no_room(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", SAVED)
+    made = tiny.make(folder, tmp_path / "repo", prompt="the fox ", max_length=5)
+    assert dict(made.plan.models[1].parameters)["prompt"] == "the fox "
+    with pytest.raises(TrbError, match="takes 3 of the 4 tokens of a row") as caught:
+        tiny.make(folder, tmp_path / "repo", prompt="the fox ", max_length=4)
+    assert caught.value.where == "--prompt"
