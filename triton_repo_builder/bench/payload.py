@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from triton_repo_builder import cases
+from triton_repo_builder.bench.options import Options
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.client import (
     Array,
@@ -61,6 +62,36 @@ def takes_text(target: Target) -> bool:
         return False
     probe = "word" if len(texts) == 1 else "word " * LONG
     return target.golden is None or _accepted(target, text_inputs(target, (probe,), 1)[0])
+
+
+def check_kind(target: Target, options: Options) -> None:
+    """Raise ``TrbError`` on options that choose texts where none of them would be sent."""
+    given = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
+    sent = "its golden cases" if target.golden else "tensors made from its metadata"
+    for option in (option for option, is_given in given.items() if is_given):
+        raise TrbError(
+            Exit.USAGE,
+            f"does not take any text and is sent {sent}: {option} would change nothing",
+            where=target.endpoint,
+            remedy=f"leave {option} out",
+        )
+    if options.lengths and not open_axes(target):
+        raise TrbError(
+            Exit.USAGE,
+            f"neither takes any text nor leaves an axis of its tensors open, and is sent {sent}: every level "
+            "of --lengths would be sent the same",
+            where=target.endpoint,
+            remedy="leave --lengths out",
+        )
+
+
+def open_axes(target: Target) -> bool:
+    """Whether a length can be chosen: tensors alone, of which one has an open axis beside the batch."""
+    inputs = needed(target)
+    if any(tensor.datatype == "BYTES" for tensor in inputs):
+        return False
+    skip = 1 if target.max_batch_size else 0
+    return any(dim < 0 for tensor in inputs for dim in tensor.shape[skip:])
 
 
 def check_rows(target: Target, rows: int) -> None:

@@ -44,6 +44,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
     metrics, unknown = gpus.look(found)
     target, notes = replace(found, metrics=metrics), (unknown,) if unknown else ()
     if not payload.takes_text(target):
+        payload.check_kind(target, options)
         pairs = {
             length: payload.tensor_inputs(target, options.rows, length)
             for length in options.lengths or (None,)
