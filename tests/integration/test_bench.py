@@ -416,3 +416,19 @@ def test_perf_analyzer_sends_and_the_server_tells_the_rest(
     assert report.texts[""]["texts"] == 420
     assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
     bench.write(report, tmp_path / "out")
+
+
+@pytest.mark.parametrize("timeout", [0.001, 0.025])
+def test_a_short_timeout_bounds_requests_alone(
+    server: serving.RunningServer, folder: Path, timeout: float
+) -> None:
+    """Picky takes 50 ms: every request is late, and the server is as well as before."""
+    report = run(
+        server, folder, endpoint="picky", protocols=("grpc", "http"), rates=(200.0,), timeout=timeout
+    )
+    for level in report.levels:
+        assert level.ended == ""
+        assert level.failures.keys() <= {"timeout", "gRPC INTERNAL", "HTTP 500"}, level.examples
+        assert level.failures["timeout"] > 0
+        assert level.totals.server_rows is not None, "statistics are given their own time"
+    assert len(report.levels) == 4

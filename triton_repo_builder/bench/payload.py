@@ -71,15 +71,15 @@ def check_kind(target: Target, options: Options) -> None:
     for option in (option for option, is_given in given.items() if is_given):
         raise TrbError(
             Exit.USAGE,
-            f"does not take any text and is sent {sent}: {option} would change nothing",
+            f"does not take texts as they come and is sent {sent}: {option} would change nothing",
             where=target.endpoint,
             remedy=f"leave {option} out",
         )
     if options.lengths and not open_axes(target):
         raise TrbError(
             Exit.USAGE,
-            f"neither takes any text nor leaves an axis of its tensors open, and is sent {sent}: every level "
-            "of --lengths would be sent the same",
+            "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
+            f"{sent}: every level of --lengths would be the same",
             where=target.endpoint,
             remedy="leave --lengths out",
         )
