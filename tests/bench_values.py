@@ -72,6 +72,7 @@ def level(**changes: Any) -> Level:
         "bottleneck": "",
         "totals": Totals(sent=400, answered=400, failed=0, server_rows=400),
         "ended": "",
+        "sent": "0a1b",
     }
     return Level(**{**values, **changes})
 

@@ -225,6 +225,19 @@ def test_a_length_needs_an_open_axis_beside_the_batch() -> None:
     payload.check_kind(target(FIXED), Options())
 
 
+def test_what_is_sent_has_one_digest_however_it_travels() -> None:
+    def sent(protocol: str, texts: tuple[str, ...], rows: int = 1) -> str:
+        return payload.encode(target(TEXT), protocol, payload.text_inputs(target(TEXT), texts, rows)).sent
+
+    one = sent("http", ("a", "b"))
+    assert {sent("http-binary", ("a", "b")), sent("http", ("a", "b"), 2)} == {one}
+    others = {sent("http", texts) for texts in (("a",), ("b", "a"), ("ab",), ("a", "c"))}
+    assert len(others) == 4
+    assert one not in others
+    made = [payload.tensor_inputs(target(OPEN), rows, 4)[0] for rows in (1, 2)]
+    assert len({payload.digest(inputs, True) for inputs in made}) == 1
+
+
 PAIR = Tensor(name="PAIR", datatype="BYTES", shape=(-1, 1))
 
 

@@ -91,6 +91,7 @@ class _Run:
         self._options = options
         self._progress = progress
         self._loads = shares(shape, payload, options)
+        self._sent = payload.sent
         self._requests = Requests()
         self._lags: list[Floats] = []
 
@@ -242,6 +243,7 @@ class _Run:
             bottleneck=self._bottleneck(client, whole.latency),
             totals=totals,
             ended="",
+            sent=self._sent,
         )
 
     def _client(self, first: Mark, last: Mark, answered: int) -> Client:

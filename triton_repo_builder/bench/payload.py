@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,8 @@ class Payload:
     address: str
     bodies: tuple[bytes, ...]
     headers: tuple[Mapping[str, str], ...]
+    sent: str = ""
+    """Digest of the inputs."""
 
 
 def needed(target: Target) -> tuple[Tensor, ...]:
@@ -199,7 +202,25 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
         headers.append(head)
     path = f"/v2/models/{quote(target.endpoint, safe='')}/infer"
     address = target.variant.urls.grpc if protocol == "grpc" else target.http.url + path
-    return Payload(address=address, bodies=tuple(bodies), headers=tuple(headers))
+    return Payload(
+        address=address,
+        bodies=tuple(bodies),
+        headers=tuple(headers),
+        sent=digest(requests[: len(bodies)], bool(target.max_batch_size)),
+    )
+
+
+def digest(requests: Sequence[Inputs], batched: bool) -> str:
+    """Equal where the same was sent, however it travelled; of several rows the first stands for all."""
+    whole = hashlib.sha256()
+    for inputs in requests:
+        for array in inputs.values():
+            row = array[:1] if batched else array
+            texts = row.dtype.kind == "O"
+            values = row.reshape(-1).tolist() if texts else [row.tobytes()]
+            kind = [len(value) for value in values] if texts else f"{row.dtype.str} {row.shape}"
+            whole.update(b"".join([f"{kind}\n".encode(), *values]))
+    return whole.hexdigest()[:16]
 
 
 def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:

@@ -129,6 +129,8 @@ class Level:
     totals: Totals
     ended: str
     """Why the level ended before its time, and when; empty where it did not."""
+    sent: str
+    """Tells the texts or tensors that were sent from others."""
 
     @property
     def load(self) -> str:
