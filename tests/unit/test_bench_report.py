@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import csv
+import errno
 import io
 import json
+import os
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -132,6 +134,19 @@ def test_what_triton_counts_twice_is_said() -> None:
     assert table.remarks(report(alone)) == [], "no ensemble"
 
 
+def test_a_split_of_another_time_or_other_requests_is_said() -> None:
+    short = level(seconds=3.0, split_seconds=2.0, outside_ms=None, failures={"gRPC UNAVAILABLE": 5})
+    assert any("the split per model is of 2.0 of 3.0 s" in text for text in table.remarks(report(short)))
+    assert table.model_table(report(short))[0][2] == "50.0", "100 requests in its own 2 s"
+    failing = level(outside_ms=None, failures={"timeout": 5})
+    texts = table.remarks(report(failing))
+    assert any("time outside the server is not known: failed requests" in text for text in texts)
+    assert "(outside the server)" not in [row[1] for row in table.model_table(report(failing))]
+    late = level(outside_ms=None, failures={}, examples={"timeout": "in the warm-up"})
+    assert "time outside the server is not known" in table.remarks(report(late))[0]
+    assert table.remarks(report(level(outside_ms=None, split_seconds=None, models=()))) == []
+
+
 class Outside(HTMLParser):
     """Collects what a browser would fetch, and scripts."""
 
@@ -195,6 +210,38 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) 
     with pytest.raises(TrbError) as raised:
         files.open_folder(tmp_path / "file" / "out")
     assert raised.value.code == Exit.OUTPUT_NOT_WRITABLE
+
+
+@pytest.mark.parametrize("name", ["report.json", "latency.png", "report.html"])
+def test_a_full_disk_leaves_the_older_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files.write(report(level(throughput=1.0)), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if path.name != name:
+            return real(path, content)
+        real(path, content[:9])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TrbError) as raised:
+        files.write(report(level(throughput=2.0)), tmp_path)
+    assert (raised.value.code, raised.value.where) == (Exit.DISK_FULL, str(tmp_path))
+    assert raised.value.message == "the disk is full; a report that was there before is as it was"
+    assert "--output" in raised.value.remedy
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_in_the_place_of_a_file_is_said_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "report.json").mkdir()
+    (tmp_path / "report.json" / "mine").touch()
+    with pytest.raises(TrbError, match=r"cannot be written: report\.json is a folder there") as raised:
+        files.open_folder(tmp_path)
+    assert (raised.value.code, raised.value.where) == (Exit.OUTPUT_NOT_WRITABLE, str(tmp_path))
+    assert (tmp_path / "report.json" / "mine").exists()
 
 
 def saved(tmp_path: Path, *levels: Any, **changes: Any) -> Path:

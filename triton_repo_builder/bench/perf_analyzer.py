@@ -152,6 +152,8 @@ def parse(text: str, said: str, target: Target, shape: Shape, options: Options) 
         spread={"throughput": None, "p95": None},
         windows=(),
         models=(),
+        # Its own warm-up is in the split.
+        split_seconds=None,
         outside_ms=_milliseconds(row, "Network+Server Send/Recv"),
         server_cpu_ms=None,
         server_cores=None,
