@@ -360,7 +360,7 @@ def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningSer
         run(server, folder, endpoint="")
     with pytest.raises(TrbError, match="at most 8 rows"):
         run(server, folder, endpoint="picky", rows=9)
-    with pytest.raises(TrbError, match="does not take texts as they come .* --fixed would change") as no:
+    with pytest.raises(TrbError, match=r"does not take texts as they come .* --fixed would change") as no:
         run(server, folder, endpoint="picky", fixed="a", concurrency=(1, 2))
     assert no.value.code == Exit.USAGE
     with pytest.raises(TrbError, match="no endpoint nobody"):
