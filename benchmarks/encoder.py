@@ -5,31 +5,43 @@
 The tokenizer and the pooling are all-MiniLM-L6-v2's, so that it builds like any sentence embedding model.
 """
 
-import shutil
-import sys
-from pathlib import Path
+from __future__ import annotations
 
-import torch
-from transformers import BertConfig, BertModel
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BertConfig
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-class TokenVectors(torch.nn.Module):
-    """Plain tensors in and out, as a graph has them."""
+def token_vectors(config: BertConfig) -> torch.nn.Module:
+    """An encoder with plain tensors in and out, as a graph has them."""
+    import torch
+    from transformers import BertModel
 
-    def __init__(self, encoder: BertModel) -> None:
-        super().__init__()
-        self.encoder = encoder
+    class TokenVectors(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = BertModel(config, add_pooling_layer=False).eval()
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-        """Last hidden states, ``[batch, sequence, 1024]``."""
-        encoded = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
-        return encoded.last_hidden_state
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            """Last hidden states, ``[batch, sequence, 1024]``."""
+            encoded = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
+            return encoded.last_hidden_state
+
+    return TokenVectors()
 
 
 def main(target: Path, source: Path) -> None:
     """Write model.onnx, config.json and what describes tokenizer and pooling."""
+    import torch
+    from transformers import BertConfig
+
     torch.manual_seed(0)
     config = BertConfig(
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
@@ -38,7 +50,7 @@ def main(target: Path, source: Path) -> None:
     example = torch.ones(2, 7, dtype=torch.long)
     names = [*INPUTS, "last_hidden_state"]
     torch.onnx.export(
-        TokenVectors(BertModel(config, add_pooling_layer=False).eval()),
+        token_vectors(config),
         (example, example, example),
         str(target / "model.onnx"),
         input_names=names[:3],
@@ -54,4 +66,10 @@ def main(target: Path, source: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", type=Path, metavar="FOLDER", help="a folder that is not there yet")
+    parser.add_argument("source", type=Path, metavar="MINILM_FOLDER", help="all-MiniLM-L6-v2's files")
+    given = parser.parse_args()
+    main(given.target, given.source)

@@ -3,47 +3,53 @@
 TRB_MODEL is the exported folder, TRB_THREADS ONNX Runtime's threads (0: its default, all cores).
 """
 
+import argparse
 import os
 import socket
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import onnxruntime
-from fastapi import FastAPI
-from pydantic import BaseModel
-from transformers import AutoTokenizer
-
-folder = Path(os.environ["TRB_MODEL"])
-options = onnxruntime.SessionOptions()
-options.intra_op_num_threads = int(os.environ.get("TRB_THREADS", "0"))
-session = onnxruntime.InferenceSession(
-    str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-)
-names = [each.name for each in session.get_inputs()]
-output = session.get_outputs()[-1].name
-tokenizer = AutoTokenizer.from_pretrained(folder)
-app = FastAPI()
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
-class Request(BaseModel):
-    text: str
+def made() -> "FastAPI":
+    """The application; uvicorn calls this in each worker."""
+    import numpy as np
+    import onnxruntime
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+    from transformers import AutoTokenizer
 
+    folder = Path(os.environ["TRB_MODEL"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("TRB_THREADS", "0"))
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    names = [each.name for each in session.get_inputs()]
+    output = session.get_outputs()[-1].name
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    app = FastAPI()
 
-@app.post("/predict")
-def predict(request: Request) -> dict[str, list[float]]:
-    encoded = tokenizer(request.text, return_tensors="np", truncation=True)
-    answer = session.run([output], {name: encoded[name] for name in names})[0]
-    if answer.ndim == 3:
-        mask = encoded["attention_mask"][:, :, None].astype(np.float32)
-        answer = (answer * mask).sum(axis=1) / mask.sum(axis=1)
-        answer /= np.linalg.norm(answer, axis=1, keepdims=True)
-    return {"embedding": answer[0].tolist()}
+    class Request(BaseModel):
+        text: str
 
+    @app.post("/predict")
+    def predict(request: Request) -> dict[str, list[float]]:
+        encoded = tokenizer(request.text, return_tensors="np", truncation=True)
+        answer = session.run([output], {name: encoded[name] for name in names})[0]
+        if answer.ndim == 3:
+            mask = encoded["attention_mask"][:, :, None].astype(np.float32)
+            answer = (answer * mask).sum(axis=1) / mask.sum(axis=1)
+            answer /= np.linalg.norm(answer, axis=1, keepdims=True)
+        return {"embedding": answer[0].tolist()}
 
-@app.get("/ready")
-def ready() -> bool:
-    return True
+    @app.get("/ready")
+    def ready() -> bool:
+        return True
+
+    return app
 
 
 def main(port: int, workers: int) -> None:
@@ -55,7 +61,9 @@ def main(port: int, workers: int) -> None:
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
-    config = uvicorn.Config("fastapi_app:app", workers=workers, access_log=False, log_level="warning")
+    config = uvicorn.Config(
+        "fastapi_app:made", factory=True, workers=workers, access_log=False, log_level="warning"
+    )
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     door.bind(("127.0.0.1", port))
@@ -63,4 +71,10 @@ def main(port: int, workers: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("port", type=int, metavar="PORT", help="on 127.0.0.1")
+    parser.add_argument("workers", type=int, metavar="WORKERS", help="processes")
+    given = parser.parse_args()
+    main(given.port, given.workers)

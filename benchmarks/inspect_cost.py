@@ -4,7 +4,7 @@
 
 Writes a single-file model of each size (one MatMul per 64 MB of random weights) and exports an encoder of
 BERT-large's size, then runs the commands as a user would, in a process of their own. Writes wall time and
-peak memory to docs/benchmarks/ as the other scripts do.
+peak memory to docs/benchmarks/, or --output, as the other scripts do.
 """
 
 import argparse
@@ -105,9 +105,9 @@ def targets(found: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
     ]
 
 
-def main(sizes: list[int], *, real: bool) -> None:
+def main(sizes: list[int], output: Path, *, real: bool) -> None:
     """Measure, print and write the result."""
-    result = common.Result("inspect_cost", "Cost of inspect and build by model size", common.RESULTS)
+    result = common.Result("inspect_cost", "Cost of inspect and build by model size", output)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for megabytes in sizes:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TRB_BENCH_DIR")) as folder:
@@ -141,5 +141,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sizes", nargs="*", type=int, default=[100, 500, 1300, 2600], metavar="MEGABYTES")
     parser.add_argument("--no-encoder", action="store_true", help="leave the exported encoder out")
+    parser.add_argument("--output", type=Path, default=common.RESULTS, help="folder of the results")
     given = parser.parse_args()
-    main(given.sizes, real=not given.no_encoder)
+    main(given.sizes, given.output, real=not given.no_encoder)

@@ -22,6 +22,21 @@ def anonymous(pid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
 
 
+def command(argv: list[str]) -> list[str]:
+    """What to run. argparse is loaded only to explain: its memory would count as the command's."""
+    if argv and not argv[0].startswith("-"):
+        return argv
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", metavar="COMMAND", help="path of the program")
+    parser.add_argument("arguments", metavar="ARG", nargs=argparse.REMAINDER, help="what it is given")
+    given = parser.parse_args(argv)
+    return [given.command, *given.arguments]
+
+
 def main(argv: list[str]) -> None:
     """Run it to its end."""
     start = time.perf_counter()
@@ -47,4 +62,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(command(sys.argv[1:]))

@@ -7,6 +7,7 @@ The bare server is given the same backend directory and loads everything at star
 in turns; medians are printed.
 """
 
+import argparse
 import http.client
 import os
 import statistics
@@ -86,4 +87,19 @@ def main(repository: Path, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 3)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("repository", type=Path, metavar="REPOSITORY", help="a model repository")
+    parser.add_argument(
+        "rounds",
+        nargs="?",
+        type=int,
+        default=3,
+        metavar="ROUNDS",
+        help="turns of both (default: %(default)s)",
+    )
+    given = parser.parse_args()
+    if not given.repository.is_dir() or given.rounds < 1:
+        parser.error("REPOSITORY must be a folder, and ROUNDS at least 1")
+    main(given.repository.resolve(), given.rounds)

@@ -9,9 +9,9 @@ Written as the tutorials have it: dynamic batching, no instance_group and no thr
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,4 +126,11 @@ def _step(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "usual")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, metavar="MODEL_FOLDER", help="an exported model")
+    parser.add_argument("target", type=Path, metavar="REPOSITORY", help="where the models are written")
+    parser.add_argument("name", nargs="?", default="usual", metavar="NAME", help="default: %(default)s")
+    given = parser.parse_args()
+    write(given.source, given.target, given.name)

@@ -64,6 +64,7 @@ def level(**changes: Any) -> Level:
         "spread": {"throughput": 0.02, "p95": 0.05},
         "windows": (window(), window(), window()),
         "models": (split("bert"), split("bert_tokenizer", 0.5, 2.0), split("bert_model", 2.5)),
+        "split_seconds": 3.0,
         "outside_ms": 0.5,
         "server_cpu_ms": 10.0,
         "server_cores": 1.0,
@@ -72,6 +73,7 @@ def level(**changes: Any) -> Level:
         "bottleneck": "",
         "totals": Totals(sent=400, answered=400, failed=0, server_rows=400),
         "ended": "",
+        "sent": "0a1b",
     }
     return Level(**{**values, **changes})
 

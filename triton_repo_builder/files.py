@@ -136,10 +136,12 @@ def _reflink(source: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def staging(output: Path, *, how: str = "with --output") -> Iterator[Path]:
+def staging(
+    output: Path, *, how: str = "with --output", kept: str = "the repository is as it was"
+) -> Iterator[Path]:
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
-    ``how`` the user chooses ``output``; each command has its own words for that. The folder lies
+    ``how`` the user chooses ``output``, and what is ``kept``: each command has its own words. The folder lies
     inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
     What a killed process left there is removed first.
     """
@@ -154,7 +156,7 @@ def staging(output: Path, *, how: str = "with --output") -> Iterator[Path]:
         with _locked(folder):
             yield folder
     except OSError as error:
-        raise explain(error, output, how=how) from error
+        raise explain(error, output, how=how, kept=kept) from error
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -198,12 +200,14 @@ def _sweep(parent: Path, prefix: str) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def explain(error: OSError, output: Path, *, how: str = "with --output") -> TrbError:
-    """What a failed write means for the user. The repository has not changed."""
+def explain(
+    error: OSError, output: Path, *, how: str = "with --output", kept: str = "the repository is as it was"
+) -> TrbError:
+    """What a failed write means for the user. What was there has not changed."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TrbError(
             Exit.DISK_FULL,
-            "the disk is full; the repository is as it was",
+            f"the disk is full; {kept}",
             where=str(output),
             remedy=f"free some space, or choose another disk {how}",
         )

@@ -290,6 +290,41 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
     assert level.models[0].requests > 0, "no count has fallen"
 
 
+def test_a_model_that_is_unloaded_leaves_a_split_of_its_own_time(folder: Path) -> None:
+    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment", "picky"))
+    with serving.start(folder, options) as other:
+        http = HttpClient(other.urls.http)
+        body = Body(data=b"{}", headers={})
+        unload = partial(http.send, "POST", "/v2/repository/models/sentiment/unload", body)
+        changes: dict[str, Any] = {"window": 0.5, "min_windows": 12, "max_windows": 12}
+        with once_under_load(http, "sentiment", 2.0, unload):
+            report = run(other, folder, concurrency=(2,), **changes)
+    (level,) = report.levels
+    assert level.ended == "", "the server goes on"
+    assert level.failed > 0
+    assert level.split_seconds is not None
+    assert level.seconds is not None
+    assert 0 < level.split_seconds < level.seconds
+    assert level.outside_ms is None
+    assert any("the split per model is of" in text for text in table.remarks(report))
+
+
+def test_what_failed_leaves_no_time_outside_the_server(server: serving.RunningServer, folder: Path) -> None:
+    made = run(server, folder, endpoint="picky", lengths=(4,))
+    (level,) = made.levels
+    assert level.failed > 0
+    assert level.answered > 0
+    assert level.outside_ms is None
+    assert any("time outside the server is not known" in text for text in table.remarks(made))
+    over = run(server, folder, endpoint="sentiment", concurrency=(), rates=(3000.0,), in_flight=16).levels[0]
+    assert set(over.failures) == {"overrun"}
+    assert over.outside_ms is not None, "those never reached the server"
+    (level,) = run(server, folder, concurrency=(1,)).levels
+    assert level.failures == {}
+    assert level.split_seconds == level.seconds
+    assert level.outside_ms is not None
+
+
 def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:
     report = run(server, folder, client_limit=0.001)
     assert report.levels[0].bottleneck.startswith("the client is a bottleneck: its busiest process used")
@@ -325,6 +360,9 @@ def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningSer
         run(server, folder, endpoint="")
     with pytest.raises(TrbError, match="at most 8 rows"):
         run(server, folder, endpoint="picky", rows=9)
+    with pytest.raises(TrbError, match=r"does not take texts as they come .* --fixed would change") as no:
+        run(server, folder, endpoint="picky", fixed="a", concurrency=(1, 2))
+    assert no.value.code == Exit.USAGE
     with pytest.raises(TrbError, match="no endpoint nobody"):
         run(server, folder, endpoint="nobody")
 
@@ -416,3 +454,19 @@ def test_perf_analyzer_sends_and_the_server_tells_the_rest(
     assert report.texts[""]["texts"] == 420
     assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
     bench.write(report, tmp_path / "out")
+
+
+@pytest.mark.parametrize("timeout", [0.001, 0.025])
+def test_a_short_timeout_bounds_requests_alone(
+    server: serving.RunningServer, folder: Path, timeout: float
+) -> None:
+    """Picky takes 50 ms: every request is late, and the server is as well as before."""
+    report = run(
+        server, folder, endpoint="picky", protocols=("grpc", "http"), rates=(200.0,), timeout=timeout
+    )
+    for level in report.levels:
+        assert level.ended == ""
+        assert level.failures.keys() <= {"timeout", "gRPC INTERNAL", "HTTP 500"}, level.examples
+        assert level.failures["timeout"] > 0
+        assert level.totals.server_rows is not None, "statistics are given their own time"
+    assert len(report.levels) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -46,6 +47,29 @@ def test_a_page_names_the_commit_that_was_measured(tmp_path: Path) -> None:
     assert commit(tmp_path) == head, "results and files that git does not know do not count"
     (tmp_path / "code.py").write_text("2")
     assert commit(tmp_path) == f"{head}+"
+
+
+SCRIPTS = sorted(file.name for file in (ROOT / "benchmarks").glob("*.py") if file.name != "common.py")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_explains_itself_and_does_nothing_else(script: str, tmp_path: Path) -> None:
+    """Also where what it measures with is not installed: the encoder's torch is in another environment."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, str(ROOT / "benchmarks" / script), "--help"]
+    text = process.run(argv, env=environment, cwd=tmp_path, timeout=60)
+    assert text.startswith("usage: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_readme_says_which_pages_name_their_commit() -> None:
+    pages = ROOT / "docs" / "benchmarks"
+    naming = {page.name for page in pages.glob("*.md") if "Versions: commit " in page.read_text()}
+    said = re.search(
+        r"name the commit, too.*?\.(?= The others)", (pages / "README.md").read_text(), re.DOTALL
+    )
+    assert said
+    assert set(re.findall(r"\w+\.md", said[0])) == naming
 
 
 def test_ours_are_built_for_the_cpu_and_nothing_sees_a_gpu(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from bench_values import level, report, split
 from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
-from triton_repo_builder.bench.report import Ratio
+from triton_repo_builder.bench.report import BenchReport, Ratio
 from triton_repo_builder.cli import addresses
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.params import Duration, Numbers
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.serving import state
 
 
@@ -29,8 +30,8 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[i
 def test_numbers_and_times() -> None:
     assert Numbers(int).convert("4,1,4", None, None) == (4, 1)
     assert Numbers(float).convert("0.5,2", None, None) == (0.5, 2.0)
-    for text in ("", "0", "1,,2", "a", "-3", "nan"):
-        with pytest.raises(click.BadParameter, match="no list of numbers"):
+    for text in ("", "0", "1,,2", "a", "-3", "nan", "1e9", "inf"):
+        with pytest.raises(click.BadParameter, match="no list of numbers above 0 and below 1,000,000,000"):
             Numbers(float).convert(text, None, None)
     convert = Duration().convert
     assert [convert(text, None, None) for text in ("2s", "500ms", "1.5m", "3")] == [2.0, 0.5, 90.0, 3.0]
@@ -67,6 +68,27 @@ def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) 
     assert code == Exit.UNREACHABLE
     assert "no tritonserver answers" in text
     assert "1 level of 42 to 42 s: at most 0:42 min" in text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_was_measured_is_printed_though_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    def full(report: BenchReport, folder: Path) -> tuple[Path, ...]:
+        raise TrbError(Exit.DISK_FULL, "the disk is full", where=str(folder), remedy="free some space")
+
+    monkeypatch.setattr("triton_repo_builder.bench.write", full)
+    monkeypatch.setattr("triton_repo_builder.cli.bench._run", lambda *given: report(level()))
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "--url", "x", "--output", str(tmp_path), *(["--json"] if as_json else [])])
+    shown = capsys.readouterr()
+    assert end.value.code == Exit.DISK_FULL
+    assert "the disk is full" in shown.err
+    if as_json:
+        assert json.loads(shown.out)["levels"][0]["throughput"] == 100.0
+    else:
+        assert "100.0" in shown.out
+        assert "wrote" not in shown.out
 
 
 def test_addresses_default_to_the_host() -> None:

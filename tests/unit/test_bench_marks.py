@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from triton_repo_builder.bench import marks
@@ -28,6 +30,20 @@ def mark(at: float, requests: int | None, page: str = "") -> Mark:
         client_cpu=(at, at),
         gpu=gpu_utilization(page),
     )
+
+
+def test_a_split_lies_between_borders_that_tell_of_all_models() -> None:
+    def both(at: float, **requests: int) -> Mark:
+        stats = {name: Counters(times={"success": (count, 0)}) for name, count in requests.items()}
+        return replace(mark(at, None), stats=stats)
+
+    whole = [both(0.0, e=1, m=1), both(1.0, e=2, m=2), both(2.0, e=3, m=3)]
+    assert marks.told(whole, ("e", "m")) == whole
+    assert marks.told(whole, ("e", "m", "silent")) == whole, "nothing is known of it at any time"
+    assert marks.told([*whole, both(3.0, e=4)], ("e", "m")) == whole, "a step was unloaded"
+    assert marks.told([*whole, both(3.0, e=4, m=0), both(4.0, e=5, m=1)], ("e", "m")) == whole
+    assert marks.told([both(0.0), *whole], ("e", "m")) == whole
+    assert marks.told([both(0.0), both(1.0, m=1)], ("e", "m")) == []
 
 
 def test_gpu_readings_of_the_time_before_the_windows_do_not_count() -> None:

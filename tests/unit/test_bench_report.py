@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import csv
+import errno
 import io
 import json
+import os
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from bench_values import latency, level, report, split, window
 
-from triton_repo_builder.bench import baseline, files, page, plots, table
+from triton_repo_builder.bench import baseline, earlier, files, page, plots, table
 from triton_repo_builder.bench.report import Client
 from triton_repo_builder.errors import Exit, TrbError
 
@@ -132,6 +134,19 @@ def test_what_triton_counts_twice_is_said() -> None:
     assert table.remarks(report(alone)) == [], "no ensemble"
 
 
+def test_a_split_of_another_time_or_other_requests_is_said() -> None:
+    short = level(seconds=3.0, split_seconds=2.0, outside_ms=None, failures={"gRPC UNAVAILABLE": 5})
+    assert any("the split per model is of 2.0 of 3.0 s" in text for text in table.remarks(report(short)))
+    assert table.model_table(report(short))[0][2] == "50.0", "100 requests in its own 2 s"
+    failing = level(outside_ms=None, failures={"timeout": 5})
+    texts = table.remarks(report(failing))
+    assert any("time outside the server is not known: failed requests" in text for text in texts)
+    assert "(outside the server)" not in [row[1] for row in table.model_table(report(failing))]
+    late = level(outside_ms=None, failures={}, examples={"timeout": "in the warm-up"})
+    assert "time outside the server is not known" in table.remarks(report(late))[0]
+    assert table.remarks(report(level(outside_ms=None, split_seconds=None, models=()))) == []
+
+
 class Outside(HTMLParser):
     """Collects what a browser would fetch, and scripts."""
 
@@ -197,6 +212,38 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) 
     assert raised.value.code == Exit.OUTPUT_NOT_WRITABLE
 
 
+@pytest.mark.parametrize("name", ["report.json", "latency.png", "report.html"])
+def test_a_full_disk_leaves_the_older_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files.write(report(level(throughput=1.0)), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if path.name != name:
+            return real(path, content)
+        real(path, content[:9])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TrbError) as raised:
+        files.write(report(level(throughput=2.0)), tmp_path)
+    assert (raised.value.code, raised.value.where) == (Exit.DISK_FULL, str(tmp_path))
+    assert raised.value.message == "the disk is full; a report that was there before is as it was"
+    assert "--output" in raised.value.remedy
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_in_the_place_of_a_file_is_said_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "report.json").mkdir()
+    (tmp_path / "report.json" / "mine").touch()
+    with pytest.raises(TrbError, match=r"cannot be written: report\.json is a folder there") as raised:
+        files.open_folder(tmp_path)
+    assert (raised.value.code, raised.value.where) == (Exit.OUTPUT_NOT_WRITABLE, str(tmp_path))
+    assert (tmp_path / "report.json" / "mine").exists()
+
+
 def saved(tmp_path: Path, *levels: Any, **changes: Any) -> Path:
     path = tmp_path / "old.json"
     path.write_text(files.json_text(report(*levels, **changes)))
@@ -206,7 +253,7 @@ def saved(tmp_path: Path, *levels: Any, **changes: Any) -> Path:
 def test_ratios_to_a_baseline(tmp_path: Path) -> None:
     file = saved(tmp_path, level(throughput=80.0, latency=latency(10.0), server_cpu_ms=20.0))
     made = baseline.compare(
-        report(level(), level(concurrency=4), seconds=1.0), baseline.load(file), file
+        report(level(), level(concurrency=4), seconds=1.0), earlier.load(file), file
     ).baseline
     assert made is not None
     (ratio,) = made.ratios
@@ -218,37 +265,123 @@ def test_ratios_to_a_baseline(tmp_path: Path) -> None:
 def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path) -> None:
     file = saved(
         tmp_path,
-        level(latency=None, server_cpu_ms=None),
+        level(latency=None, server_cpu_ms=None, sent="other"),
         machine={"cpu": "a CPU", "cores": 64, "memory_gib": 8.0},
-        texts={"": {"source": "mine.txt"}},
         client="perf-analyzer",
     )
-    made = baseline.compare(report(level()), baseline.load(file), file).baseline
+    made = baseline.compare(report(level()), earlier.load(file), file).baseline
     assert made is not None
     assert (made.ratios[0].throughput, made.ratios[0].p50, made.ratios[0].server_cpu) == (1.0, None, None)
     assert made.notes == (
         "another machine: cores was 64, is 2",
-        "other texts were sent",
+        "other texts or tensors were sent",
         "another client: perf-analyzer",
     )
 
 
 def test_variants_are_compared_with_their_own_kind(tmp_path: Path) -> None:
     file = saved(tmp_path, level(variant="a", throughput=50.0), level(variant="b", throughput=200.0))
-    made = baseline.compare(report(level(variant="b")), baseline.load(file), file).baseline
+    made = baseline.compare(report(level(variant="b")), earlier.load(file), file).baseline
     assert made is not None
     assert [(ratio.against, ratio.throughput) for ratio in made.ratios] == [("b", 0.5)]
 
 
-@pytest.mark.parametrize("text", ["no json", "[]", '{"schema": 2}', '{"schema": 1, "levels": [{}]}'])
+def test_what_was_sent_is_compared_level_by_level(tmp_path: Path) -> None:
+    """Not what the texts are called, nor how they were counted."""
+    old = level(length=16, sent="a"), level(length=64, sent="b")
+    words = {"": {"source": "shipped corpus", "texts": 420, "unit": "words", "median": 17}}
+    file = saved(tmp_path, *old, texts=words)
+    document = earlier.load(file)
+
+    def notes(*levels: Any) -> tuple[str, ...]:
+        made = baseline.compare(report(*levels), document, file).baseline
+        assert made is not None
+        return made.notes
+
+    assert notes(level(length=16, sent="a")) == ()
+    assert notes(level(length=16, sent="c")) == ("other texts or tensors were sent",)
+    assert notes(old[0], level(length=64, sent="c")) == ("other texts or tensors were sent at 1 of 2 levels",)
+    del document["levels"][1]["sent"]
+    assert notes(*old) == ("whether the same was sent is not known: the older report does not say",)
+
+
+def test_a_report_compares_with_itself(tmp_path: Path) -> None:
+    made = report(level(), level(latency=None, server_cpu_ms=None, **OPEN), level(length=8))
+    file = saved(tmp_path, *made.levels)
+    found = baseline.compare(made, earlier.load(file), file).baseline
+    assert found is not None
+    assert (len(found.ratios), found.notes) == (3, ())
+
+
+DAMAGE: list[tuple[tuple[str | int, ...], Any, str]] = [
+    (("client",), None, "client is null, not a text"),
+    (("client",), "\ud800", r'client is "\ud800", not a text'),
+    (("machine",), None, "machine is null, not an object"),
+    (("machine", "cpu"), [], "machine.cpu is [], not a number"),
+    (("levels",), {}, "levels is {}, not a list of levels"),
+    (("levels",), [], "levels is [], not a list of levels"),
+    (("levels", 1), 7, "levels[1] is 7, not an object"),
+    (("levels", 1, "variant"), ..., "levels[1].variant is missing"),
+    (("levels", 1, "variant"), [], "levels[1].variant is [], not a text"),
+    (("levels", 1, "protocol"), None, "levels[1].protocol is null, not a text"),
+    (("levels", 1, "concurrency"), "16", 'levels[1].concurrency is "16", not a number'),
+    (("levels", 1, "rate"), ..., "levels[1].rate is missing"),
+    (("levels", 1, "rows"), True, "levels[1].rows is true, not a number"),
+    (("levels", 1, "throughput"), "abc", 'levels[1].throughput is "abc", not a number that is 0 or more'),
+    (("levels", 1, "throughput"), None, "levels[1].throughput is null"),
+    (("levels", 1, "throughput"), -1, "levels[1].throughput is -1"),
+    (("levels", 1, "throughput"), float("nan"), "levels[1].throughput is NaN"),
+    (("levels", 1, "throughput"), 10**400, "levels[1].throughput is 1000"),
+    (("levels", 1, "server_cpu_ms"), {}, "levels[1].server_cpu_ms is {}"),
+    (("levels", 1, "latency"), [1], "levels[1].latency is [1], not an object or null"),
+    (("levels", 1, "latency", "p50"), "x", 'levels[1].latency.p50 is "x"'),
+    (("levels", 1, "latency", "p99"), ..., "levels[1].latency.p99 is missing"),
+    (("levels", 1, "sent"), 3, "levels[1].sent is 3, not a text"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), DAMAGE)
+def test_a_damaged_report_is_refused_before_anything_is_measured(
+    tmp_path: Path, path: tuple[Any, ...], value: Any, said: str
+) -> None:
+    document = json.loads(files.json_text(report(level(), level(concurrency=4))))
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(TrbError) as raised:
+        earlier.load(file)
+    assert raised.value.code == Exit.USAGE
+    assert raised.value.message.startswith(f"is a damaged report: {said}")
+    assert "report.json" in raised.value.remedy
+
+
+@pytest.mark.parametrize("changes", [{"texts": []}, {"texts": {"": 3}}, {"servers": None}, {"notes": 7}])
+def test_what_a_comparison_does_not_read_may_be_damaged(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({**report(level()).to_json(), **changes}))
+    made = baseline.compare(report(level()), earlier.load(file), file).baseline
+    assert made is not None
+    assert made.notes == ()
+
+
+NO_REPORT = ["no json", "[" * 100_000, "[]", '{"schema": 2}', '{"schema": 1, "levels": [{}]}']
+
+
+@pytest.mark.parametrize("text", NO_REPORT)
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
     with pytest.raises(TrbError) as raised:
-        baseline.load(file)
+        earlier.load(file)
     assert raised.value.code == Exit.USAGE
     with pytest.raises(TrbError) as raised:
-        baseline.load(tmp_path / "absent.json")
+        earlier.load(tmp_path / "absent.json")
     assert raised.value.code == Exit.NOT_FOUND
 
 

@@ -195,6 +195,49 @@ def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], messa
     assert raised.value.code == Exit.USAGE
 
 
+def test_a_corpus_is_read_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(TrbError, match=r"absent\.txt: cannot be read") as raised:
+        check(Options(corpus=tmp_path / "absent.txt"))
+    assert raised.value.code == Exit.NOT_FOUND
+
+
+OPEN = Tensor(name="X", datatype="INT64", shape=(-1, -1))
+
+
+@pytest.mark.parametrize("changes", [{"corpus": Path("a.txt")}, {"fixed": ""}, {"lengths": (16,)}])
+def test_what_is_not_read_cannot_be_chosen(changes: dict[str, Any]) -> None:
+    (name,) = changes
+    for one in (target(FIXED), target(TEXT, golden=golden("one")), target(OPEN, TEXT, golden=golden("one"))):
+        with pytest.raises(TrbError, match=f"--{name}") as raised:
+            payload.check_kind(one, Options(**changes))
+        assert (raised.value.code, raised.value.where) == (Exit.USAGE, "a model")
+        assert raised.value.remedy == f"leave --{name} out"
+    if name != "lengths":
+        with pytest.raises(TrbError, match="is sent tensors made from its metadata"):
+            payload.check_kind(target(OPEN), Options(**changes))
+
+
+def test_a_length_needs_an_open_axis_beside_the_batch() -> None:
+    assert payload.open_axes(target(OPEN))
+    assert not payload.open_axes(target(FIXED)), "the first axis is the batch"
+    assert payload.open_axes(target(FIXED, batch=0))
+    payload.check_kind(target(OPEN, golden=golden("one")), Options(lengths=(16,)))
+    payload.check_kind(target(FIXED), Options())
+
+
+def test_what_is_sent_has_one_digest_however_it_travels() -> None:
+    def sent(protocol: str, texts: tuple[str, ...], rows: int = 1) -> str:
+        return payload.encode(target(TEXT), protocol, payload.text_inputs(target(TEXT), texts, rows)).sent
+
+    one = sent("http", ("a", "b"))
+    assert {sent("http-binary", ("a", "b")), sent("http", ("a", "b"), 2)} == {one}
+    others = {sent("http", texts) for texts in (("a",), ("b", "a"), ("ab",), ("a", "c"))}
+    assert len(others) == 4
+    assert one not in others
+    made = [payload.tensor_inputs(target(OPEN), rows, 4)[0] for rows in (1, 2)]
+    assert len({payload.digest(inputs, True) for inputs in made}) == 1
+
+
 PAIR = Tensor(name="PAIR", datatype="BYTES", shape=(-1, 1))
 
 

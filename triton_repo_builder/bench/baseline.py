@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.bench.report import SCHEMA, Baseline, BenchReport, Latency, Level, Ratio
-from triton_repo_builder.errors import Exit, TrbError
-
-REMEDY = "name the report.json of an earlier 'trb bench --output DIR'"
+from triton_repo_builder.bench.earlier import KEY, MACHINE
+from triton_repo_builder.bench.report import Baseline, BenchReport, Level, Ratio
 
 
 def ratio(new: Level, old: Level) -> Ratio:
     """This level's numbers over another one's."""
-    return _ratio(new, old.variant, old.throughput, old.latency, old.server_cpu_ms)
+    p50, p99 = (old.latency.p50, old.latency.p99) if old.latency else (None, None)
+    return _ratio(new, old.variant, old.throughput, p50, p99, old.server_cpu_ms)
 
 
-def _ratio(new: Level, variant: str, throughput: float, latency: Latency | None, cpu: float | None) -> Ratio:
+def _ratio(
+    new: Level, variant: str, throughput: float, p50: float | None, p99: float | None, cpu: float | None
+) -> Ratio:
     return Ratio(
         variant=new.variant,
         against=variant,
         level=f"{new.protocol} {new.load}" + (f" length {new.length}" if new.length else ""),
         throughput=_over(new.throughput, throughput),
-        p50=_over(new.latency.p50 if new.latency else None, latency.p50 if latency else None),
-        p99=_over(new.latency.p99 if new.latency else None, latency.p99 if latency else None),
+        p50=_over(new.latency.p50 if new.latency else None, p50),
+        p99=_over(new.latency.p99 if new.latency else None, p99),
         server_cpu=_over(new.server_cpu_ms, cpu),
     )
 
@@ -35,64 +35,49 @@ def _over(new: float | None, old: float | None) -> float | None:
     return new / old if new is not None and old else None
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read a report; raises ``TrbError`` where it is none."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TrbError(
-            Exit.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path), remedy=REMEDY
-        ) from None
-    except ValueError as error:
-        raise TrbError(Exit.USAGE, f"is no JSON: {error}", where=str(path), remedy=REMEDY) from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA or "levels" not in document:
-        raise TrbError(Exit.USAGE, f"is no report of schema {SCHEMA}", where=str(path), remedy=REMEDY)
-    try:
-        for entry in document["levels"]:
-            _key(entry), _numbers(entry)
-    except (KeyError, TypeError) as error:
-        raise TrbError(
-            Exit.USAGE, f"is a damaged report: {type(error).__name__} {error}", where=str(path), remedy=REMEDY
-        ) from None
-    return document
-
-
 def compare(report: BenchReport, document: Mapping[str, Any], file: Path) -> BenchReport:
-    """The report with its ratios to the earlier one of the same load, and what makes them doubtful."""
+    """The report with its ratios to an earlier one (``earlier.load``), and what makes them doubtful."""
     entries = document["levels"]
     single = len({entry["variant"] for entry in entries}) == 1
-    ratios, lost = [], 0
+    pairs: list[tuple[Level, Mapping[str, Any]]] = []
     for level in report.levels:
         same = [e for e in entries if _key(e) == level.key and (single or e["variant"] == level.variant)]
-        if same:
-            ratios.append(_ratio(level, same[0]["variant"], *_numbers(same[0])))
-        else:
-            lost += 1
-    notes = _differences(report, document)
-    if lost:
+        pairs += [(level, same[0])] if same else []
+    notes = [*_machines(report, document), *_texts(pairs)]
+    if document["client"] != report.client:
+        notes.append(f"another client: {document['client']}")
+    if lost := len(report.levels) - len(pairs):
         notes.append(f"{lost} of {len(report.levels)} levels have no counterpart of the same load in {file}")
-    return replace(report, baseline=Baseline(file=str(file), ratios=tuple(ratios), notes=tuple(notes)))
+    ratios = tuple(_ratio(level, entry["variant"], *_numbers(entry)) for level, entry in pairs)
+    return replace(report, baseline=Baseline(file=str(file), ratios=ratios, notes=tuple(notes)))
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(entry[name] for name in ("protocol", "mode", "concurrency", "rate", "length", "rows"))
+    return tuple(entry[name] for name in KEY)
 
 
-def _numbers(entry: Mapping[str, Any]) -> tuple[float, Latency | None, float | None]:
-    latency = entry["latency"]
-    return entry["throughput"], Latency(**latency) if latency else None, entry["server_cpu_ms"]
+def _numbers(entry: Mapping[str, Any]) -> tuple[float, float | None, float | None, float | None]:
+    latency = entry["latency"] or {}
+    return entry["throughput"], latency.get("p50"), latency.get("p99"), entry["server_cpu_ms"]
 
 
-def _differences(report: BenchReport, document: Mapping[str, Any]) -> list[str]:
+def _machines(report: BenchReport, document: Mapping[str, Any]) -> list[str]:
+    old, new = document["machine"], report.machine
+    return [
+        f"another machine: {name} was {old.get(name)}, is {new.get(name)}"
+        for name in MACHINE
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _texts(pairs: list[tuple[Level, Mapping[str, Any]]]) -> list[str]:
+    """Levels whose texts or tensors were others: what both were really sent is compared."""
+    known = [(level.sent, entry["sent"]) for level, entry in pairs if entry.get("sent")]
+    other = sum(new != old for new, old in known)
     found = []
-    machine = document.get("machine", {})
-    for name in ("cpu", "cores", "memory_gib"):
-        if machine.get(name) != report.machine.get(name):
-            found.append(f"another machine: {name} was {machine.get(name)}, is {report.machine.get(name)}")
-    old, new = list(document.get("texts", {}).values()), list(report.texts.values())
-    keys = ("source", "texts", "median", "unit")
-    if [[one.get(key) for key in keys] for one in old] != [[one.get(key) for key in keys] for one in new]:
-        found.append("other texts were sent")
-    if document.get("client") != report.client:
-        found.append(f"another client: {document.get('client')}")
+    if other:
+        where = "" if other == len(pairs) else f" at {other} of {len(pairs)} levels"
+        found.append(f"other texts or tensors were sent{where}")
+    if len(known) < len(pairs):
+        found.append("whether the same was sent is not known: the older report does not say")
     return found

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.bench import page, plots, table
 from triton_repo_builder.bench.report import BenchReport
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import TrbError
+
+NAMES = ("report.json", "report.csv", "throughput.png", "latency.png", "report.html")
 
 
 def json_text(report: BenchReport) -> str:
@@ -18,17 +24,18 @@ def json_text(report: BenchReport) -> str:
 def open_folder(folder: Path) -> None:
     """Make the folder and try it; raises ``TrbError`` before a run rather than after it."""
     plots.require()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".trb-bench"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise _unwritable(folder, error) from None
+    with _staging(folder) as stage:
+        (stage / NAMES[0]).touch()
+        for file in (folder / name for name in NAMES):
+            if file.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{file.name} is a folder there", str(file))
 
 
 def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
-    """Write report.json, report.csv, throughput.png, latency.png and report.html over older ones."""
+    """Write report.json, report.csv, throughput.png, latency.png and report.html in place of older ones.
+
+    All of them or, with a ``TrbError``, none.
+    """
     open_folder(folder)
     images = {"throughput": plots.throughput(report), "latency": plots.latency(report)}
     contents = {
@@ -37,18 +44,18 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
         **{f"{name}.png": png for name, png in images.items()},
         "report.html": page.html(report, {name.capitalize(): png for name, png in images.items()}).encode(),
     }
-    try:
+    with _staging(folder) as stage:
         for name, content in contents.items():
-            (folder / name).write_bytes(content)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    return tuple(folder / name for name in contents)
+            (stage / name).write_bytes(content)
+        files.swap(stage, folder, NAMES)
+    return tuple(folder / name for name in NAMES)
 
 
-def _unwritable(folder: Path, error: OSError) -> TrbError:
-    return TrbError(
-        Exit.OUTPUT_NOT_WRITABLE,
-        f"cannot be written: {error.strerror}",
-        where=str(folder),
-        remedy="name a folder that is writable with --output",
-    )
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A folder inside ``folder``, where files can be made ready whatever lies beside it."""
+    try:
+        with files.staging(folder / "report", kept="a report that was there before is as it was") as stage:
+            yield stage
+    except TrbError as error:
+        raise TrbError(error.code, error.message, where=str(folder), remedy=error.remedy) from None

@@ -15,13 +15,13 @@ from triton_repo_builder.bench.bottleneck import Load as Burden
 from triton_repo_builder.bench.bottleneck import verdict
 from triton_repo_builder.bench.figures import Floats
 from triton_repo_builder.bench.fleet import Fleet
-from triton_repo_builder.bench.marks import Mark, cut, known, mean_gpu, restarted
+from triton_repo_builder.bench.marks import Mark, cut, mean_gpu, restarted, told
 from triton_repo_builder.bench.options import SETTLED, Options, Shape, processes
 from triton_repo_builder.bench.outcomes import Requests
 from triton_repo_builder.bench.payload import Payload
 from triton_repo_builder.bench.report import Client, Latency, Level, Totals, Window
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.bench.wire import OK, Load
+from triton_repo_builder.bench.wire import OK, OVERRUN, TIMEOUT, Load
 from triton_repo_builder.client import RequestFailed
 
 LEAD = 0.05
@@ -91,6 +91,7 @@ class _Run:
         self._options = options
         self._progress = progress
         self._loads = shares(shape, payload, options)
+        self._sent = payload.sent
         self._requests = Requests()
         self._lags: list[Floats] = []
 
@@ -208,10 +209,15 @@ class _Run:
         due, ended, kinds = self._requests.arrays()
         whole = figures.window(due, ended, kinds, first.at, last.at)
         inside = kinds[(ended >= first.at) & (ended < last.at)]
-        told = known([mark for mark in marks if mark.at >= first.at], self._target.endpoint)
-        models = server.split(told[0].stats, told[-1].stats, self._target.models) if len(told) > 1 else ()
+        borders = told([mark for mark in marks if mark.at >= first.at], self._target.models)
+        begin, end = (borders[0], borders[-1]) if borders else (first, first)
+        models = server.split(begin.stats, end.stats, self._target.models) if end.at > begin.at else ()
         server_cpu = _difference(first.server_cpu, last.server_cpu)
         own = next((one.request_ms for one in models if one.model == self._target.endpoint), None)
+        failures = self._requests.failures(inside)
+        earlier = self._requests.failures(kinds[ended < first.at])
+        if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
+            own = None  # a mean of other requests than those that the clients' latency is of
         shape, options = self._shape, self._options
         client = self._client(first, last, whole.answered)
         return Level(
@@ -228,12 +234,13 @@ class _Run:
             throughput=whole.throughput,
             rows_per_second=whole.throughput * options.rows,
             latency=whole.latency,
-            failures=self._requests.failures(inside),
+            failures=failures,
             examples=self._requests.examples,
             stable=settled if len(windows) >= SETTLED else None,
             spread=figures.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,
+            split_seconds=end.at - begin.at if models else None,
             outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
@@ -242,6 +249,7 @@ class _Run:
             bottleneck=self._bottleneck(client, whole.latency),
             totals=totals,
             ended="",
+            sent=self._sent,
         )
 
     def _client(self, first: Mark, last: Mark, answered: int) -> Client:

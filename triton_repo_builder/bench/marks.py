@@ -25,16 +25,26 @@ class Mark:
     gpu: dict[str, float]
 
 
-def known(marks: Sequence[Mark], endpoint: str) -> list[Mark]:
-    """Those at which the server told of the endpoint, up to the first at which it had begun anew."""
+def known(marks: Sequence[Mark], *models: str) -> list[Mark]:
+    """Those at which the server told of all these models, up to the first at which one had begun anew."""
     found: list[Mark] = []
     for mark in marks:
-        if endpoint not in mark.stats:
+        if any(name not in mark.stats for name in models):
             continue
-        if found and restarted(found[-1], mark, endpoint):
+        if found and any(restarted(found[-1], mark, name) for name in models):
             break
         found.append(mark)
     return found
+
+
+def told(marks: Sequence[Mark], models: Sequence[str]) -> list[Mark]:
+    """The borders that the split per model can lie between; ``models`` begins with the endpoint.
+
+    A model that it runs may have been unloaded or loaded again while the endpoint stayed. One that the server
+    never told of says nothing of that.
+    """
+    ever = [name for name in models if any(name in mark.stats for mark in marks)]
+    return known(marks, *dict.fromkeys([models[0], *ever]))
 
 
 def restarted(before: Mark, after: Mark, endpoint: str) -> bool:

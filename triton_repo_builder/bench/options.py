@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from triton_repo_builder.bench import texts
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
 
@@ -128,6 +129,8 @@ def check(options: Options) -> None:
     """Raise ``TrbError`` on what cannot be meant."""
     if options.fixed is not None and (options.corpus or options.lengths):
         raise _usage("--fixed is one text and leaves no room for --corpus or --lengths", "use one of them")
+    if options.corpus:
+        texts.corpus(options.corpus)
     if options.max_windows < options.min_windows:
         raise _usage(
             f"--max-windows {options.max_windows} is less than --min-windows {options.min_windows}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from triton_repo_builder import cases
+from triton_repo_builder.bench.options import Options
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.client import (
     Array,
@@ -42,6 +44,8 @@ class Payload:
     address: str
     bodies: tuple[bytes, ...]
     headers: tuple[Mapping[str, str], ...]
+    sent: str = ""
+    """Digest of the inputs."""
 
 
 def needed(target: Target) -> tuple[Tensor, ...]:
@@ -61,6 +65,36 @@ def takes_text(target: Target) -> bool:
         return False
     probe = "word" if len(texts) == 1 else "word " * LONG
     return target.golden is None or _accepted(target, text_inputs(target, (probe,), 1)[0])
+
+
+def check_kind(target: Target, options: Options) -> None:
+    """Raise ``TrbError`` on options that choose texts where none of them would be sent."""
+    given = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
+    sent = "its golden cases" if target.golden else "tensors made from its metadata"
+    for option in (option for option, is_given in given.items() if is_given):
+        raise TrbError(
+            Exit.USAGE,
+            f"does not take texts as they come and is sent {sent}: {option} would change nothing",
+            where=target.endpoint,
+            remedy=f"leave {option} out",
+        )
+    if options.lengths and not open_axes(target):
+        raise TrbError(
+            Exit.USAGE,
+            "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
+            f"{sent}: every level of --lengths would be the same",
+            where=target.endpoint,
+            remedy="leave --lengths out",
+        )
+
+
+def open_axes(target: Target) -> bool:
+    """Whether a length can be chosen: tensors alone, of which one has an open axis beside the batch."""
+    inputs = needed(target)
+    if any(tensor.datatype == "BYTES" for tensor in inputs):
+        return False
+    skip = 1 if target.max_batch_size else 0
+    return any(dim < 0 for tensor in inputs for dim in tensor.shape[skip:])
 
 
 def check_rows(target: Target, rows: int) -> None:
@@ -168,7 +202,25 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
         headers.append(head)
     path = f"/v2/models/{quote(target.endpoint, safe='')}/infer"
     address = target.variant.urls.grpc if protocol == "grpc" else target.http.url + path
-    return Payload(address=address, bodies=tuple(bodies), headers=tuple(headers))
+    return Payload(
+        address=address,
+        bodies=tuple(bodies),
+        headers=tuple(headers),
+        sent=digest(requests[: len(bodies)], bool(target.max_batch_size)),
+    )
+
+
+def digest(requests: Sequence[Inputs], batched: bool) -> str:
+    """Equal where the same was sent, however it travelled; of several rows the first stands for all."""
+    whole = hashlib.sha256()
+    for inputs in requests:
+        for array in inputs.values():
+            row = array[:1] if batched else array
+            texts = row.dtype.kind == "O"
+            values = row.reshape(-1).tolist() if texts else [row.tobytes()]
+            kind = [len(value) for value in values] if texts else f"{row.dtype.str} {row.shape}"
+            whole.update(b"".join([f"{kind}\n".encode(), *values]))
+    return whole.hexdigest()[:16]
 
 
 def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:

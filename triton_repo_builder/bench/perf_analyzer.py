@@ -152,6 +152,8 @@ def parse(text: str, said: str, target: Target, shape: Shape, options: Options) 
         spread={"throughput": None, "p95": None},
         windows=(),
         models=(),
+        # Its own warm-up is in the split.
+        split_seconds=None,
         outside_ms=_milliseconds(row, "Network+Server Send/Recv"),
         server_cpu_ms=None,
         server_cores=None,
@@ -162,6 +164,7 @@ def parse(text: str, said: str, target: Target, shape: Shape, options: Options) 
         bottleneck="",
         totals=Totals(sent=None, answered=None, failed=None, server_rows=None),
         ended="",
+        sent="",
     )
 
 
@@ -240,11 +243,13 @@ def run(
             progress(shape.title, number, len(planned))
             file, result = folder / "data.json", folder / "result.csv"
             result.unlink(missing_ok=True)
-            text = data(made.inputs[shape.length], bool(made.target.max_batch_size))
+            batched = bool(made.target.max_batch_size)
+            text = data(made.inputs[shape.length], batched)
             file.write_text(text, encoding="utf-8")
             command = argv(binary, made.target, shape, options, data=file, result=result)
             before = _read(made.target)
             level = _level(command, result, made.target, shape, options)
+            level = replace(level, sent=payload.digest(made.inputs[shape.length], batched))
             levels.append(with_server(level, made.target, before, _read(made.target)))
     return BenchReport(
         command=options.command,

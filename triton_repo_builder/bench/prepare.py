@@ -9,7 +9,8 @@ from typing import Any
 from triton_repo_builder.bench import gpus, payload, reach, texts
 from triton_repo_builder.bench.options import Options, Shape, Variant
 from triton_repo_builder.bench.payload import Payload
-from triton_repo_builder.bench.target import Target, find
+from triton_repo_builder.bench.target import ASK, Target, find
+from triton_repo_builder.client import HttpClient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,16 @@ class Prepared:
 def prepare(variant: Variant, options: Options) -> Prepared:
     """Ask the server and make what it will be sent; raises ``TrbError`` where the options do not fit it."""
     wanted = replace(variant, endpoint=variant.endpoint or options.endpoint)
-    found = find(wanted, options.timeout)
+    found = find(wanted)
     payload.check_rows(found, options.rows)
     metrics, unknown = gpus.look(found)
     target, notes = replace(found, metrics=metrics), (unknown,) if unknown else ()
-    if not payload.takes_text(target):
+    # A slow model may take all the time that its requests are given to answer the one that tries it.
+    patient = replace(target, http=HttpClient(target.http.url, max(ASK, options.timeout)))
+    if not payload.takes_text(patient):
+        payload.check_kind(target, options)
         pairs = {
-            length: payload.tensor_inputs(target, options.rows, length)
+            length: payload.tensor_inputs(patient, options.rows, length)
             for length in options.lengths or (None,)
         }
         about: dict[str, Any] = {"source": "; ".join(source for _, source in pairs.values())}

@@ -9,7 +9,7 @@ from triton_repo_builder.bench import server
 from triton_repo_builder.bench.payload import Payload
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.bench.transport import METHOD
-from triton_repo_builder.client import Body, GrpcClient, RequestFailed
+from triton_repo_builder.client import Body, GrpcClient, HttpClient, RequestFailed
 from triton_repo_builder.errors import Exit, TrbError
 
 CONNECT = 10.0
@@ -66,7 +66,7 @@ def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> st
     body = Body(data=payload.bodies[0], headers=payload.headers[0])
     path = payload.address.removeprefix(target.http.url)
     try:
-        status = target.http.send("POST", path, body).status
+        status = HttpClient(target.http.url, timeout).send("POST", path, body).status
     except RequestFailed as error:
         return str(error)
     return "" if status == 200 else f"HTTP {status}"

@@ -118,8 +118,13 @@ class Level:
     """Largest distance from the mean over the last windows, as a share of it; None where it is unknown."""
     windows: tuple[Window, ...]
     models: tuple[ModelSplit, ...]
+    split_seconds: float | None
+    """Time that ``models`` is of; less than ``seconds`` where the server did not tell of all throughout."""
     outside_ms: float | None
-    """Client's mean latency less the server's: network, encoding and the client itself."""
+    """Client's mean latency less the server's: network, encoding and the client itself.
+
+    None where the two are not means of the same requests: some failed, or the split is of another time.
+    """
     server_cpu_ms: float | None
     server_cores: float | None
     gpu_utilization: Mapping[str, float]
@@ -129,6 +134,8 @@ class Level:
     totals: Totals
     ended: str
     """Why the level ended before its time, and when; empty where it did not."""
+    sent: str
+    """Tells the texts or tensors that were sent from others."""
 
     @property
     def load(self) -> str:

@@ -7,6 +7,7 @@ import io
 
 from triton_repo_builder.bench.options import SETTLED
 from triton_repo_builder.bench.report import BenchReport, Level, ModelSplit, Ratio
+from triton_repo_builder.bench.wire import OVERRUN, TIMEOUT
 
 COLUMNS = (
     "variant", "endpoint", "protocol", "mode", "concurrency", "rate", "length", "rows", "seconds", "answered",
@@ -144,7 +145,7 @@ def model_table(report: BenchReport) -> list[list[str]]:
                 [
                     name if not position else "",
                     one.model,
-                    number(one.requests / level.seconds if level.seconds else None),
+                    number(one.requests / level.split_seconds if level.split_seconds else None),
                     number(one.rows_per_execution, 2),
                     *(number(value, 2) for value in times),
                     str(one.failed),
@@ -190,7 +191,7 @@ def remarks(report: BenchReport) -> list[str]:
         for kind, count in level.failures.items():
             example = level.examples.get(kind)
             found.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))
-        found += [f"{name}: {text}" for text in _twice(level)]
+        found += [f"{name}: {text}" for text in (*_twice(level), *_partly(level))]
         if not level.stable:
             found.append(f"{name}: {_unstable(level)}")
     return found
@@ -212,6 +213,23 @@ def _twice(level: Level) -> list[str]:
         for one in level.models
         if one.model == level.endpoint and one.failed > level.failed and len(level.models) > 1
     ]
+
+
+def _partly(level: Level) -> list[str]:
+    """Why the split is not that of the requests that the clients' latencies are of."""
+    if level.outside_ms is not None or level.split_seconds is None or level.seconds is None:
+        return []
+    if level.split_seconds < level.seconds:
+        return [
+            f"the split per model is of {level.split_seconds:.1f} of {level.seconds:.1f} s: in the rest the "
+            "server did not tell of all models (one was unloaded, or it was too busy to answer)"
+        ]
+    if level.failures.keys() - {OVERRUN} or TIMEOUT in level.examples:
+        return [
+            "time outside the server is not known: failed requests are in the server's times, not in the "
+            "clients' latencies"
+        ]
+    return []
 
 
 def _unstable(level: Level) -> str:

@@ -12,6 +12,8 @@ from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.client import HttpClient, Metadata, RequestFailed
 from triton_repo_builder.errors import Exit, TrbError
 
+ASK = 30.0
+"""Seconds in which the server must say what it is and what it counted; no business of ``--timeout``."""
 STEPS = 20
 """Ensembles within ensembles that are followed, lest a circle never ends."""
 
@@ -39,9 +41,9 @@ class Target:
     """Facts for the report."""
 
 
-def find(variant: Variant, timeout: float) -> Target:
+def find(variant: Variant) -> Target:
     """Ask the server; raises ``TrbError`` where it does not answer or the endpoint is not clear."""
-    http = HttpClient(variant.urls.http, timeout)
+    http = HttpClient(variant.urls.http, ASK)
     try:
         version = http.version()
         endpoint = variant.endpoint or _only(variant, http)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ from triton_repo_builder.bench.wire import NO_CONNECTION, TIMEOUT, Load
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 CLIENTS_PER_CHANNEL = 16
 LARGEST_EXAMPLE = 300
+CONNECT = 5.0
+"""Seconds that a level waits for its gRPC connections before it begins without them."""
 
 Failure = tuple[str, str]
 """Kind and message."""
@@ -68,7 +71,7 @@ class GrpcSender:
             self._calls.append(channel.unary_unary(METHOD))
         for channel in self._channels:
             try:
-                await asyncio.wait_for(channel.channel_ready(), min(5.0, load.timeout))
+                await asyncio.wait_for(channel.channel_ready(), CONNECT)
             except asyncio.TimeoutError:
                 return
 
@@ -108,7 +111,8 @@ class HttpSender:
         """Nothing: connections are made as they are needed, in the warm-up."""
 
     async def send(self, number: int) -> Failure | None:
-        """One request on a free connection, or on a new one."""
+        """One request on a free connection, or on a new one: connecting is part of its time."""
+        late = time.monotonic() + self._timeout
         # The last one used is the one least likely to have been closed by the server meanwhile.
         while self._free:
             connection = self._free.pop()
@@ -118,8 +122,12 @@ class HttpSender:
             try:
                 connection = await asyncio.wait_for(self._connect(), self._timeout)
             except (OSError, asyncio.TimeoutError) as error:
+                if isinstance(error, asyncio.TimeoutError) and not getattr(error, "errno", None):
+                    return TIMEOUT, f"no connection within {self._timeout:g} s"
                 return NO_CONNECTION, _short(str(error) or type(error).__name__)
-        failure = await connection.exchange(self._requests[number % len(self._requests)], self._timeout)
+        failure = await connection.exchange(
+            self._requests[number % len(self._requests)], late, f"no answer within {self._timeout:g} s"
+        )
         if connection.usable:
             self._free.append(connection)
         return failure
@@ -151,10 +159,10 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def exchange(self, request: bytes, timeout: float) -> asyncio.Future[Failure | None]:
-        """Send; the future is done when the answer is here, late or lost."""
+    def exchange(self, request: bytes, late: float, said: str) -> asyncio.Future[Failure | None]:
+        """Send; the future is done when the answer is here, lost, or not there at ``late``."""
         self._answer = self._loop.create_future()
-        self._timer = self._loop.call_later(timeout, self._late, timeout)
+        self._timer = self._loop.call_later(late - time.monotonic(), self._late, said)
         self._transport.write(request)
         return self._answer
 
@@ -188,8 +196,8 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         self._done((NO_CONNECTION, _short(str(error) if error else "the server closed the connection")))
 
-    def _late(self, timeout: float) -> None:
-        self._done((TIMEOUT, f"no answer within {timeout:g} s"))
+    def _late(self, said: str) -> None:
+        self._done((TIMEOUT, said))
         # Its answer may still come, and would be taken for that of the next request.
         self.drop()
 

@@ -12,6 +12,7 @@ import click
 
 from triton_repo_builder.cli import addresses, engines
 from triton_repo_builder.cli.params import Duration, Numbers, Place, Protocols
+from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
@@ -164,14 +165,26 @@ def command(
     report = _run(client, repository, engine, (url, grpc_url, metrics_url), options)
     if document is not None and baseline is not None:
         report = bench.compare(report, document, baseline)
-    written = bench.write(report, output) if output else ()
+    written, failure = _written(report, output)
     if as_json:
         click.echo(bench.json_text(report), nl=False)
     else:
         from triton_repo_builder.cli.bench_report import print_report
 
         print_report(report, written)
+    if failure:
+        raise failure
     return 0 if all(level.throughput and not level.ended for level in report.levels) else 1
+
+
+def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...], TrbError | None]:
+    """The files, or why there are none: what was measured is printed in any case."""
+    from triton_repo_builder import bench
+
+    try:
+        return (bench.write(report, output) if output else ()), None
+    except TrbError as error:
+        return (), error
 
 
 def _is_default(name: str) -> bool:

@@ -41,8 +41,11 @@ class Filled(ParamType):
         return str(value)
 
 
+LIMIT = 1_000_000_000
+
+
 class Numbers(ParamType):
-    """``1,4,16``: one or more numbers above 0."""
+    """``1,4,16``: one or more numbers above 0 and below ``LIMIT``."""
 
     name = "numbers"
 
@@ -57,8 +60,8 @@ class Numbers(ParamType):
             numbers = tuple(dict.fromkeys(self._kind(part) for part in str(value).split(",")))
         except ValueError:
             numbers = ()
-        if not numbers or not all(0 < number < 1e9 for number in numbers):
-            self.fail(f"'{value}' is no list of numbers above 0, like 1,4,16", param, ctx)
+        if not numbers or not all(0 < number < LIMIT for number in numbers):
+            self.fail(f"'{value}' is no list of numbers above 0 and below {LIMIT:,}, like 1,4,16", param, ctx)
         return numbers
 
 
