@@ -166,7 +166,7 @@ def command(
     from dataclasses import replace
 
     from triton_repo_builder import build, options, publish, source, versions
-    from triton_repo_builder.cli.ui import status
+    from triton_repo_builder.cli.ui import recovered, status
 
     if flags["max_queue_delay"] is not None:
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
@@ -204,6 +204,7 @@ def command(
     if fail_fast:
         raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
     merged = options.merge(flags, config)
+    recovered(merged.output, write=not (dry_run or show_diff))
     if beside:
         name = merged.name or source.default_name(source.model_file(merged.model))
         merged = replace(merged, version=versions.following(merged.output, name))
