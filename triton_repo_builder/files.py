@@ -167,8 +167,8 @@ def _place(output: Path) -> tuple[Path, str]:
 
 def leftovers(output: Path) -> list[Path]:
     """The staging folders of ``output`` that are there: of builds that run, or were killed."""
-    parent, prefix = _place(output)
     try:
+        parent, prefix = _place(output)
         return sorted(folder for folder in parent.iterdir() if folder.name.startswith(prefix))
     except OSError:  # nothing there, or nothing that can be written to either
         return []
