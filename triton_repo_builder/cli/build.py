@@ -61,8 +61,8 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--padding",
     help="ragged (any mix of lengths is a batch, padded in the graph), batch (padded to the longest text "
     "that the tokenizer has at that moment), rows (to the longest of a request) or fixed:N.  "
-    "[default: ragged; where the graph cannot take that batch; rows for --raw-output with outputs as long as "
-    "their text]",
+    "[default: ragged; batch where the graph cannot take that; rows for --raw-output where an output is as "
+    "long as its text]",
 )
 @click.option(
     "--raw-output", is_flag=True, default=None, help="The model's own outputs: no pooling, softmax or labels."
