@@ -297,6 +297,9 @@ def _plain(
     if why:
         chosen = chosen.unbatched(why)
         notes += (f"served without batching: {why}",)
+    if open_axes := [spec.name for spec in src.signature.inputs if -1 in spec.dims[1:]]:
+        listed = f"'{open_axes[0]}'" + (f" and {len(open_axes) - 1} more" if len(open_axes) > 1 else "")
+        chosen = chosen.joining(f"{defaults.EQUAL_SHAPES} ({listed})")
     # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
     accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
     warmup = options.warmup and (runner is None or bool(accepted))

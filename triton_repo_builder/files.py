@@ -1,7 +1,7 @@
-"""Files to be written, and the swap that puts them in place: all of them, or none.
+"""Files to be written, and the folder in which they wait until all of them are there.
 
-A build is staged in a folder beside the repository and moved in by renaming whole model directories, so
-that a failure at any point, a full disk too, leaves the old repository as it was.
+A build is staged in a folder beside the repository and moved in by renaming whole model directories
+(``swap.py``), so that a failure at any point, a full disk too, leaves the old repository as it was.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -22,8 +22,8 @@ from triton_repo_builder.errors import Exit, TrbError
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
-_OLD = ".old"
-"""In a staging folder: what was swapped out."""
+OLD = ".old"
+"""In a staging folder: what was moved out of the repository and may have to go back."""
 _YOUNG = 60
 """Seconds."""
 
@@ -145,25 +145,39 @@ def staging(
     inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
     What a killed process left there is removed first.
     """
-    resolved = output.resolve()
-    parent = resolved if resolved.is_mount() else resolved.parent
-    prefix = f".{output.name}.trb-"
+    parent, prefix = _place(output)
     folder = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent, prefix)
+        _sweep(output)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with _locked(folder):
+        with locked(folder):
             yield folder
     except OSError as error:
         raise explain(error, output, how=how, kept=kept) from error
     finally:
-        if folder is not None:
+        # Still there where a swap failed and could not be undone either.
+        if folder is not None and not (folder / OLD).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _place(output: Path) -> tuple[Path, str]:
+    """Where the staging folders of ``output`` lie, and how their names begin."""
+    resolved = output.resolve()
+    return resolved if resolved.is_mount() else resolved.parent, f".{output.name}.trb-"
+
+
+def leftovers(output: Path) -> list[Path]:
+    """The staging folders of ``output`` that are there: of builds that run, or were killed."""
+    try:
+        parent, prefix = _place(output)
+        return sorted(folder for folder in parent.iterdir() if folder.name.startswith(prefix))
+    except OSError:  # nothing there, or nothing that can be written to either
+        return []
+
+
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path) -> Iterator[bool]:
     """Hold a lock that ends with this process, however it ends; False where somebody else holds it."""
     try:
         import fcntl
@@ -183,19 +197,17 @@ def _locked(folder: Path) -> Iterator[bool]:
         os.close(held)
 
 
-def _sweep(parent: Path, prefix: str) -> None:
+def _sweep(output: Path) -> None:
     """Remove the staging folders of processes that are gone.
 
     Not one with what ``swap`` moved out of a repository: a process that was killed in between left the only
-    copy there. Nor a young one, whose process may be about to lock it.
+    copy there (``swap.recover`` moves it back). Nor a young one, whose process may be about to lock it.
     """
     with contextlib.suppress(OSError):
-        for folder in parent.iterdir():
-            if not folder.name.startswith(prefix) or (folder / _OLD).exists():
+        for folder in leftovers(output):
+            if (folder / OLD).exists() or time.time() - folder.stat().st_mtime < _YOUNG:
                 continue
-            if time.time() - folder.stat().st_mtime < _YOUNG:
-                continue
-            with _locked(folder) as mine:
+            with locked(folder) as mine:
                 if mine:
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -217,29 +229,3 @@ def explain(
         where=str(error.filename or output),
         remedy=f"choose a folder that you may write to {how}, or change its permissions",
     )
-
-
-def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
-    """Move ``names`` from ``stage`` into ``output`` in this order, what was there into ``stage``.
-
-    A name that is not in ``stage`` is removed from ``output``. Undone as a whole if any step fails.
-    """
-    old = stage / _OLD
-    old.mkdir()
-    created = not output.exists()
-    done: list[tuple[Path, Path]] = []
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            for source, target in ((output / name, old / name), (stage / name, output / name)):
-                if source.exists():
-                    done.append((source, target))  # before, for Ctrl-C may come in between
-                    source.rename(target)
-    except BaseException:
-        for source, target in reversed(done):
-            if not source.exists():
-                target.rename(source)
-        if created:
-            with contextlib.suppress(OSError):
-                output.rmdir()
-        raise

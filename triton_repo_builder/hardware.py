@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
-from triton_repo_builder import process
+from triton_repo_builder import cgroup, process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,7 @@ class Gpu:
 
     name: str
     bytes: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,40 +23,83 @@ class Hardware:
     """Where the repository will run, as far as this machine tells."""
 
     cores: int
+    """That this process may use."""
     gpus: tuple[Gpu, ...]
+    """That CUDA sees."""
+    machine_cores: int = 0
+    """All of the machine's, where they are more; else 0."""
+    quota: float | None = None
+    """Cores' worth of time that its control group leaves it, where that is what limits ``cores``."""
+    hidden: tuple[Gpu, ...] = ()
+    """That are there, but that CUDA_VISIBLE_DEVICES hides."""
+
+    @property
+    def limit(self) -> str:
+        """``1 of 2`` where this process may not use all cores, and why; empty where it may."""
+        if not self.machine_cores:
+            return ""
+        why = f"; the CPU quota of its control group is {self.quota:.3g}" if self.quota else ""
+        return f"{self.cores} of {self.machine_cores}{why}"
+
+    @property
+    def told(self) -> str:
+        """The cores, as an object of a sentence."""
+        if self.limit:
+            return f"the cores that this process may use ({self.limit})"
+        return f"this machine's {self.cores} cores" if self.cores > 1 else "this machine's only core"
 
 
 def here() -> Hardware:
     """This machine. No GPU where nvidia-smi is missing or finds none, or none is visible to CUDA."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Hardware(cores=cores, gpus=_gpus())
+    there = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    quota = cgroup.quota()
+    cores = min(allowed, max(1, math.ceil(quota))) if quota else allowed
+    gpus = _gpus()
+    seen = _visible(gpus)
+    return Hardware(
+        cores=cores,
+        gpus=seen,
+        machine_cores=there if cores < there else 0,
+        quota=quota if cores < allowed else None,
+        hidden=() if seen else gpus,
+    )
 
 
 def _gpus() -> tuple[Gpu, ...]:
-    argv = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    argv = ["nvidia-smi", "--query-gpu=name,memory.total,uuid", "--format=csv,noheader,nounits"]
     try:
         listed = process.run(argv, timeout=10)
     except (OSError, process.ProcessFailed):
         return ()
     found = []
     for line in listed.splitlines():
-        name, comma, mebibytes = line.rpartition(",")
-        if comma:
-            told = mebibytes.strip()
-            found.append(Gpu(name=name.strip(), bytes=int(told) << 20 if told.isdigit() else 0))
-    return _visible(found)
+        parts = [part.strip() for part in line.rsplit(",", 2)]
+        if len(parts) == 3:
+            name, told, uuid = parts
+            found.append(Gpu(name=name, bytes=int(told) << 20 if told.isdigit() else 0, uuid=uuid))
+    return tuple(found)
 
 
-def _visible(gpus: list[Gpu]) -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, where it names them by number: the first wrong one ends it."""
+def _visible(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, by number or start of a UUID: the first wrong one ends it.
+
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars. A part of a GPU (MIG) is not among those
+    that nvidia-smi lists so; it is taken as it is given.
+    """
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None or any(
-        part.strip() and not part.strip().lstrip("-").isdigit() for part in given.split(",")
-    ):
-        return tuple(gpus)
-    left = []
-    for part in given.split(","):
-        if not part.strip().isdigit() or int(part) >= len(gpus):
+    if given is None or not gpus:
+        return gpus
+    left: list[Gpu] = []
+    for part in map(str.strip, given.split(",")):
+        if part.startswith("MIG-"):
+            left.append(Gpu(name="a MIG device", bytes=0, uuid=part))
+            continue
+        if part.isdigit():
+            found = gpus[int(part) : int(part) + 1]
+        else:
+            found = tuple(gpu for gpu in gpus if part.startswith("GPU-") and gpu.uuid.startswith(part))
+        if len(found) != 1:
             break
-        left.append(gpus[int(part)])
+        left.append(found[0])
     return tuple(left)

@@ -10,7 +10,7 @@ from typing import Any
 from triton_repo_builder import build, publish, source
 from triton_repo_builder.build import Build
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import BuildOptions, check, read_toml, usage
+from triton_repo_builder.options import BuildOptions, check, layered, read_toml, usage
 from triton_repo_builder.publish import Publication
 from triton_repo_builder.source import PREFERRED
 
@@ -111,9 +111,8 @@ def options_for(found: Found, common: Mapping[str, Any], flags: Mapping[str, Any
     own = read_toml(found.config) if found.config else {}
     if "output" in own:
         raise usage("output", f"cannot differ by model ({found.config})", "give --output once, for all")
-    values = {"model": found.model, "name": found.name, "share_tokenizer": True, **common, **own}
-    values |= {key: value for key, value in flags.items() if value is not None}
-    return check(BuildOptions(**values))
+    here = {"model": found.model, "name": found.name, "share_tokenizer": True}
+    return check(BuildOptions(**layered(here, common, own, flags)))
 
 
 def common_options(config: Path | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from triton_repo_builder.errors import Exit, TrbError
 BATCHING = ("on", "off", "auto")
 DEVICES = ("cpu", "gpu", "auto")
 DEFAULT_MAX_BATCH_SIZE = 32
+ORIGINS = "origins"
 LONGEST_DELAY = 10_000_000
 """Ten seconds: no client waits longer for a batch to fill."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
@@ -86,6 +87,8 @@ class BuildOptions:
     dataset_id: str | None = None
     label: tuple[tuple[str, str], ...] = ()
     """Anything else to be found again at the running server: (key, value)."""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Which file set an option; not those of the command line."""
 
 
 def duration(text: str) -> int:
@@ -172,13 +175,14 @@ def read_toml(path: Path) -> dict[str, Any]:
             where=str(path),
             remedy="options of trb build go into a table called [build]",
         )
-    known = [field.name for field in fields(BuildOptions)]
+    known = [entry.name for entry in fields(BuildOptions) if entry.name != ORIGINS]
     table = document.get("build", {})
     if not isinstance(table, dict):
         raise TrbError(
             Exit.USAGE, "'build' is no table", where=str(path), remedy="write [build] on a line of its own"
         )
     values: dict[str, Any] = {}
+    origin = path.name if path.name.isprintable() else "the file of --config"  # it is shown in comments
     for key, value in table.items():
         name = key.replace("-", "_")
         if name not in known:
@@ -190,7 +194,7 @@ def read_toml(path: Path) -> dict[str, Any]:
                 remedy=f"did you mean '{near[0]}'?" if near else "see 'trb build --help'",
             )
         values[name] = _typed(name, value, path)
-    return values
+    return {**values, ORIGINS: dict.fromkeys(values, origin)} if values else {}
 
 
 def _typed(name: str, value: Any, path: Path) -> Any:
@@ -203,7 +207,7 @@ def _typed(name: str, value: Any, path: Path) -> Any:
     if name == "label":
         pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
         return labels(pairs if isinstance(pairs, list) else [str(pairs)])
-    annotation = next(field.type for field in fields(BuildOptions) if field.name == name)
+    annotation = next(entry.type for entry in fields(BuildOptions) if entry.name == name)
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise TrbError(
@@ -215,10 +219,23 @@ def _typed(name: str, value: Any, path: Path) -> Any:
     return path.parent / str(value) if "Path" in str(annotation) else value
 
 
+def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Each overrides those before it, where it has a value; ``origins`` follow the values."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        given = {key: value for key, value in layer.items() if value is not None and key != ORIGINS}
+        files = layer.get(ORIGINS, {})
+        origins = {
+            key: file for key, file in {**origins, **files}.items() if key not in given or key in files
+        }
+        values |= given
+    return {**values, ORIGINS: origins}
+
+
 def merge(flags: Mapping[str, Any], config: Path | None) -> BuildOptions:
     """Defaults, overridden by trb.toml, overridden by the flags that were given (not None)."""
-    values = read_toml(config) if config else {}
-    values |= {key: value for key, value in flags.items() if value is not None}
+    values = layered(read_toml(config) if config else {}, flags)
     if "model" not in values:
         raise usage("model", "no model given", "name an ONNX file or an exported folder: --model bert.onnx")
     return check(BuildOptions(**values))
@@ -261,9 +278,15 @@ def check(options: BuildOptions) -> BuildOptions:
         raise usage(
             "threads", f"must not be negative, but is {options.threads}", "0 lets ONNX Runtime choose"
         )
+    waiting = "preferred_batch_size" if options.preferred_batch_size else "max_queue_delay"
     if options.batching == "off" and (options.preferred_batch_size or options.max_queue_delay):
-        field = "preferred_batch_size" if options.preferred_batch_size else "max_queue_delay"
-        raise usage(field, "has no meaning with --batching off", "leave it out, or use --batching on")
+        raise usage(waiting, "has no meaning with --batching off", "leave it out, or use --batching on")
+    if options.batching == "on" and options.max_batch_size == 1:
+        raise usage(
+            "batching",
+            "on has nothing to join with --max-batch-size 1",
+            "leave --batching out, or raise --max-batch-size",
+        )
     largest = options.max_batch_size or DEFAULT_MAX_BATCH_SIZE
     for size in options.preferred_batch_size:
         if size < 1:
@@ -274,4 +297,8 @@ def check(options: BuildOptions) -> BuildOptions:
                 f"{size} is larger than the maximum batch size {largest}",
                 f"lower it, or raise --max-batch-size to {size}",
             )
+    if options.max_batch_size == 1 and (options.preferred_batch_size or options.max_queue_delay):
+        raise usage(
+            waiting, "has no meaning with --max-batch-size 1", "leave it out, or raise --max-batch-size"
+        )
     return options

@@ -90,6 +90,17 @@ class ModelPlan:
     response_cache: bool = False
 
 
+def about_model(*, front: bool, head: bool) -> str:
+    """What is served of the user's graph, for ``ModelPlan.about``."""
+    parts = " and ".join(name for name, there in (("front", front), ("head", head)) if there)
+    return f"The ONNX model, with its {parts} in the graph." if parts else "The ONNX model as it is."
+
+
+def joining(max_batch_size: int) -> DynamicBatching | None:
+    """For a Python model, which joins whatever comes: None where there is nothing to join."""
+    return DynamicBatching() if max_batch_size > 1 else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """What is composed after the user's graph: its text (``graph/heads.py``), the user's tensor bound to

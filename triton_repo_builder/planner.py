@@ -18,6 +18,8 @@ from triton_repo_builder.plan import (
     Step,
     TensorPlan,
     WarmupInput,
+    about_model,
+    joining,
 )
 from triton_repo_builder.signature import ModelSignature, TensorSpec
 from triton_repo_builder.tasks import tensor
@@ -77,9 +79,7 @@ def text(
     )
     model = onnx_model(
         f"{name}_model",
-        "The ONNX model, with its front and head in the graph."
-        if settings.ragged
-        else "The ONNX model, with its head in the graph.",
+        about_model(front=settings.ragged, head=task.head is not None),
         tuple(
             replace(plan, allow_ragged_batch=settings.ragged)
             for plan in tokenizer.output
@@ -163,7 +163,7 @@ def _postprocess(
         max_batch_size=tokenizer.max_batch_size,
         input=inputs,
         output=post.outputs,
-        dynamic_batching=DynamicBatching(),
+        dynamic_batching=tokenizer.dynamic_batching,
         instance_group=tokenizer.instance_group,
         parameters=post.parameters,
         reasons=(("batching", ANSWERS_JOIN),),
@@ -188,6 +188,8 @@ def _tokenizer(
     batching: bool,
     texts: tuple[WarmupInput, ...],
 ) -> ModelPlan:
+    size = int(chosen.max_batch_size.value) if batching else 0
+    dynamic = joining(size)
     tokens = (settings.pad_to or -1,)
     dims = tokens if batching else (1, *tokens)
     encoding = task.encoding
@@ -195,9 +197,11 @@ def _tokenizer(
     spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
-        about="Tokenizer: texts to token ids, one call for all requests of a batch.",
+        about="Tokenizer: texts to token ids, one call for all requests of a batch."
+        if dynamic
+        else "Tokenizer: texts to token ids.",
         backend="python",
-        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
+        max_batch_size=size,
         input=tuple(replace(text.plan, allow_ragged_batch=text.several and batching) for text in task.texts),
         output=(
             *(
@@ -206,7 +210,7 @@ def _tokenizer(
             ),
             *((spans,) if encoding.spans else ()),
         ),
-        dynamic_batching=DynamicBatching() if batching else None,
+        dynamic_batching=dynamic,
         instance_group=InstanceGroup(count=int(chosen.tokenizer_instances.value), kind=CPU),
         parameters=(
             ("max_length", str(settings.max_length or 0)),

@@ -13,13 +13,23 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.options import ORIGINS, BuildOptions
 from triton_repo_builder.plan import RepositoryPlan
 
 PREFIX = "trb."
 LABEL = "label."
 _GIVEN = ("source_run", "dataset_id", "label")
-_PLACES = ("model", "name", "tokenizer", "output", "version", "tokenizers_wheel", "pillow_wheel", *_GIVEN)
+_PLACES = (
+    "model",
+    "name",
+    "tokenizer",
+    "output",
+    "version",
+    "tokenizers_wheel",
+    "pillow_wheel",
+    ORIGINS,
+    *_GIVEN,
+)
 """Options that say where or who, not how: two builds that differ in these alone are built alike."""
 
 

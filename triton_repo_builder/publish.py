@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import build, files, ownership, repository
+from triton_repo_builder import build, files, ownership, repository, swap
 from triton_repo_builder.build import Build
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.files import File
@@ -161,7 +161,7 @@ def publish(publication: Publication) -> None:
             if path.split("/")[0] in publication.names:
                 files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
-        files.swap(stage, output, publication.names)
+        swap.swap(stage, output, publication.names)
 
 
 def diff(publication: Publication) -> str:

@@ -14,6 +14,7 @@ from triton_repo_builder import (
     golden,
     golden_text,
     markers,
+    padding,
     planner,
     resources,
     tokenizer,
@@ -21,7 +22,6 @@ from triton_repo_builder import (
 )
 from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.defaults import Settings
-from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.graph import ragged
@@ -112,7 +112,7 @@ def parts(
     encodings = _encode(spec, task, max_length)
     inputs = planner.model_inputs(src.signature, task)
     asked = f"--padding {options.padding} was asked for"
-    obstacle = _obstacle(src, task, batching, fixed) if options.padding == "ragged" else asked
+    obstacle = padding.obstacle(src, task, batching, fixed) if options.padding == "ragged" else asked
     types = any(any(row.type_ids) for row in encodings) and any(i.name == "token_type_ids" for i in inputs)
     front = None
     if not_batchable:
@@ -136,7 +136,7 @@ def parts(
             raise usage("padding", f"output '{own}' is as long as its row", "use --padding rows")
         together = False
     if front is None and options.padding == "ragged":
-        notes = (*notes, *_fallback(obstacle, batching, fixed, together))
+        notes = (*notes, *padding.fallback(obstacle, batching, fixed, together))
     settings = TextSettings(
         max_length=max_length,
         pad_id=spec.pad_id,
@@ -148,10 +148,11 @@ def parts(
         positions_from_pad=spec.positions_from_pad,
         stride=stride,
     )
-    if front:
-        chosen = chosen.of_any_length()
+    padded = "ragged" if front else f"fixed:{fixed}" if fixed else "batch" if together else "rows"
     if not batching:
         chosen = chosen.unbatched(not_batchable or src.signature.batch.reason)
+        obstacle = f"the model takes one text at a time: {chosen.batching.reason}"
+    chosen = padding.settle(chosen, options, padded, obstacle, fixed_by)
     sample, warm_files = _warmup(src, task, options, name, encodings[-1], settings, batching)
     texts, text_files = _first_texts(task, options, name)
     plan = planner.text(
@@ -172,7 +173,7 @@ def parts(
         cases=recorded.file if recorded else None,
         files=files,
         front=front,
-        padding="ragged" if front else f"fixed:{fixed}" if fixed else "batch" if together else "rows",
+        padding=padded,
         notes=notes,
         not_batchable=not_batchable,
         settings=chosen,
@@ -184,39 +185,6 @@ def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
     if spec.content is None:
         return File(path=path, source=spec.file)
     return File(path=path, content=spec.content)
-
-
-def _obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
-    """Why the ragged front cannot be put before this graph; empty where it can."""
-    signature = src.signature
-    if not batching:
-        return "the model cannot batch"
-    if fixed:
-        return f"every text has {fixed} tokens"
-    if task.head is None and (name := raw.per_token(src)):
-        return f"output '{name}' is as long as its row"
-    for spec in planner.model_inputs(signature, task):
-        if spec.dtype not in (INT32, INT64):
-            return f"input '{spec.name}' is {spec.dtype.name}, not int32 or int64"
-        if spec.shape is None or len(spec.shape) != 2:
-            return f"input '{spec.name}' is not [batch, tokens]"
-    return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
-
-
-def _fallback(obstacle: str, batching: bool, fixed: int, together: bool) -> tuple[str, ...]:
-    """What comes in place of the ragged front, and why. That a model cannot batch is said elsewhere."""
-    if not batching:
-        return ()
-    if fixed:
-        return (f"no ragged front, rows are padded by the tokenizer: {obstacle}",)
-    if together:
-        return (
-            "no ragged front, rows are padded to the longest of the tokenizer's batch (on a CPU measure "
-            f"--padding rows, too): {obstacle}",
-        )
-    return (
-        f"no ragged front, rows are padded within a request, only equal lengths make a batch: {obstacle}",
-    )
 
 
 def _refuse(src: Source, task: TaskPlan, obstacle: str) -> None:

@@ -15,13 +15,14 @@ from triton_repo_builder.files import File
 from triton_repo_builder.image_processor import ImageSpec
 from triton_repo_builder.options import BuildOptions
 from triton_repo_builder.plan import (
-    DynamicBatching,
     InstanceGroup,
     ModelPlan,
     RepositoryPlan,
     Step,
     TensorPlan,
     WarmupInput,
+    about_model,
+    joining,
 )
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import ModelSignature, TensorSpec
@@ -77,6 +78,7 @@ def parts(
         if batching and not recorded.batchable:
             not_batchable, batching = recorded.note, False
             recorded = golden_images.record(runner, src, task, spec, layout, name, batching=False)
+    chosen = chosen.carrying("images")
     if options.tokenizer_instances is None:
         decoders = Setting(value=chosen.instances.value, reason=DECODING)
         chosen = replace(chosen, tokenizer_instances=decoders)
@@ -163,7 +165,7 @@ def plan(
     )
     model = planner.onnx_model(
         f"{name}_model",
-        "The ONNX model, with its head in the graph.",
+        about_model(front=False, head=task.head is not None),
         preprocess.output,
         outputs,
         options,
@@ -205,15 +207,16 @@ def _preprocess(
     name: str, output: TensorPlan, options: BuildOptions, chosen: Settings, *, batching: bool
 ) -> ModelPlan:
     instances = chosen.tokenizer_instances
+    size = int(chosen.max_batch_size.value) if batching else 0
     sample = WarmupInput(name=INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
     return ModelPlan(
         name=name,
         about="Preprocessing: image files to pixels, as preprocessor_config.json says.",
         backend="python",
-        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
+        max_batch_size=size,
         input=(TensorPlan(name=INPUT, data_type="TYPE_STRING", dims=(1,)),),
         output=(output,),
-        dynamic_batching=DynamicBatching() if batching else None,
+        dynamic_batching=joining(size),
         instance_group=InstanceGroup(count=int(instances.value), kind=planner.CPU),
         reasons=(("instances", instances.reason), ("batching", JOIN)),
         warmup=(sample,) if options.warmup else (),

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Exit, TrbError
@@ -132,62 +131,3 @@ def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
 )
 def test_file_system_errors_are_explained(number: int, code: Exit) -> None:
     assert files.explain(OSError(number, os.strerror(number)), Path("repo")).code == code
-
-
-# --- swap --------------------------------------------------------------------------------------------
-
-NAMES = ("a", "b", "gone", "manifest.json")
-
-
-def prepared(tmp_path: Path, *, fresh: bool = False) -> tuple[Path, Path]:
-    """(stage, output): a and manifest are replaced, b is new, gone is removed, other stays."""
-    stage, output = tmp_path / "stage", tmp_path / "repo"
-    for root, names in ((stage, ("a", "b")), *(() if fresh else ((output, ("a", "gone", "other")),))):
-        for name in names:
-            (root / name).mkdir(parents=True)
-            (root / name / "f").write_text(f"{root.name} {name}")
-        (root / "manifest.json").write_text(root.name)
-    return stage, output
-
-
-def test_swap(tmp_path: Path) -> None:
-    stage, output = prepared(tmp_path)
-    files.swap(stage, output, NAMES)
-    assert {path.name for path in output.iterdir()} == {"a", "b", "other", "manifest.json"}
-    assert (output / "a" / "f").read_text() == "stage a"
-    assert (output / "other" / "f").read_text() == "repo other"
-    assert (output / "manifest.json").read_text() == "stage"
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
-@pytest.mark.parametrize("after", [False, True], ids=["before the rename", "after the rename"])
-@pytest.mark.parametrize("step", range(1, 7))
-def test_a_swap_is_undone_whichever_step_fails(
-    step: int, after: bool, error: BaseException, fresh: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage, output = prepared(tmp_path, fresh=fresh)
-    before = tiny.tree(output) if not fresh else None
-    rename, calls = Path.rename, 0
-
-    def failing(self: Path, target: Path) -> Path:
-        nonlocal calls
-        calls += 1
-        if calls != step:
-            return rename(self, target)
-        if after:  # Ctrl-C is noticed between two instructions, too
-            rename(self, target)
-        raise error
-
-    monkeypatch.setattr(Path, "rename", failing)
-    if fresh and step > 3:
-        files.swap(stage, output, NAMES)
-        assert (output / "manifest.json").read_text() == "stage"
-        return
-    with pytest.raises(type(error)):
-        files.swap(stage, output, NAMES)
-    assert calls >= step
-    if fresh:
-        assert not output.exists()
-    else:
-        assert tiny.tree(output) == before

@@ -90,6 +90,25 @@ def test_flags_override_the_file_which_overrides_defaults(tmp_path: Path) -> Non
     file.write_text('[build]\nmodel = "m.onnx"\ninstances = 3\nthreads = 2\nwarmup = false\n')
     merged = options.merge({"instances": 5, "threads": None}, file)
     assert merged == BuildOptions(model=tmp_path / "m.onnx", instances=5, threads=2, warmup=False)
+    assert merged.origins == {"model": "trb.toml", "threads": "trb.toml", "warmup": "trb.toml"}
+
+
+def test_who_set_what_in_several_files() -> None:
+    common = {"threads": 1, "instances": 2, "origins": {"threads": "a.toml", "instances": "a.toml"}}
+    own = {"threads": 3, "device": "cpu", "origins": {"threads": "b.toml", "device": "b.toml"}}
+    flags = {"device": "gpu", "instances": None}
+    assert options.layered({"threads": 9}, common, own, flags) == {
+        "threads": 3,
+        "instances": 2,
+        "device": "gpu",
+        "origins": {"threads": "b.toml", "instances": "a.toml"},
+    }
+
+
+def test_a_strange_name_of_the_file_is_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "a\nb.toml"
+    file.write_text('[build]\nmodel = "m"\nthreads = 2\n')
+    assert options.merge({}, file).origins["threads"] == "the file of --config"
 
 
 def test_paths_in_the_file_are_relative_to_it_and_dashes_are_underscores(tmp_path: Path) -> None:
@@ -118,6 +137,7 @@ def test_an_empty_list_of_sizes_is_none(tmp_path: Path) -> None:
         ("model = 'x'", "unknown table 'model'"),
         ("build = 3", "'build' is no table"),
         ("[[build]]\nmodel = 'x'", "'build' is no table"),
+        ("[build]\norigins = {}", "unknown option 'origins' in [build]"),
         ("[build]\ninstances = 'two'", "'instances' must be an int"),
         ("[build]\ninstances = true", "'instances' must be an int"),
         ("[build]\ninstances = 2.0", "'instances' must be an int"),
@@ -165,6 +185,9 @@ def test_no_model() -> None:
         ({"threads": 2**31}, f"must be at most {2**31 - 1}, not {2**31}"),
         ({"batching": "off", "preferred_batch_size": (8,)}, "has no meaning with --batching off"),
         ({"batching": "off", "max_queue_delay": 5}, "has no meaning with --batching off"),
+        ({"batching": "on", "max_batch_size": 1}, "on has nothing to join with --max-batch-size 1"),
+        ({"max_batch_size": 1, "max_queue_delay": 5}, "has no meaning with --max-batch-size 1"),
+        ({"max_batch_size": 1, "preferred_batch_size": (1,)}, "has no meaning with --max-batch-size 1"),
         ({"preferred_batch_size": (0,)}, "0 is no batch size"),
         ({"preferred_batch_size": (64,)}, "64 is larger than the maximum batch size 32"),
         ({"preferred_batch_size": (8,), "max_batch_size": 1}, "8 is larger than the maximum batch size 1"),

@@ -34,7 +34,7 @@ def open_folder(folder: Path) -> None:
 def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
     """Write report.json, report.csv, throughput.png, latency.png and report.html in place of older ones.
 
-    All of them or, with a ``TrbError``, none.
+    Where they do not fit on the disk, with a ``TrbError``, none.
     """
     open_folder(folder)
     images = {"throughput": plots.throughput(report), "latency": plots.latency(report)}
@@ -47,7 +47,8 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
     with _staging(folder) as stage:
         for name, content in contents.items():
             (stage / name).write_bytes(content)
-        files.swap(stage, folder, NAMES)
+        for name in NAMES:
+            (stage / name).replace(folder / name)  # takes no room on the disk
     return tuple(folder / name for name in NAMES)
 
 

@@ -61,7 +61,8 @@ from triton_repo_builder.options import BATCHING, DEVICES
     "--padding",
     help="ragged (any mix of lengths is a batch, padded in the graph), batch (padded to the longest text "
     "that the tokenizer has at that moment), rows (to the longest of a request) or fixed:N.  "
-    "[default: ragged; batch where the graph cannot take that]",
+    "[default: ragged; batch where the graph cannot take that; rows for --raw-output where an output is as "
+    "long as its text]",
 )
 @click.option(
     "--raw-output", is_flag=True, default=None, help="The model's own outputs: no pooling, softmax or labels."
@@ -178,7 +179,7 @@ def command(
     from dataclasses import replace
 
     from triton_repo_builder import build, options, publish, source, versions
-    from triton_repo_builder.cli.ui import status
+    from triton_repo_builder.cli.ui import recovered, status
 
     if flags["max_queue_delay"] is not None:
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])
@@ -216,6 +217,7 @@ def command(
     if fail_fast:
         raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
     merged = options.merge(flags, config)
+    recovered(merged.output, write=not (dry_run or show_diff))
     if beside:
         name = merged.name or source.default_name(source.model_file(merged.model))
         merged = replace(merged, version=versions.following(merged.output, name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import build as one
+from triton_repo_builder.cli.ui import recovered
 from triton_repo_builder.errors import Exit
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def run(
     common = many.common_options(config)
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
     found = many.discover(folder)
+    recovered(output, write=write)
     with _progress() as step:
         made = many.build_all(found, common, flags, output, force=force, fail_fast=fail_fast, step=step)
         if write and made.builds:

@@ -32,8 +32,9 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
       trb remove bert resnet --output my_repository --dry-run
     """
     from triton_repo_builder import publish, removal
-    from triton_repo_builder.cli import build
+    from triton_repo_builder.cli import build, ui
 
+    ui.recovered(output, write=not dry_run)
     publication = removal.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
     if dry_run:
         build.would(publication.changes)

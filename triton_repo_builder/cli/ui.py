@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,16 @@ def status() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as spinner:
         yield spinner.update
+
+
+def recovered(output: Path, *, write: bool = True) -> None:
+    """Undo what a killed build left half done in a repository, and say so."""
+    import click
+
+    from triton_repo_builder import swap
+
+    for note in swap.recover(output, write=write):
+        click.echo(click.style("note: ", fg="yellow") + note, err=True)
 
 
 @contextlib.contextmanager
