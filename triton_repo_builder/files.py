@@ -24,6 +24,8 @@ _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on w
 _CHUNK = 1 << 20
 OLD = ".old"
 """In a staging folder: what was moved out of the repository and may have to go back."""
+REPLACED = ".replaced"
+"""There, too: a whole folder that was moved out, by a pull."""
 _YOUNG = 60
 """Seconds."""
 
@@ -157,7 +159,7 @@ def staging(
         raise explain(error, output, how=how, kept=kept) from error
     finally:
         # Still there where a swap failed and could not be undone either.
-        if folder is not None and not (folder / OLD).exists():
+        if folder is not None and not _holds(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -197,6 +199,11 @@ def locked(folder: Path) -> Iterator[bool]:
         os.close(held)
 
 
+def _holds(folder: Path) -> bool:
+    """Whether a staging folder may have the only copy of something."""
+    return (folder / OLD).exists() or (folder / REPLACED).exists()
+
+
 def _sweep(output: Path) -> None:
     """Remove the staging folders of processes that are gone.
 
@@ -205,7 +212,7 @@ def _sweep(output: Path) -> None:
     """
     with contextlib.suppress(OSError):
         for folder in leftovers(output):
-            if (folder / OLD).exists() or time.time() - folder.stat().st_mtime < _YOUNG:
+            if _holds(folder) or time.time() - folder.stat().st_mtime < _YOUNG:
                 continue
             with locked(folder) as mine:
                 if mine:

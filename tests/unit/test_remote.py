@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -26,6 +27,46 @@ DIGEST = "ab" * 32
 
 def ignore(what: str, done: int, total: int) -> None:
     """No progress."""
+
+
+# --- a folder that is pulled into
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2, 3])
+def test_a_pull_that_was_killed_loses_nothing(
+    renames: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after so many renames; what is left could be swept, and the next pull brings nothing."""
+
+    class Store:
+        def pull(self, new: Path, progress: Any) -> remote.Pulled:
+            (new / "m" / "1").mkdir(parents=True)
+            (new / "m" / "1" / "model.onnx").write_bytes(b"new")
+            return remote.Pulled(location="x", revision="r", target="", files=1, bytes=3)
+
+    def refuse(location: Any) -> Any:
+        raise TrbError(Exit.UNREACHABLE, "no network", where="x", remedy="wait")
+
+    target = tmp_path / "repo"
+    (target / "m" / "1").mkdir(parents=True)
+    (target / "m" / "1" / "model.onnx").write_bytes(b"old")
+    monkeypatch.setattr(remote, "store", lambda location: Store())
+    child = os.fork()
+    if child == 0:
+        left = itertools.count(renames, -1)
+        rename = Path.rename
+        monkeypatch.setattr(Path, "rename", lambda *a: rename(*a) if next(left) > 0 else os._exit(9))
+        remote.pull(remote.parse("s3://bucket/path"), target, ignore, force=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if renames == 3 else 9)
+    for stage in tmp_path.glob(".repo.trb-*"):
+        os.utime(stage, (0, 0))
+    monkeypatch.setattr(remote, "store", refuse)
+    with pytest.raises(TrbError, match="no network"):
+        remote.pull(remote.parse("s3://bucket/path"), target, ignore)
+    expected = b"old" if renames < 2 else b"new"
+    assert (target / "m" / "1" / "model.onnx").read_bytes() == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["repo"]
 
 
 # --- URLs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
     A folder with anything else in it is replaced only with ``force``; one that already holds this revision
     stays untouched.
     """
+    _put_back(target)
     with files.staging(target, how="as FOLDER") as stage:
         full = target.exists() and (not target.is_dir() or any(target.iterdir()))
         new = stage / "new"
@@ -74,11 +76,26 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
                 remedy="name an empty or a new folder, or replace what is there with --force",
             )
         if target.exists():
-            target.rename(stage / "old")
+            target.rename(stage / files.REPLACED)
         try:
             new.rename(target)
         except BaseException:
             with contextlib.suppress(OSError):
-                (stage / "old").rename(target)
+                (stage / files.REPLACED).rename(target)
             raise
+        with contextlib.suppress(OSError):
+            (stage / files.REPLACED).rename(stage / "done")
     return pulled
+
+
+def _put_back(target: Path) -> None:
+    """What a pull that was killed had moved away to put the new revision in its place."""
+    with contextlib.suppress(OSError):
+        for stage in files.leftovers(target):
+            if not (stage / files.REPLACED).exists():
+                continue
+            with files.locked(stage) as mine:
+                if mine and not target.exists():
+                    (stage / files.REPLACED).rename(target)
+                if mine:
+                    shutil.rmtree(stage, ignore_errors=True)
