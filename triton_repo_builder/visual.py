@@ -22,6 +22,7 @@ from triton_repo_builder.plan import (
     Step,
     TensorPlan,
     WarmupInput,
+    between,
 )
 from triton_repo_builder.releases import Release
 from triton_repo_builder.signature import ModelSignature, TensorSpec
@@ -176,6 +177,7 @@ def plan(
         if options.warmup
         else (),
     )
+    inner = between(pixels.name, (INPUT, *(plan.name for plan in outputs)))
     ensemble = ModelPlan(
         name=name,
         about=f"Endpoint ({task.name}): {INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
@@ -187,11 +189,11 @@ def plan(
             Step(
                 model_name=preprocess.name,
                 input_map=((INPUT, INPUT),),
-                output_map=((pixels.name, pixels.name),),
+                output_map=((pixels.name, inner),),
             ),
             Step(
                 model_name=model.name,
-                input_map=((pixels.name, pixels.name),),
+                input_map=((pixels.name, inner),),
                 output_map=tuple((plan.name, plan.name) for plan in outputs),
             ),
         ),

@@ -101,6 +101,47 @@ def test_several_texts_at_a_time_cannot_be_served(tmp_path: Path, output: Path) 
     assert tiny.make(folder, output, task="tensor").name == "bert"
 
 
+# --- names -------------------------------------------------------------------------------------------
+
+
+def _another_output(folder: Path, name: str) -> Path:
+    """The model with its input of that name as an output; else, with a second output of its logits."""
+    model = onnx.load(folder / "model.onnx")
+    given = {value.name: value for value in model.graph.input}
+    if name in given:
+        model.graph.output.append(given[name])
+    else:
+        model.graph.node.append(t.node("Neg", ["logits"], [name]))
+        model.graph.output.append(t.tensor(name, ["batch", 3]))
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder
+
+
+def test_a_raw_output_called_like_what_the_tokenizer_sends(tmp_path: Path, output: Path) -> None:
+    folder = _another_output(tiny.classifier(tmp_path / "bert"), "attention_mask")
+    made = tiny.make(folder, output, raw_output=True)
+    tokenizer, model = parsed(made, "bert")["ensemble_scheduling"]["step"]
+    assert tokenizer["output_map"]["attention_mask"] == "trb_attention_mask"
+    assert tokenizer["output_map"]["input_ids"] == "input_ids"
+    assert model["input_map"]["attention_mask"] == "trb_attention_mask"
+    assert model["output_map"] == {"logits": "logits", "attention_mask": "attention_mask"}
+
+
+@pytest.mark.parametrize("name", ["trb_tokens", "trb_lengths", "trb_types", "trb_places"])
+def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Path, output: Path) -> None:
+    made = tiny.make(_another_output(tiny.classifier(tmp_path / "bert"), name), output, raw_output=True)
+    assert made.entry["facts"]["padding"] == "batch"
+    assert f"output '{name}' is called like a tensor of the front" in made.notes[0]
+    assert [entry["name"] for entry in parsed(made, "bert")["output"]] == ["logits", name]
+
+
+def test_a_raw_output_called_like_the_input(tmp_path: Path, output: Path) -> None:
+    folder = _another_output(tiny.classifier(tmp_path / "bert"), "TEXT")
+    message = "--raw-output: the model has an output called 'TEXT', as the endpoint's input is"
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message, raw_output=True)
+    assert tiny.make(folder, output).plan.task == "text-classification"
+
+
 def test_a_batch_size_of_one(tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, max_batch_size=1)
     assert {parsed(made, name)["max_batch_size"] for name in ("bert", "bert_model", "bert_tokenizer")} == {1}
