@@ -101,6 +101,40 @@ def test_several_texts_at_a_time_cannot_be_served(tmp_path: Path, output: Path) 
     assert tiny.make(folder, output, task="tensor").name == "bert"
 
 
+def test_a_text_that_fits_one_input_only(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    _declare(folder, "attention_mask", ["batch", 16])
+    message = (
+        "input 'attention_mask' takes exactly 16 tokens and 'input_ids' any number, but they are of one text"
+    )
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    _declare(folder, "input_ids", ["batch", 24])
+    message = message.replace("any number", "exactly 24")
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    # The other way round every text gets the one length that both take.
+    _declare(folder, "attention_mask", ["batch", "sequence"])
+    made = tiny.make(folder, output, golden=True)
+    assert [entry["dims"] for entry in parsed(made, "bert_model")["input"]] == [[24], [24], [24]]
+    _declare(folder, "token_type_ids", [2, "sequence"])
+    refused(folder, output, Exit.NOT_BATCHABLE, "input 'token_type_ids' takes exactly 2 texts at a time")
+
+
+def _declare(folder: Path, name: str, shape: list[int | str]) -> None:
+    """State another shape for an input or output; the nodes stay as they are."""
+    model = onnx.load(folder / "model.onnx")
+    value = next(v for v in (*model.graph.input, *model.graph.output) if v.name == name)
+    value.CopyFrom(t.tensor(name, shape, value.type.tensor_type.elem_type))
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+def test_an_output_of_several_rows_for_one_text(tmp_path: Path, output: Path) -> None:
+    folder = tiny.classifier(tmp_path / "bert")
+    _declare(folder, "logits", [2, 3])
+    message = "output 'logits' has exactly 2 rows, whatever the number of texts"
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    assert tiny.make(folder, output, task="tensor").name == "bert"
+
+
 # --- names -------------------------------------------------------------------------------------------
 
 
