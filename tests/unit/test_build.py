@@ -127,6 +127,22 @@ def _declare(folder: Path, name: str, shape: list[int | str]) -> None:
     (folder / "model.onnx").write_bytes(model.SerializeToString())
 
 
+@pytest.mark.parametrize("golden", [True, False])
+def test_an_output_of_one_row_and_open_inputs(golden: bool, tmp_path: Path, output: Path) -> None:
+    folder = tiny.classifier(tmp_path / "bert")
+    _declare(folder, "logits", [1, 3])
+    made = tiny.make(folder, output, golden=golden)
+    assert made.notes == ("served without batching: the first axis of output 'logits' is fixed at 1",)
+    dims = [entry["dims"] for entry in parsed(made, "bert_model")["output"]]
+    assert dims == [[1, 1], [1, 1], [1, 3]]
+    # Triton compares these exactly with what ONNX Runtime infers.
+    file = next(file for file in made.files if file.path == "bert_model/1/model.onnx")
+    (folder / "weights.onnx").hardlink_to(folder / "model.onnx")
+    (folder / "served.onnx").write_bytes(file.content)
+    served = onnxruntime.InferenceSession(str(folder / "served.onnx"))
+    assert [value.shape for value in served.get_outputs()] == dims
+
+
 def test_an_output_of_several_rows_for_one_text(tmp_path: Path, output: Path) -> None:
     folder = tiny.classifier(tmp_path / "bert")
     _declare(folder, "logits", [2, 3])

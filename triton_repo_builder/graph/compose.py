@@ -82,10 +82,26 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         added.name = f"{prefix}{number}/{node.op_type}"
         added.input[:] = [rename.get(name, prefix + name) for name in node.input]
         added.output[:] = [rename.get(name, prefix + name) for name in node.output]
+    _keep_rows(model.graph)
     del model.graph.output[:]
     model.graph.output.extend(graph.output)
     # Before IR 4 an initializer had to be an input as well, which ours is not.
     model.ir_version = max(model.ir_version, 4)
+
+
+def _keep_rows(graph: onnx.GraphProto) -> None:
+    """Where the user's graph says how many rows an output has, the head's outputs have as many.
+
+    That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: what the graph
+    said of its outputs must not be lost when they are outputs no more.
+    """
+    known = {value.name for value in (*graph.input, *graph.value_info)}
+    for value in graph.output:
+        shape = value.type.tensor_type.shape.dim
+        if value.name not in known and shape and shape[0].dim_value > 0:
+            sizes = [shape[0].dim_value, *[None] * (len(shape) - 1)]
+            kind = value.type.tensor_type.elem_type
+            graph.value_info.append(helper.make_tensor_value_info(value.name, kind, sizes))
 
 
 def _prepend(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:

@@ -130,3 +130,19 @@ def test_nothing_is_renamed_without_need(tmp_path: Path) -> None:
     written = {name for graph in walk.graphs(made.graph) for node in graph.node for name in node.output}
     assert {"words", "hidden", "last_hidden_state"} <= written
     assert not [name for name in written if "user/" in name]
+
+
+@pytest.mark.parametrize("rows", [1, "batch"])
+def test_the_heads_outputs_have_as_many_rows_as_the_graph_says(rows: int | str, tmp_path: Path) -> None:
+    """The inputs are open, and what the graph said of its outputs counts although they are none any more."""
+    path = tiny.text_model(tmp_path / "m.onnx", output="logits")
+    model = onnx.load(path)
+    model.graph.output[0].CopyFrom(t.tensor("logits", [rows, 3]))
+    path.write_bytes(model.SerializeToString())
+    text = heads.classification(activation="softmax", labels=3)
+    head = Head(text=text, bind={"logits": "logits"}, strings=(("label_names", ("a", "b", "c")),))
+    content = compose.compose(path, weights="m.onnx", head=head, release=releases.default())
+    (tmp_path / "served.onnx").write_bytes(content)
+    served = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
+    first = {output.shape[0] for output in served.get_outputs()}
+    assert first == {1} if rows == 1 else all(isinstance(size, str) for size in first)
