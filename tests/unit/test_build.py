@@ -341,8 +341,37 @@ def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path
         path,
         output,
         Exit.UNSUPPORTED_MODEL,
-        "its external data is in a file called 'model.onnx', as the served model is",
+        "its external data is in a file or folder called 'model.onnx', as the served model is",
     )
+
+
+def test_external_data_in_a_folder_called_like_the_served_model(tmp_path: Path, output: Path) -> None:
+    (tmp_path / "model.onnx").mkdir()
+    path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), "model.onnx/data")
+    refused(
+        path,
+        output,
+        Exit.UNSUPPORTED_MODEL,
+        "its external data is in a file or folder called 'model.onnx', as the served model is",
+    )
+
+
+def test_external_data_under_every_name_of_ours(tmp_path: Path, output: Path) -> None:
+    path = tmp_path / "net.onnx"
+    weights = {"weights.onnx": "A", "weights_1.onnx": "B", "weights_2.onnx": "C", "weights_3.onnx/x": "D"}
+    made_of = [tiny.numpy_helper.from_array(tiny.weights(32, 32), name) for name in weights.values()]
+    inner = tiny.numpy_helper.from_array(tiny.weights(32, 32), "E")
+    nodes = [t.node("Sum", ["X", *weights.values(), "E"], ["Y"])]
+    shape = [32, 32]
+    graph = helper.make_graph(nodes, "g", [t.tensor("X", shape)], [t.tensor("Y", shape)], [*made_of, inner])
+    for location, item in zip(weights, graph.initializer, strict=False):
+        file = tmp_path / location
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(item.raw_data)
+        onnx.external_data_helper.set_external_data(item, location, offset=0, length=len(item.raw_data))
+        item.ClearField("raw_data")
+    made = tiny.make(tiny.save(path, graph, ir_version=11), output)
+    assert content(made, "net/1/weights_4.onnx") == path.read_bytes()
 
 
 def test_a_newer_ir_version_is_lowered(tmp_path: Path, output: Path) -> None:
