@@ -20,6 +20,7 @@ from triton_repo_builder import (
     provenance,
     releases,
     render,
+    repository,
     shared,
     slow_tokenizer,
     source,
@@ -321,10 +322,11 @@ def _model_files(
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
     root = f"{plan.network.name}/{plan.version}"
     taken = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
-    if "model.onnx" in taken:
+    ours = {"model.onnx": "the served model is", repository.SHARED: "that of the version's own files is"}
+    if name := next((name for name in ours if name in taken), ""):
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
-            "its external data is in a file or folder called 'model.onnx', as the served model is",
+            f"its external data is in a file or folder called '{name}', as {ours[name]}",
             where=str(src.path),
             remedy="save the model again with its external data under another name",
         )

@@ -345,15 +345,17 @@ def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path
     )
 
 
-def test_external_data_in_a_folder_called_like_the_served_model(tmp_path: Path, output: Path) -> None:
-    (tmp_path / "model.onnx").mkdir()
-    path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), "model.onnx/data")
-    refused(
-        path,
-        output,
-        Exit.UNSUPPORTED_MODEL,
-        "its external data is in a file or folder called 'model.onnx', as the served model is",
-    )
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("model.onnx", "the served model is"), ("shared", "that of the version's own files is")],
+)
+def test_external_data_in_a_folder_called_like_one_of_ours(
+    name: str, role: str, tmp_path: Path, output: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), f"{name}/data")
+    message = f"its external data is in a file or folder called '{name}', as {role}"
+    refused(path, output, Exit.UNSUPPORTED_MODEL, message)
 
 
 def test_external_data_under_every_name_of_ours(tmp_path: Path, output: Path) -> None:
