@@ -12,7 +12,7 @@ def check(src: Source, task: TaskPlan) -> None:
     """``TrbError`` where no text fits all inputs: they have one row and one column for each of its tokens."""
     ids = src.signature.input("input_ids")
     for spec in src.signature.inputs:
-        if ids is None or len(spec.dims) != 2:
+        if ids is None or not len(ids.dims) == len(spec.dims) == 2:
             continue
         if spec.dims[0] > 1:
             raise TrbError(
