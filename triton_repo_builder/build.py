@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain, count
+from pathlib import PurePosixPath
 from typing import Any
 
 from triton_repo_builder import (
@@ -18,6 +20,7 @@ from triton_repo_builder import (
     provenance,
     releases,
     render,
+    repository,
     shared,
     slow_tokenizer,
     source,
@@ -324,11 +327,12 @@ def _model_files(
 ) -> list[File]:
     """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
     root = f"{plan.network.name}/{plan.version}"
-    taken = {file.location for file in src.signature.external}
-    if "model.onnx" in taken:
+    taken = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
+    ours = {"model.onnx": "the served model is", repository.SHARED: "that of the version's own files is"}
+    if name := next((name for name in ours if name in taken), ""):
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
-            "its external data is in a file called 'model.onnx', as the served model is",
+            f"its external data is in a file or folder called '{name}', as {ours[name]}",
             where=str(src.path),
             remedy="save the model again with its external data under another name",
         )
@@ -339,7 +343,8 @@ def _model_files(
     loads = src.signature.ir_version <= release.max_ir and src.path.stat().st_size <= LARGEST
     if task.head is None and front is None and loads:
         return [src.file(src.path, f"{root}/model.onnx"), *external]
-    weights = next(name for name in ("weights.onnx", "weights_1.onnx", "weights_2.onnx") if name not in taken)
+    numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
+    weights = next(name for name in numbered if name not in taken)
     content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]
     if skeleton.read(src.path, location=weights).external_bytes:

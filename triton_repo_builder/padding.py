@@ -42,7 +42,11 @@ def obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
         return f"every text has {fixed} tokens"
     if task.head is None and (name := raw.per_token(src)):
         return f"output '{name}' is as long as its row"
-    for spec in planner.model_inputs(signature, task):
+    inputs = planner.model_inputs(signature, task)
+    made = {*ragged.NAMES, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
+    if taken := next((spec.name for spec in signature.outputs if spec.name in made), ""):
+        return f"output '{taken}' is called like a tensor of the front"
+    for spec in inputs:
         if spec.dtype not in (INT32, INT64):
             return f"input '{spec.name}' is {spec.dtype.name}, not int32 or int64"
         if spec.shape is None or len(spec.shape) != 2:

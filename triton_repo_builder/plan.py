@@ -5,7 +5,7 @@ Field names are those of Triton's ModelConfig (model_config.proto) where there i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -66,6 +66,14 @@ class Step:
     model_name: str
     input_map: tuple[tuple[str, str], ...]
     output_map: tuple[tuple[str, str], ...]
+
+
+def between(name: str, public: Sequence[str]) -> str:
+    """What an ensemble calls a tensor between its steps: as they do, or, where its own inputs or outputs are
+    called so, by a name that is free."""
+    while name in public:
+        name = f"trb_{name}"
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)

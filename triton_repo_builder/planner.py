@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.defaults import Settings
@@ -19,6 +19,7 @@ from triton_repo_builder.plan import (
     TensorPlan,
     WarmupInput,
     about_model,
+    between,
     joining,
 )
 from triton_repo_builder.signature import ModelSignature, TensorSpec
@@ -73,7 +74,6 @@ def text(
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
-    same = tuple((tensor_name, tensor_name) for tensor_name in names)
     tokenizer = _tokenizer(
         f"{name}_tokenizer", signature, task, settings, chosen, batching=batching, texts=texts
     )
@@ -103,11 +103,17 @@ def text(
                 *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
             ),
         )
+    public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
+    inner = {plan.name: between(plan.name, public) for plan in tokenizer.output}
     steps: tuple[Step, ...] = (
-        _step(tokenizer, [text.name for text in task.texts], [plan.name for plan in tokenizer.output]),
+        Step(
+            model_name=tokenizer.name,
+            input_map=tuple((text.name, text.name) for text in task.texts),
+            output_map=tuple(inner.items()),
+        ),
         Step(
             model_name=model.name,
-            input_map=same,
+            input_map=tuple((tensor_name, inner[tensor_name]) for tensor_name in names),
             output_map=tuple((plan.name, plan.name) for plan in outputs),
         ),
     )
@@ -116,8 +122,12 @@ def text(
         known = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
         post = _postprocess(f"{name}_postprocess", task.post, known, tokenizer)
         outputs, models = post.output, (tokenizer, post, model)
-        given = tuple((plan.name, plan.name if plan.name in known else IDS_INSTEAD) for plan in post.input)
-        steps = (*steps, replace(_step(post, (), [plan.name for plan in post.output]), input_map=given))
+        post_step = Step(
+            model_name=post.name,
+            input_map=tuple((p.name, p.name if p.name in known else IDS_INSTEAD) for p in post.input),
+            output_map=tuple((plan.name, plan.name) for plan in post.output),
+        )
+        steps = (*steps, post_step)
     inputs = tuple(replace(text.plan, optional=text.optional) for text in task.texts)
     ensemble = ModelPlan(
         name=name,
@@ -136,15 +146,6 @@ def text(
 
 def _offered(text: TextInput) -> str:
     return f"optional {text.name}" if text.optional else text.name
-
-
-def _step(model: ModelPlan, inputs: Sequence[str], outputs: Sequence[str]) -> Step:
-    """A step whose tensors have the same names in the ensemble."""
-    return Step(
-        model_name=model.name,
-        input_map=tuple((name, name) for name in inputs),
-        output_map=tuple((name, name) for name in outputs),
-    )
 
 
 def _postprocess(

@@ -13,6 +13,8 @@ from triton_repo_builder import pbtxt
 from triton_repo_builder.errors import Exit, TrbError
 
 MANIFEST = "manifest.json"
+SHARED = "shared"
+"""In a version's folder: its own copy of what lies outside of version folders (``versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
 
 

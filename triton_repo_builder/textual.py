@@ -17,6 +17,7 @@ from triton_repo_builder import (
     padding,
     planner,
     resources,
+    text_axes,
     tokenizer,
     vendor,
 )
@@ -25,7 +26,7 @@ from triton_repo_builder.defaults import Settings
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.options import BuildOptions, fixed_padding, usage
+from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.plan import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.planner import TextSettings
 from triton_repo_builder.source import Source
@@ -77,7 +78,8 @@ def parts(
     if task.rules is not None:
         spec = markers.apply(spec, task.rules)
         options = replace(options, padding=f"fixed:{task.rules.pad_to}") if task.rules.pad_to else options
-    fixed, fixed_by = _fixed(src, options)
+    text_axes.check(src, task)
+    fixed, fixed_by = text_axes.fixed(src, options)
     if task.rules is not None and task.rules.pad_to and fixed_by == "--padding":
         fixed_by = "--query-length"
     positions = tokenizer.table_of_positions(src.config)
@@ -118,7 +120,10 @@ def parts(
     if not_batchable:
         obstacle = not_batchable
     if obstacle and (task.encoding.segments or (task.post and not batching)):
-        _refuse(src, task, obstacle)
+        grounds = not_batchable or padding.obstacle(
+            src, task, batching, fixed if fixed_by == "the graph" else 0
+        )
+        _refuse(src, task, grounds, options)
     if not obstacle:
         wanted = [(item.name, item.dtype.onnx) for item in inputs]
         text = ragged.front(
@@ -187,13 +192,20 @@ def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
     return File(path=path, content=spec.content)
 
 
-def _refuse(src: Source, task: TaskPlan, obstacle: str) -> None:
+def _refuse(src: Source, task: TaskPlan, obstacle: str, options: BuildOptions) -> None:
+    """Because of the graph where that has an obstacle of its own; else the option alone is in the way."""
+    if not obstacle:
+        raise usage(
+            "padding",
+            f"{options.padding}: the task {task.name} needs rows of any length in a batch",
+            "leave it out",
+        )
     raise TrbError(
         Exit.NOT_BATCHABLE,
         f"the task {task.name} needs a model that takes rows of any length in a batch: {obstacle}",
         where=str(src.path),
         remedy="export again with dynamic axes [batch, tokens] on every input (optimum's default), "
-        "without --padding, or use --task tensor",
+        "or use --task tensor",
     )
 
 
@@ -231,24 +243,6 @@ def _first_texts(
             content = b"".join(len(item).to_bytes(4, "little") + item for item in raw)
             files.append(File(path=f"{name}_tokenizer/warmup/{file}", content=content))
     return tuple(inputs), files
-
-
-def _fixed(src: Source, options: BuildOptions) -> tuple[int, str]:
-    """Tokens that every row has, 0 for any number, and why: the graph itself, or ``--padding fixed:N``."""
-    ids = src.signature.input("input_ids")
-    dims = ids.dims if ids else ()
-    if dims and dims[0] > 1:
-        raise TrbError(
-            Exit.NOT_BATCHABLE,
-            f"input 'input_ids' takes exactly {dims[0]} texts at a time",
-            where=str(src.path),
-            remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
-        )
-    graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0
-    asked = fixed_padding(options.padding)
-    if graph and asked and graph != asked:
-        raise usage("padding", f"the graph takes exactly {graph} tokens, not {asked}", f"use fixed:{graph}")
-    return (graph, "the graph") if graph else (asked, "--padding")
 
 
 def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:

@@ -21,7 +21,7 @@ from triton_repo_builder.build import Build
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.files import File
 
-SHARED = "shared"
+SHARED = repository.SHARED
 CONFIG = "config.pbtxt"
 POLICY = (
     "# Of the version folders this one is served; 'trb promote' and 'trb rollback' change it.\n"

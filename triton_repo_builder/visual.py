@@ -22,6 +22,7 @@ from triton_repo_builder.plan import (
     TensorPlan,
     WarmupInput,
     about_model,
+    between,
     joining,
 )
 from triton_repo_builder.releases import Release
@@ -178,6 +179,7 @@ def plan(
         if options.warmup
         else (),
     )
+    inner = between(pixels.name, (INPUT, *(plan.name for plan in outputs)))
     ensemble = ModelPlan(
         name=name,
         about=f"Endpoint ({task.name}): {INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
@@ -189,11 +191,11 @@ def plan(
             Step(
                 model_name=preprocess.name,
                 input_map=((INPUT, INPUT),),
-                output_map=((pixels.name, pixels.name),),
+                output_map=((pixels.name, inner),),
             ),
             Step(
                 model_name=model.name,
-                input_map=((pixels.name, pixels.name),),
+                input_map=((pixels.name, inner),),
                 output_map=tuple((plan.name, plan.name) for plan in outputs),
             ),
         ),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import tiny
 import tiny_onnx as t
@@ -124,6 +125,53 @@ def several(folder: Path) -> list[str]:
     for name in ("encoder", "decoder"):
         tiny.tensor_model(folder / f"{name}.onnx")
     return model(folder)
+
+
+# --- axes and names that do not go together ----------------------------------------------------------
+
+
+@case(
+    "one-input-of-fixed-length",
+    Exit.UNSUPPORTED_MODEL,
+    "{folder}/bert/model.onnx: input 'attention_mask' takes exactly 16 tokens and 'input_ids' any number, "
+    "but they are of one text",
+    "export again with the same axes on every input (torch: dynamic_axes on each), or use --task tensor",
+)
+def one_input_of_fixed_length(folder: Path) -> list[str]:
+    file = tiny.embedder(folder / "bert") / "model.onnx"
+    document = onnx.load(file)
+    document.graph.input[1].type.tensor_type.shape.dim[1].dim_value = 16
+    file.write_bytes(document.SerializeToString())
+    return ["--model", str(folder / "bert")]
+
+
+@case(
+    "raw-output-called-like-the-input",
+    Exit.UNSUPPORTED_MODEL,
+    "{folder}/bert/model.onnx: --raw-output: the model has an output called 'TEXT', "
+    "as the endpoint's input is",
+    "rename the output and export again, or leave out --raw-output",
+)
+def raw_output_called_like_the_input(folder: Path) -> list[str]:
+    return model(tiny.embedder(folder / "bert", output="TEXT"), "--raw-output")
+
+
+@case(
+    "padding-of-a-task-that-needs-none",
+    Exit.USAGE,
+    "--padding: rows: the task question-answering needs rows of any length in a batch",
+    "leave it out",
+)
+def padding_of_a_task_that_needs_none(folder: Path) -> list[str]:
+    shape: list[int | str] = ["batch", "sequence"]
+    content = t.model(
+        [t.node("Cast", ["input_ids"], [name], to=t.FLOAT) for name in ("start_logits", "end_logits")],
+        [t.tensor("input_ids", shape, t.INT64)],
+        [t.tensor(name, shape) for name in ("start_logits", "end_logits")],
+    )
+    tiny.describe(folder / "qa")
+    (folder / "qa" / "model.onnx").write_bytes(content)
+    return model(folder / "qa", "--task", "question-answering", "--padding", "rows")
 
 
 # --- external data -----------------------------------------------------------------------------------

@@ -101,6 +101,97 @@ def test_several_texts_at_a_time_cannot_be_served(tmp_path: Path, output: Path) 
     assert tiny.make(folder, output, task="tensor").name == "bert"
 
 
+def test_a_text_that_fits_one_input_only(tmp_path: Path, output: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    _declare(folder, "attention_mask", ["batch", 16])
+    message = (
+        "input 'attention_mask' takes exactly 16 tokens and 'input_ids' any number, but they are of one text"
+    )
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    _declare(folder, "input_ids", ["batch", 24])
+    message = message.replace("any number", "exactly 24")
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    # The other way round every text gets the one length that both take.
+    _declare(folder, "attention_mask", ["batch", "sequence"])
+    made = tiny.make(folder, output, golden=True)
+    assert [entry["dims"] for entry in parsed(made, "bert_model")["input"]] == [[24], [24], [24]]
+    _declare(folder, "token_type_ids", [2, "sequence"])
+    refused(folder, output, Exit.NOT_BATCHABLE, "input 'token_type_ids' takes exactly 2 texts at a time")
+
+
+def _declare(folder: Path, name: str, shape: list[int | str]) -> None:
+    """State another shape for an input or output; the nodes stay as they are."""
+    model = onnx.load(folder / "model.onnx")
+    value = next(v for v in (*model.graph.input, *model.graph.output) if v.name == name)
+    value.CopyFrom(t.tensor(name, shape, value.type.tensor_type.elem_type))
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("golden", [True, False])
+def test_an_output_of_one_row_and_open_inputs(golden: bool, tmp_path: Path, output: Path) -> None:
+    folder = tiny.classifier(tmp_path / "bert")
+    _declare(folder, "logits", [1, 3])
+    made = tiny.make(folder, output, golden=golden)
+    assert made.notes == ("served without batching: the first axis of output 'logits' is fixed at 1",)
+    dims = [entry["dims"] for entry in parsed(made, "bert_model")["output"]]
+    assert dims == [[1, 1], [1, 1], [1, 3]]
+    # Triton compares these exactly with what ONNX Runtime infers.
+    file = next(file for file in made.files if file.path == "bert_model/1/model.onnx")
+    (folder / "weights.onnx").hardlink_to(folder / "model.onnx")
+    (folder / "served.onnx").write_bytes(file.content)
+    served = onnxruntime.InferenceSession(str(folder / "served.onnx"))
+    assert [value.shape for value in served.get_outputs()] == dims
+
+
+def test_an_output_of_several_rows_for_one_text(tmp_path: Path, output: Path) -> None:
+    folder = tiny.classifier(tmp_path / "bert")
+    _declare(folder, "logits", [2, 3])
+    message = "output 'logits' has exactly 2 rows, whatever the number of texts"
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    assert tiny.make(folder, output, task="tensor").name == "bert"
+
+
+# --- names -------------------------------------------------------------------------------------------
+
+
+def _another_output(folder: Path, name: str) -> Path:
+    """The model with its input of that name as an output; else, with a second output of its logits."""
+    model = onnx.load(folder / "model.onnx")
+    given = {value.name: value for value in model.graph.input}
+    if name in given:
+        model.graph.output.append(given[name])
+    else:
+        model.graph.node.append(t.node("Neg", ["logits"], [name]))
+        model.graph.output.append(t.tensor(name, ["batch", 3]))
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder
+
+
+def test_a_raw_output_called_like_what_the_tokenizer_sends(tmp_path: Path, output: Path) -> None:
+    folder = _another_output(tiny.classifier(tmp_path / "bert"), "attention_mask")
+    made = tiny.make(folder, output, raw_output=True)
+    tokenizer, model = parsed(made, "bert")["ensemble_scheduling"]["step"]
+    assert tokenizer["output_map"]["attention_mask"] == "trb_attention_mask"
+    assert tokenizer["output_map"]["input_ids"] == "input_ids"
+    assert model["input_map"]["attention_mask"] == "trb_attention_mask"
+    assert model["output_map"] == {"logits": "logits", "attention_mask": "attention_mask"}
+
+
+@pytest.mark.parametrize("name", ["trb_tokens", "trb_lengths", "trb_types", "trb_places"])
+def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Path, output: Path) -> None:
+    made = tiny.make(_another_output(tiny.classifier(tmp_path / "bert"), name), output, raw_output=True)
+    assert made.entry["facts"]["padding"] == "batch"
+    assert f"output '{name}' is called like a tensor of the front" in made.notes[0]
+    assert [entry["name"] for entry in parsed(made, "bert")["output"]] == ["logits", name]
+
+
+def test_a_raw_output_called_like_the_input(tmp_path: Path, output: Path) -> None:
+    folder = _another_output(tiny.classifier(tmp_path / "bert"), "TEXT")
+    message = "--raw-output: the model has an output called 'TEXT', as the endpoint's input is"
+    refused(folder, output, Exit.UNSUPPORTED_MODEL, message, raw_output=True)
+    assert tiny.make(folder, output).plan.task == "text-classification"
+
+
 def test_a_batch_size_of_one(tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, max_batch_size=1)
     assert {parsed(made, name)["max_batch_size"] for name in ("bert", "bert_model", "bert_tokenizer")} == {1}
@@ -250,8 +341,39 @@ def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path
         path,
         output,
         Exit.UNSUPPORTED_MODEL,
-        "its external data is in a file called 'model.onnx', as the served model is",
+        "its external data is in a file or folder called 'model.onnx', as the served model is",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("model.onnx", "the served model is"), ("shared", "that of the version's own files is")],
+)
+def test_external_data_in_a_folder_called_like_one_of_ours(
+    name: str, role: str, tmp_path: Path, output: Path
+) -> None:
+    (tmp_path / name).mkdir()
+    path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), f"{name}/data")
+    message = f"its external data is in a file or folder called '{name}', as {role}"
+    refused(path, output, Exit.UNSUPPORTED_MODEL, message)
+
+
+def test_external_data_under_every_name_of_ours(tmp_path: Path, output: Path) -> None:
+    path = tmp_path / "net.onnx"
+    weights = {"weights.onnx": "A", "weights_1.onnx": "B", "weights_2.onnx": "C", "weights_3.onnx/x": "D"}
+    made_of = [tiny.numpy_helper.from_array(tiny.weights(32, 32), name) for name in weights.values()]
+    inner = tiny.numpy_helper.from_array(tiny.weights(32, 32), "E")
+    nodes = [t.node("Sum", ["X", *weights.values(), "E"], ["Y"])]
+    shape = [32, 32]
+    graph = helper.make_graph(nodes, "g", [t.tensor("X", shape)], [t.tensor("Y", shape)], [*made_of, inner])
+    for location, item in zip(weights, graph.initializer, strict=False):
+        file = tmp_path / location
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(item.raw_data)
+        onnx.external_data_helper.set_external_data(item, location, offset=0, length=len(item.raw_data))
+        item.ClearField("raw_data")
+    made = tiny.make(tiny.save(path, graph, ir_version=11), output)
+    assert content(made, "net/1/weights_4.onnx") == path.read_bytes()
 
 
 def test_a_newer_ir_version_is_lowered(tmp_path: Path, output: Path) -> None:

@@ -10,7 +10,7 @@ from triton_repo_builder import defaults, planner
 from triton_repo_builder.dtypes import FP32, INT32, INT64, STRING
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import DynamicBatching, Head, TensorPlan, WarmupInput
+from triton_repo_builder.plan import DynamicBatching, Head, TensorPlan, WarmupInput, between
 from triton_repo_builder.signature import ModelSignature, TensorSpec, batchability
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.base import Encoding, Postprocess, TaskPlan, TextInput
@@ -92,6 +92,11 @@ def test_every_tensor_of_the_steps_is_connected() -> None:
     first, second = text().endpoint.step
     assert set(dict(first.output_map).values()) == set(dict(second.input_map).values())
     assert dict(second.output_map) == {"embedding": "embedding"}
+
+
+def test_a_tensor_between_the_steps_gives_way_to_the_endpoints_own() -> None:
+    assert between("input_ids", ("TEXT", "scores")) == "input_ids"
+    assert between("scores", ("scores", "trb_scores")) == "trb_trb_scores"
 
 
 def test_batching_off_still_takes_batches_but_joins_none() -> None:

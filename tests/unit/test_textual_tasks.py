@@ -129,24 +129,30 @@ def test_pieces_must_bring_something_new(tmp_path: Path) -> None:
     tiny.make(folder, tmp_path / "out", task="question-answering", max_length=7)
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "reason"),
-    [
-        ({}, {"padding": "fixed:20"}, "--padding fixed:20 was asked for"),
-        ({}, {"padding": "rows"}, "--padding rows was asked for"),
-        ({"length": 24}, {}, "every text has 24 tokens"),
-    ],
-)
-def test_rows_of_several_pieces_need_the_ragged_front(
-    model: dict[str, Any], options: dict[str, Any], reason: str, tmp_path: Path
+@pytest.mark.parametrize("options", [{}, {"padding": "rows"}, {"padding": "fixed:24"}])
+def test_rows_of_several_pieces_need_a_graph_that_takes_the_front(
+    options: dict[str, Any], tmp_path: Path
 ) -> None:
-    folder = span_model(tmp_path / "qa", **model)
+    folder = span_model(tmp_path / "qa", length=24)
     with pytest.raises(TrbError) as caught:
         tiny.make(folder, tmp_path / "out", task="question-answering", **options)
     assert caught.value.code == Exit.NOT_BATCHABLE
     assert caught.value.message == (
-        "the task question-answering needs a model that takes rows of any length in a batch: " + reason
+        "the task question-answering needs a model that takes rows of any length in a batch: "
+        "every text has 24 tokens"
     )
+    assert "--padding" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("padding", ["fixed:20", "rows", "batch"])
+def test_rows_of_several_pieces_rule_out_padding(padding: str, tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        tiny.make(span_model(tmp_path / "qa"), tmp_path / "out", task="question-answering", padding=padding)
+    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--padding")
+    assert (
+        caught.value.message == f"{padding}: the task question-answering needs rows of any length in a batch"
+    )
+    assert caught.value.remedy == "leave it out"
 
 
 def test_fill_mask_with_rows_padded_by_the_tokenizer(tmp_path: Path) -> None:

@@ -1,19 +1,16 @@
-"""Puts a head after a user's graph. The user's nodes and weights are not touched."""
+"""Puts a front before a user's graph and a head after it. The user's nodes and weights are not touched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import reader, walk
+from triton_repo_builder.graph import names, reader
 from triton_repo_builder.plan import Front, Head
 from triton_repo_builder.releases import Release
-
-PREFIX = "trb/"
 
 
 def compose(
@@ -25,10 +22,15 @@ def compose(
     the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
     model = reader.load(path, location=weights)
+    before = onnx.parser.parse_graph(front.text) if front is not None else None
+    if before is not None:
+        # Ahead of the head, which may name what the front tells it.
+        ours = {value.name for value in (*before.input, *before.output)}
+        names.make_room(model.graph, ours - names.inputs(model.graph))
     if head is not None:
         _append(model, head, path)
-    if front is not None:
-        _prepend(model, front)
+    if before is not None:
+        _prepend(model, before)
     model.ir_version = min(model.ir_version, release.max_ir)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -45,12 +47,20 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         )
     graph = onnx.parser.parse_graph(head.text)
     outputs = {value.name for value in graph.output}
-    prefix = _prefix(model.graph)
-    inputs = {value.name for value in model.graph.input}
+    prefix = names.prefix(model.graph)
+    inputs = names.inputs(model.graph)
     mask = head.bind.get("attention_mask")
     # The model itself may take no mask; pooling needs one, so the served model does.
     own_mask = {mask} - inputs if mask else set()
-    moved = _make_room(model.graph, outputs, own_mask, prefix, path)
+    taken = sorted(outputs & inputs)
+    if taken:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"the model has an input called '{taken[0]}', as our output is",
+            where=str(path),
+            remedy="rename the input and export again, or use --task tensor",
+        )
+    moved = names.make_room(model.graph, outputs | own_mask)
     rename = {name: moved.get(tensor, tensor) for name, tensor in head.bind.items()}
     rename |= {name: name for name in outputs}
     for name in own_mask:
@@ -72,16 +82,31 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
         added.name = f"{prefix}{number}/{node.op_type}"
         added.input[:] = [rename.get(name, prefix + name) for name in node.input]
         added.output[:] = [rename.get(name, prefix + name) for name in node.output]
+    _keep_rows(model.graph)
     del model.graph.output[:]
     model.graph.output.extend(graph.output)
     # Before IR 4 an initializer had to be an input as well, which ours is not.
     model.ir_version = max(model.ir_version, 4)
 
 
-def _prepend(model: onnx.ModelProto, front: Front) -> None:
+def _keep_rows(graph: onnx.GraphProto) -> None:
+    """Where the user's graph says how many rows an output has, the head's outputs have as many.
+
+    That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: what the graph
+    said of its outputs must not be lost when they are outputs no more.
+    """
+    known = {value.name for value in (*graph.input, *graph.value_info)}
+    for value in graph.output:
+        shape = value.type.tensor_type.shape.dim
+        if value.name not in known and shape and shape[0].dim_value > 0:
+            sizes = [shape[0].dim_value, *[None] * (len(shape) - 1)]
+            kind = value.type.tensor_type.elem_type
+            graph.value_info.append(helper.make_tensor_value_info(value.name, kind, sizes))
+
+
+def _prepend(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:
     """The front's outputs take the place of the user's inputs, whose names its nodes write."""
-    graph = onnx.parser.parse_graph(front.text)
-    prefix = _prefix(model.graph)
+    prefix = names.prefix(model.graph)
     own = {value.name for value in (*graph.input, *graph.output)}
     added = []
     for number, node in enumerate(graph.node):
@@ -96,46 +121,3 @@ def _prepend(model: onnx.ModelProto, front: Front) -> None:
     del model.graph.input[:]
     model.graph.input.extend([*graph.input, *kept])
     model.ir_version = max(model.ir_version, 4)
-
-
-def _prefix(graph: onnx.GraphProto) -> str:
-    """``trb/``, or the next one that is free: the model may be one that we composed before."""
-    used = {name for inner in walk.graphs(graph) for name in _names(inner)}
-    candidates = (PREFIX, *(f"trb{number}/" for number in range(2, 100)))
-    return next(prefix for prefix in candidates if not any(name.startswith(prefix) for name in used))
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    for value in (*graph.input, *graph.initializer):
-        yield value.name
-    for node in graph.node:
-        yield node.name
-        yield from node.output
-
-
-def _make_room(
-    graph: onnx.GraphProto, names: set[str], own: set[str], prefix: str, path: Path
-) -> dict[str, str]:
-    """Rename the user's inner tensors that are called like one of ours; returns old → new."""
-    taken = sorted(names & {value.name for value in graph.input})
-    if taken:
-        raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
-            f"the model has an input called '{taken[0]}', as our output is",
-            where=str(path),
-            remedy="rename the input and export again, or use --task tensor",
-        )
-    moved = {name: f"{prefix}user/{name}" for name in names | own}
-    # Subgraphs see outer tensors, and no name may stand for two: so everywhere.
-    for inner in walk.graphs(graph):
-        _rename(inner, moved)
-    return moved
-
-
-def _rename(graph: onnx.GraphProto, moved: Mapping[str, str]) -> None:
-    sparse = [tensor.values for tensor in graph.sparse_initializer]
-    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info, *sparse):
-        value.name = moved.get(value.name, value.name)
-    for node in graph.node:
-        node.input[:] = [moved.get(name, name) for name in node.input]
-        node.output[:] = [moved.get(name, name) for name in node.output]

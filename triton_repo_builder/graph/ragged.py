@@ -14,6 +14,7 @@ TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 """Inputs of the served model: INT32 [all tokens], INT32 [all tokens], FP32 [rows, 1]."""
 PLACES = "trb_places"
 """What the front tells the head of segments."""
+NAMES = (TOKENS, TYPES, LENGTHS, PLACES)
 SPANS = "trb_spans"
 """What the tokenizer tells post-processing: INT32 [rows, longest, 3 or 5], beside the model."""
 OLDEST_OPSET = 11

@@ -262,3 +262,10 @@ def test_options_that_mean_nothing(options: dict[str, Any], field: str, tmp_path
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.embedder(tmp_path / "e"), output, top_k=3)
     assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--top-k")
+
+
+def test_pixels_called_like_the_endpoints_input(tmp_path: Path) -> None:
+    made = build(tiny_images.folder(tmp_path / "vit", name="IMAGE"), tmp_path / "out")
+    preprocess, model = made.plan.endpoint.step
+    assert (preprocess.input_map, preprocess.output_map) == ((("IMAGE", "IMAGE"),), (("IMAGE", "trb_IMAGE"),))
+    assert model.input_map == (("IMAGE", "trb_IMAGE"),)

@@ -1,0 +1,60 @@
+"""The names in a user's graph: which are taken, and how room is made for ours.
+
+In ONNX no name may stand for two tensors, and what lies in a branch or a loop sees the tensors around it: so
+what is renamed is renamed everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+
+from triton_repo_builder.graph import walk
+
+PREFIX = "trb/"
+
+
+def prefix(graph: onnx.GraphProto) -> str:
+    """``trb/``, or the next one that is free: the model may be one that we composed before."""
+    used = {name for inner in walk.graphs(graph) for name in _names(inner)}
+    candidates = (PREFIX, *(f"trb{number}/" for number in range(2, 100)))
+    return next(prefix for prefix in candidates if not any(name.startswith(prefix) for name in used))
+
+
+def inputs(graph: onnx.GraphProto) -> set[str]:
+    """What a request gives: before IR 4 initializers were listed as inputs, too."""
+    sparse = {tensor.values.name for tensor in graph.sparse_initializer}
+    return {value.name for value in graph.input} - {value.name for value in graph.initializer} - sparse
+
+
+def make_room(graph: onnx.GraphProto, ours: Iterable[str]) -> dict[str, str]:
+    """Rename the user's tensors that are called like one of ours; returns old → new."""
+    free = prefix(graph)
+    moved = {name: f"{free}user/{name}" for name in ours}
+    for inner in walk.graphs(graph):
+        _rename(inner, moved)
+    return moved
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    for value in (*graph.input, *graph.initializer):
+        yield value.name
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.name
+    for node in graph.node:
+        yield node.name
+        yield from node.output
+
+
+def _rename(graph: onnx.GraphProto, moved: Mapping[str, str]) -> None:
+    sparse = [tensor.values for tensor in graph.sparse_initializer]
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info, *sparse):
+        value.name = moved.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [moved.get(name, name) for name in node.input]
+        node.output[:] = [moved.get(name, name) for name in node.output]
+    for annotation in graph.quantization_annotation:
+        annotation.tensor_name = moved.get(annotation.tensor_name, annotation.tensor_name)
+        for entry in annotation.quant_parameter_tensor_names:
+            entry.value = moved.get(entry.value, entry.value)
