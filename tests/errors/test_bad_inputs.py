@@ -166,7 +166,7 @@ def padding_of_a_task_that_needs_none(folder: Path) -> list[str]:
     shape: list[int | str] = ["batch", "sequence"]
     content = t.model(
         [t.node("Cast", ["input_ids"], [name], to=t.FLOAT) for name in ("start_logits", "end_logits")],
-        [t.tensor("input_ids", shape, t.INT64)],
+        [t.tensor(name, shape, t.INT64) for name in ("input_ids", "attention_mask")],
         [t.tensor(name, shape) for name in ("start_logits", "end_logits")],
     )
     tiny.describe(folder / "qa")
