@@ -300,7 +300,7 @@ def _plain(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
-    return str(value)
+    return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
 
 
 def _json(made: Any, publication: Any, *, written: bool) -> str:
