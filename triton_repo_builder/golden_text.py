@@ -21,7 +21,7 @@ from triton_repo_builder import tokenizer as tokenizer_files
 from triton_repo_builder.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Asked, Encoded, Example, TaskPlan
+from triton_repo_builder.tasks.base import Asked, Encoded, Example, TaskPlan, rows_of_texts
 from triton_repo_builder.tasks.examples import SINGLE
 from triton_repo_builder.tokenizer import TokenizerSpec
 
@@ -113,7 +113,7 @@ def _ask(
 ) -> Asked | None:
     """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
     try:
-        rows = (task.encode or _rows_of_texts)(library, example, settings.max_length)
+        rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException:  # a panic of the Rust library is no Exception
@@ -252,19 +252,6 @@ def _tokenizer(source: Source, settings: TextSettings) -> Any:
         and library.token_to_id(token) is not None
     }
     return PreTrainedTokenizerFast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
-
-
-def _rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
-    """One row: the text, or the pair of texts."""
-    row = tokenizer(
-        *(texts[0] for texts in example.values()),
-        truncation=limit is not None,
-        max_length=limit,
-        padding=False,
-        return_token_type_ids=True,
-        return_attention_mask=False,
-    )
-    return [{"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}]
 
 
 def _run_rows(

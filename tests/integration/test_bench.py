@@ -422,6 +422,9 @@ import json, sys, urllib.request
 if sys.argv[1:] == ["--version"]:
     sys.exit()
 words = dict(zip(sys.argv[1:], sys.argv[2:]))
+if any("request-rate" in word for word in sys.argv):
+    print("Failed to obtain stable measurement.")
+    sys.exit(2)
 assert "--input-tensor-format=json" in sys.argv
 file = next(word.split("=")[1] for word in sys.argv if word.startswith("--input-data="))
 for entry in json.load(open(file))["data"][:20]:
@@ -439,12 +442,15 @@ print("    Request count: 20")
 def test_perf_analyzer_sends_and_the_server_tells_the_rest(
     server: serving.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for."""
+    """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for.
+
+    As that one does, it gives no figures where its windows never agree: what was measured besides is kept.
+    """
     program = tmp_path / "perf_analyzer"
     program.write_text(PERF_ANALYZER.format(python=sys.executable))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    options = bench.Options(endpoint="sentiment", protocols=("http",), concurrency=(1,))
+    options = bench.Options(endpoint="sentiment", protocols=("http",), concurrency=(1,), rates=(50.0,))
     report = perf_analyzer.run(server.urls, repository.read(folder), options, pid=server.pid)
     (level,) = report.levels
     assert (level.answered, level.throughput) == (20, 200.0)
@@ -454,6 +460,11 @@ def test_perf_analyzer_sends_and_the_server_tells_the_rest(
     assert report.texts[""]["texts"] == 420
     assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
     bench.write(report, tmp_path / "out")
+    assert any(perf_analyzer.UNSTABLE in note for note in report.notes)
+    alone = replace(options, concurrency=())
+    with pytest.raises(TrbError, match="its windows never agreed") as caught:
+        perf_analyzer.run(server.urls, repository.read(folder), alone)
+    assert caught.value.remedy == "raise --window or --max-windows"
 
 
 @pytest.mark.parametrize("timeout", [0.001, 0.025])

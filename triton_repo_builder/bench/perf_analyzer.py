@@ -33,6 +33,7 @@ from triton_repo_builder.process import ProcessFailed
 from triton_repo_builder.repository import Repository
 
 BINARY = "perf_analyzer"
+UNSTABLE = "perf_analyzer gives no figures, since its windows never agreed; it took"
 GLIBC = (2, 38)
 """What its program needs; an older system's pip installs a package without the command."""
 COUNT = re.compile(r"^\s*Request count: (\d+)", re.MULTILINE)
@@ -236,7 +237,8 @@ def run(
     payload.check_rows(made.target, options.rows)
     doubts = made.check(options)
     planned = list(shapes(options))
-    levels = []
+    levels: list[Level] = []
+    unstable: list[str] = []
     with tempfile.TemporaryDirectory(prefix="trb-bench-") as name:
         folder = Path(name)
         for number, shape in enumerate(planned):
@@ -249,8 +251,18 @@ def run(
             command = argv(binary, made.target, shape, options, data=file, result=result)
             before = _read(made.target)
             level = _level(command, result, made.target, shape, options)
+            if level is None:
+                unstable.append(f"{shape.title}: {UNSTABLE} {options.max_windows} of {options.window:g} s")
+                continue
             level = replace(level, sent=payload.digest(made.inputs[shape.length], batched))
             levels.append(with_server(level, made.target, before, _read(made.target)))
+    if not levels:
+        raise TrbError(
+            Exit.TIMED_OUT,
+            unstable[0],
+            where="--client perf-analyzer",
+            remedy="raise --window or --max-windows",
+        )
     return BenchReport(
         command=options.command,
         started=started.isoformat(timespec="seconds"),
@@ -262,7 +274,7 @@ def run(
         options={"rows": options.rows, "window": options.window, "max_windows": options.max_windows},
         texts={"": made.about},
         levels=tuple(levels),
-        notes=(*made.notes, *doubts, NOTE),
+        notes=(*made.notes, *doubts, *unstable, NOTE),
     )
 
 
@@ -273,13 +285,16 @@ NOTE = (
 )
 
 
-def _level(command: list[str], result: Path, target: Target, shape: Shape, options: Options) -> Level:
+def _level(command: list[str], result: Path, target: Target, shape: Shape, options: Options) -> Level | None:
+    """None where its windows never agreed: then it writes no figures (2.60.0)."""
     seconds = (options.max_windows + 5) * options.window + 60
     try:
         said = process.run(command, timeout=seconds)
     except ProcessFailed as error:
         lines = (error.stderr or error.stdout).strip().splitlines()
         if not result.exists():
+            if any("stable measurement" in line for line in lines):
+                return None
             raise TrbError(
                 Exit.FAILED_CHECKS,
                 f"perf_analyzer failed: {lines[-1] if lines else 'no reason given'}",

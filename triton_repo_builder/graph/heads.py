@@ -94,7 +94,7 @@ _NORMALISE = """
     length = Sqrt (square)
     smallest = Constant <value = float {1e-12}> ()
     length_safe = Max (length, smallest)
-    embedding = Div (pooled, length_safe)
+    RESULT = Div (pooled, length_safe)
 """
 _NORMALISE_SHAPES = """
     as_row_p = Constant <value = int64[3] {0, 1, -1}> ()
@@ -109,6 +109,12 @@ _FIRST = """
     of_values = Constant <value = int64[1] {1}> ()
     embedding = Slice (whole, from, to, of_values)
 """
+
+
+def finished(*, normalise: bool, result: str = "embedding") -> str:
+    """``pooled`` [batch, width] → ``result``, of length 1 or as it is."""
+    text = _NORMALISE_SHAPES + _NORMALISE if normalise else "RESULT = Identity (pooled)\n"
+    return text.replace("RESULT", result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +171,8 @@ def embedding(
         body += _DENSE.format(n=n, source=source, operator=_OPERATORS[layer.activation])
         source, size = f"layer_{n}", layer.outputs
     body += f"pooled = Identity ({source})\n"
-    body += _NORMALISE_SHAPES + _NORMALISE if normalise else "embedding = Identity (pooled)\n"
+    body += finished(normalise=normalise, result="whole" if keep else "embedding")
     if keep:
-        body = body.replace("    embedding = ", "    whole = ").replace("embedding = Id", "whole = Id")
         body, size = body + _FIRST.replace("KEEP", str(keep)), keep
     return f"embed ({', '.join(inputs)}) => (float[B, {size}] embedding) {{{body}}}"
 

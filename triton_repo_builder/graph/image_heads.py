@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.graph.heads import _NORMALISE, _NORMALISE_SHAPES, ACTIVATIONS
+from triton_repo_builder.graph.heads import ACTIVATIONS, finished
 
 POOLINGS = ("cls", "mean", "pooler")
 
@@ -64,5 +64,5 @@ def embedding(*, pooling: str, rank: int, normalise: bool, width: int | None) ->
     else:
         columns = "Transpose <perm = [0, 2, 1]>" if rank == 3 else "Identity"
         body += f"mean_of = {columns} (hidden32)\n" + _AVERAGE
-    body += _NORMALISE_SHAPES + _NORMALISE if normalise else "embedding = Identity (pooled)\n"
+    body += finished(normalise=normalise)
     return f"embed_image (float{shapes[rank]} hidden) => (float[B, {size}] embedding) {{{body}}}"

@@ -174,6 +174,19 @@ def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | N
     return next((s for s in signature.outputs if s.shape is not None and len(s.shape) == rank), None)
 
 
+def rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
+    """One row for the original model by transformers' tokenizer: the text, or the pair of texts."""
+    row = tokenizer(
+        *(texts[0] for texts in example.values()),
+        truncation=limit is not None,
+        max_length=limit,
+        padding=False,
+        return_token_type_ids=True,
+        return_attention_mask=False,
+    )
+    return [{"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}]
+
+
 PROBABILITIES = {"Softmax": "a Softmax", "Sigmoid": "a Sigmoid"}
 
 

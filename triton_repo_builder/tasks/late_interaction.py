@@ -25,7 +25,7 @@ from triton_repo_builder.tasks import dense, embedding, prompts
 from triton_repo_builder.tasks.base import Arrays, Encoded, Example, TaskPlan, TokenRules, by_rank
 
 NAME = "late-interaction"
-PYLATE, COLBERT = "config_sentence_transformers.json", "artifact.metadata"
+PYLATE, COLBERT = prompts.FILE, "artifact.metadata"
 TOKENS = ("token_embeddings", "contextual", *embedding.TOKENS)
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
 """Of the ColBERT paper and of PyLate, where no file says otherwise."""

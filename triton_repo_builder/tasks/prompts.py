@@ -14,7 +14,7 @@ from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.options import BuildOptions, usage
 from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Encoded, Encoding, Example, TaskPlan
+from triton_repo_builder.tasks.base import Encoded, Encoding, Example, TaskPlan, rows_of_texts
 
 FILE = "config_sentence_transformers.json"
 
@@ -24,8 +24,6 @@ class Prompt:
     """What goes before every text; empty: nothing."""
 
     text: str = ""
-    name: str = ""
-    """In the file; empty for a text that was given."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -40,14 +38,7 @@ class Prompt:
 
     def encode(self, library: Any, example: Example, limit: int | None) -> list[Encoded]:
         """One row as sentence-transformers makes it: prompt and text are one text."""
-        row = library(
-            self.text + example["TEXT"][0],
-            truncation=limit is not None,
-            max_length=limit,
-            padding=False,
-            return_token_type_ids=True,
-        )
-        return [{"input_ids": list(row["input_ids"]), "token_type_ids": list(row["token_type_ids"])}]
+        return rows_of_texts(library, {"TEXT": (self.text + example["TEXT"][0],)}, limit)
 
 
 def read(source: Source, options: BuildOptions) -> Prompt:
@@ -57,7 +48,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
     asked = options.prompt
     if asked is not None:
         if asked in listed:
-            return Prompt(text=listed[asked], name=asked, notes=_told(listed[asked]))
+            return Prompt(text=listed[asked], notes=_told(listed[asked]))
         if listed and asked.replace("_", "").replace("-", "").isalnum():
             raise usage(
                 "prompt",
@@ -77,7 +68,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
             where=str(source.folder / FILE),
             remedy="correct the file, or give --prompt (--prompt '' for none)",
         )
-    return Prompt(text=listed[default], name=default, notes=_told(listed[default]))
+    return Prompt(text=listed[default], notes=_told(listed[default]))
 
 
 def refuse(source: Source, task: str) -> None:

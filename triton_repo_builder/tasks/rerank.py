@@ -71,7 +71,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 def _stated(source: Source) -> str | None:
     """The activation's class as sentence-transformers writes it: since 5.4 in a file of its own."""
-    saved = tokenizer.settings(source.path.parent, "config_sentence_transformers.json")
+    saved = tokenizer.settings(source.path.parent, prompts.FILE)
     section = source.config.get("sentence_transformers")
     found = (
         saved.get("activation_fn"),
