@@ -20,9 +20,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import bench, build, publish, repository, samples, serving
-from triton_repo_builder.bench import cpu, machine, texts
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder import bench, repository, serve
+from triton_repo_builder.bench.load import texts
+from triton_repo_builder.bench.measure import cpu, machine
+from triton_repo_builder.build import build
+from triton_repo_builder.demo import samples
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.write import publish
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "benchmarks"
@@ -32,7 +36,7 @@ MODELS = ("fp32", "int8")
 
 Not the sample of ``trb demo``: it only stores its weights as int8 and computes in float.
 """
-FREE = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+FREE = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 FOREIGN = 0.15
 """Cores that other programs may use in a round."""
 ATTEMPTS = 3
@@ -75,10 +79,10 @@ def ours(source: Path, target: Path, name: str, **options: Any) -> None:
 
 
 @contextmanager
-def served(path: Path) -> Iterator[serving.RunningServer]:
+def served(path: Path) -> Iterator[serve.RunningServer]:
     """A server with every model of a repository."""
     say(f"starting a server on {path}")
-    with serving.start(path, FREE) as server:
+    with serve.start(path, FREE) as server:
         yield server
 
 
@@ -114,7 +118,7 @@ Measure = Callable[[int], Sample]
 
 
 def triton(
-    name: str, server: serving.RunningServer, path: Path, endpoint: str, model_name: str, arguments: Any
+    name: str, server: serve.RunningServer, path: Path, endpoint: str, model_name: str, arguments: Any
 ) -> Measure:
     """Measures an endpoint with ``trb bench``; ``model_name`` is where rows per execution are read."""
     local = repository.read(path)

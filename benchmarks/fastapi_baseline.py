@@ -25,11 +25,12 @@ import common
 import numpy as np
 from common import Measure, Result, Sample, median, of, ratio, spread
 
-from triton_repo_builder.bench import cpu
-from triton_repo_builder.bench.fleet import Fleet
-from triton_repo_builder.bench.wire import OK, Chunk, Load
+from triton_repo_builder.bench.load.messages import OK, Chunk, Load
+from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.client import HttpClient, encode_json
-from triton_repo_builder.serving import ServeOptions, ports
+from triton_repo_builder.serve import ServeOptions
+from triton_repo_builder.serve.processes import ports
 
 OURS = {
     "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),

@@ -19,7 +19,7 @@ import common
 import numpy as np
 from onnx import TensorProto, helper
 
-from triton_repo_builder import samples
+from triton_repo_builder.demo import samples
 
 WIDTH = 4096  # 4096 x 4096 floats: 64 MB
 

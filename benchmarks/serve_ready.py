@@ -17,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from triton_repo_builder.serving import ServeOptions, install, ports
+from triton_repo_builder.serve import ServeOptions
+from triton_repo_builder.serve.embedded import install
+from triton_repo_builder.serve.processes import ports
 
 FREE = ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 

@@ -19,7 +19,7 @@ import template_repository
 from common import Result, Sample, of, ratio, spread
 from template_repository import Template
 
-from triton_repo_builder import serving
+from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, encode_binary
 
 USUAL = "usual template"
@@ -50,7 +50,7 @@ def make(source: Path, target: Path) -> None:
         template_repository.write(source, target, name, template)
 
 
-def differences(server: serving.RunningServer, tolerance: float) -> dict[str, float]:
+def differences(server: serve.RunningServer, tolerance: float) -> dict[str, float]:
     """Largest difference of a number of an embedding to the template's; ours while texts arrive at once."""
     texts = common.corpus()[:: len(common.corpus()) // CHECKED]
 
@@ -76,7 +76,7 @@ def differences(server: serving.RunningServer, tolerance: float) -> dict[str, fl
     return apart
 
 
-def settings(server: serving.RunningServer, names: list[str]) -> dict[str, int]:
+def settings(server: serve.RunningServer, names: list[str]) -> dict[str, int]:
     """Instances of each model as the server made them."""
     client = HttpClient(server.urls.http, 60.0)
     configs = {name: client.config(f"{name}_model") for name in names}

@@ -10,8 +10,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from triton_repo_builder import checks, releases, repository
-from triton_repo_builder.findings import Finding
+from triton_repo_builder import check, releases, repository
+from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.releases import Release
 
 FOLDER = Path(__file__).parent / "errors" / "repositories"
@@ -46,4 +46,4 @@ def lay_out(name: str, target: Path) -> Path:
 
 def findings(path: Path, release: Release | None = None) -> list[Finding]:
     """What ``trb check`` finds there."""
-    return checks.check(repository.read(path), release or releases.default())
+    return check.check(repository.read(path), release or releases.default())

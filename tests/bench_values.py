@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from triton_repo_builder.bench.options import Address, Variant
-from triton_repo_builder.bench.report import BenchReport, Client, Latency, Level, ModelSplit, Totals, Window
+from triton_repo_builder.bench.report.report import (
+    BenchReport,
+    Client,
+    Latency,
+    Level,
+    ModelSplit,
+    Totals,
+    Window,
+)
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.cases import CaseFile
 from triton_repo_builder.client import HttpClient, Metadata, Tensor
+from triton_repo_builder.golden.cases import CaseFile
 
 
 def latency(p50: float = 5.0) -> Latency:

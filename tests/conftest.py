@@ -8,7 +8,8 @@ import image_exports
 import pytest
 
 from tests.integration import oci_registry
-from triton_repo_builder import process, samples
+from triton_repo_builder import process
+from triton_repo_builder.demo import samples
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"

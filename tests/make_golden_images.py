@@ -1,4 +1,4 @@
-"""Writes the image files that golden cases are recorded with (triton_repo_builder/images/).
+"""Writes the image files that golden cases are recorded with (triton_repo_builder/golden/images/).
 
     .venv/bin/python tests/make_golden_images.py
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-FOLDER = Path(__file__).resolve().parents[1] / "triton_repo_builder" / "images"
+FOLDER = Path(__file__).resolve().parents[1] / "triton_repo_builder" / "golden" / "images"
 TURNED = 6
 """EXIF orientation: to be turned by 90 degrees."""
 

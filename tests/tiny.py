@@ -19,11 +19,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tiny_onnx import FLOAT, INT64, node, tensor
 
-from triton_repo_builder import build as builder
-from triton_repo_builder import publish
-from triton_repo_builder.build import Build
-from triton_repo_builder.options import BuildOptions, check
-from triton_repo_builder.publish import Publication
+from triton_repo_builder.build import build as builder
+from triton_repo_builder.build.build import Build
+from triton_repo_builder.read.options import BuildOptions, check
+from triton_repo_builder.write import publish
+from triton_repo_builder.write.publish import Publication
 
 WIDTH = 8
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

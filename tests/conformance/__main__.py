@@ -20,7 +20,7 @@ from pathlib import Path
 from conformance import serve, table, tasks
 from conformance.serve import FAIL, Result
 from conformance.tasks import Cell
-from triton_repo_builder import samples
+from triton_repo_builder.demo import samples
 from triton_repo_builder.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,8 @@ import numpy as np
 
 from conformance import compare
 from conformance.tasks import Cell, Task, slug
-from triton_repo_builder import cli, serving
+from triton_repo_builder import cli
+from triton_repo_builder import serve as serve_module
 from triton_repo_builder.client import GrpcClient, RequestFailed
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.tasks import TASKS
@@ -67,9 +68,9 @@ def run(cells: Sequence[Cell], exports: Path, work: Path) -> Iterator[Result]:
 def serve(built: Sequence[Cell], exports: Path, repository: Path) -> Iterator[Result]:
     """Ask the endpoints on one server; each on its own where one of them keeps the server from starting."""
     models = tuple(cell.endpoint for cell in built)
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=models)
+    options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=models)
     try:
-        server = serving.start(repository, options)
+        server = serve_module.start(repository, options)
     except TrbError as error:
         if len(built) > 1:
             for cell in built:

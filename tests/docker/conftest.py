@@ -11,9 +11,9 @@ import pytest
 from needs import unavailable
 
 from tests.integration import serve_repository as made
-from triton_repo_builder import image, process
+from triton_repo_builder import container_image, process
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serving.container import daemon, labels
+from triton_repo_builder.serve.docker import daemon, labels
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"
@@ -50,7 +50,7 @@ def slim(client: Any, wheels: Path) -> str:
         client.images.get(BASE)
     except docker.errors.ImageNotFound:
         unavailable(f"there is no image {BASE}; .ci/docker makes it, or: docker pull {BASE}")
-    return image.build(image.Request(tag=SLIM, base=BASE, wheels=wheels)).tag
+    return container_image.build(container_image.Request(tag=SLIM, base=BASE, wheels=wheels)).tag
 
 
 @pytest.fixture(scope="session")

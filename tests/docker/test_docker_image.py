@@ -14,7 +14,7 @@ import pytest
 
 from tests.docker.conftest import BASE
 from tests.integration import serve_repository as made
-from triton_repo_builder import image
+from triton_repo_builder import container_image
 
 pytestmark = pytest.mark.docker
 
@@ -102,7 +102,7 @@ def test_a_build_that_fails_shows_why_and_keeps_the_old_image(
 
 def test_two_builds_hold_the_same_files(client: Any, slim: str, wheels: Path) -> None:
     tag = "trb-test:again"
-    image.build(image.Request(tag=tag, base=BASE, wheels=wheels, cache=False))
+    container_image.build(container_image.Request(tag=tag, base=BASE, wheels=wheels, cache=False))
     try:
         assert content(client, slim) == content(client, tag)
     finally:

@@ -9,8 +9,8 @@ import two_versions
 from test_main_job import trb
 from test_promote import Load, golden, only, served
 
-from triton_repo_builder import serving
-from triton_repo_builder.serving.engine import ContainerOptions
+from triton_repo_builder import serve
+from triton_repo_builder.serve.engine import ContainerOptions
 
 pytestmark = pytest.mark.docker
 
@@ -22,8 +22,8 @@ def test_no_request_is_lost_in_a_container(tmp_path: Path, slim: str) -> None:
     trb("build", "--model", str(one), "--output", str(repo))
     trb("build", "--model", str(two), "--output", str(repo), "--version", "next")
     container = ContainerOptions(image=slim, pull="never")
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, container=container)
-    with serving.start(repo, options, engine="docker") as server:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, container=container)
+    with serve.start(repo, options, engine="docker") as server:
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
         with Load(server.urls.http, golden(repo, 1), golden(repo, 2)) as load:
             trb("promote", "sentiment", str(repo), "--version", "2", *url)

@@ -17,8 +17,8 @@ import pytest
 
 from tests.docker.conftest import ours
 from tests.integration import serve_repository as made
-from triton_repo_builder.serving import shm
-from triton_repo_builder.serving.container import labels
+from triton_repo_builder.serve.docker import labels
+from triton_repo_builder.serve.processes import shared_memory
 
 pytestmark = pytest.mark.docker
 
@@ -71,7 +71,7 @@ def test_the_container_is_confined_and_labelled(
         assert {limit["Name"] for limit in host["Ulimits"]} >= {"stack"}
         from triton_repo_builder import repository as read
 
-        assert host["ShmSize"] == shm.needed(read.read(repository))
+        assert host["ShmSize"] == shared_memory.needed(read.read(repository))
         assert host["Privileged"] is False
         user = found.attrs["Config"]["User"]
         assert user.split(":")[0] not in ("", "0", "root")

@@ -20,9 +20,10 @@ def make(folder: Path) -> Path:
     """Build the example under ``folder``."""
     import make_model
 
-    from triton_repo_builder import build, publish
+    from triton_repo_builder.build import build
     from triton_repo_builder.hardware import Hardware
-    from triton_repo_builder.options import BuildOptions
+    from triton_repo_builder.read.options import BuildOptions
+    from triton_repo_builder.write import publish
 
     make_model.main(folder / "model")
     options = BuildOptions(model=folder / "model", name="sentiment", output=folder / "model_repository")

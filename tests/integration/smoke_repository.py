@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import cases
-from triton_repo_builder.cases import Case, CaseFile, CaseTensor, Tolerance
+from triton_repo_builder.golden import cases
+from triton_repo_builder.golden.cases import (
+    Case,
+    CaseFile,
+    CaseTensor,
+    Tolerance,
+)
 
 TEXTS = ("Hello", "Straße, 東京 🙂", "the third case is a little longer than the two before it")
 

@@ -18,9 +18,15 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import bench, process, repository, serving
-from triton_repo_builder.bench import perf_analyzer, reach, table
-from triton_repo_builder.bench.cpu import listener
+from triton_repo_builder import (
+    bench,
+    process,
+    repository,
+    serve,
+)
+from triton_repo_builder.bench import connectivity, perf_analyzer
+from triton_repo_builder.bench.measure.cpu import listener
+from triton_repo_builder.bench.report import table
 from triton_repo_builder.cli import main
 from triton_repo_builder.client import Body, HttpClient
 from triton_repo_builder.errors import Exit, TrbError
@@ -85,19 +91,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(folder, options) as running:
+def server(folder: Path) -> Iterator[serve.RunningServer]:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(folder, options) as running:
         yield running
 
 
-def run(server: serving.RunningServer, folder: Path, **changes: Any) -> bench.BenchReport:
+def run(server: serve.RunningServer, folder: Path, **changes: Any) -> bench.BenchReport:
     options = replace(SHORT, **{"endpoint": "sentiment", **changes})
     return bench.run(server.urls, repository.read(folder), options, pid=server.pid)
 
 
 def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
-    server: serving.RunningServer, folder: Path
+    server: serve.RunningServer, folder: Path
 ) -> None:
     report = run(server, folder, protocols=("grpc", "http", "http-binary"), rates=(100.0,), rows=2)
     assert [(level.protocol, level.mode) for level in report.levels] == [
@@ -136,7 +142,7 @@ def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
             assert abs(arrived - 100 * level.seconds) < 0.8 * 100 * level.seconds
 
 
-def test_failures_are_counted_by_kind_and_stop_nothing(server: serving.RunningServer, folder: Path) -> None:
+def test_failures_are_counted_by_kind_and_stop_nothing(server: serve.RunningServer, folder: Path) -> None:
     report = run(server, folder, endpoint="picky", protocols=("grpc", "http"), lengths=(4,))
     kinds = [set(level.failures) for level in report.levels]
     assert kinds == [{"gRPC INTERNAL"}, {"HTTP 500"}]
@@ -176,7 +182,7 @@ def other_server() -> Iterator[str]:
         running.stop(None)
 
 
-def refusal(server: serving.RunningServer, folder: Path, grpc: str, **changes: Any) -> TrbError:
+def refusal(server: serve.RunningServer, folder: Path, grpc: str, **changes: Any) -> TrbError:
     urls = bench.Address(http=server.urls.http, grpc=grpc)
     options = replace(SHORT, **{"endpoint": "sentiment", **changes})
     with pytest.raises(TrbError) as raised:
@@ -185,7 +191,7 @@ def refusal(server: serving.RunningServer, folder: Path, grpc: str, **changes: A
 
 
 def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
-    server: serving.RunningServer, folder: Path
+    server: serve.RunningServer, folder: Path
 ) -> None:
     begun = time.monotonic()
     error = refusal(server, folder, "127.0.0.1:9", window=60.0)
@@ -201,7 +207,7 @@ def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
 
 
 def test_grpc_that_leads_to_another_server_is_an_error_before_the_first_level(
-    server: serving.RunningServer, folder: Path
+    server: serve.RunningServer, folder: Path
 ) -> None:
     with other_server() as address:
         error = refusal(server, folder, address)
@@ -211,10 +217,10 @@ def test_grpc_that_leads_to_another_server_is_an_error_before_the_first_level(
 
 
 def test_statistics_that_do_not_count_http_are_a_note(
-    server: serving.RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: serve.RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach, "SETTLE", 0.1)
-    monkeypatch.setattr(reach, "_counted", lambda target: 7)
+    monkeypatch.setattr(connectivity, "SETTLE", 0.1)
+    monkeypatch.setattr(connectivity, "_counted", lambda target: 7)
     report = run(server, folder, protocols=("http",), concurrency=(1,))
     assert any("several servers answer there" in note for note in report.notes)
 
@@ -241,8 +247,8 @@ def once_under_load(
 def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     folder: Path, signal_: signal.Signals
 ) -> None:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
-    with serving.start(folder, options) as doomed:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serve.start(folder, options) as doomed:
         assert doomed.pid is not None
         kill = partial(os.kill, doomed.pid, signal_)
         with once_under_load(HttpClient(doomed.urls.http), "sentiment", 2.0, kill):
@@ -261,8 +267,8 @@ def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
 
 
 def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(folder: Path) -> None:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
-    with serving.start(folder, options) as doomed:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    with serve.start(folder, options) as doomed:
         assert doomed.pid is not None
         kill = partial(os.kill, doomed.pid, signal.SIGKILL)
         with once_under_load(HttpClient(doomed.urls.http), "sentiment", 1.0, kill):
@@ -279,8 +285,8 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
             body = Body(data=b"{}", headers={})
             http.send("POST", f"/v2/repository/models/picky/{verb}", body)
 
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
-    with serving.start(folder, options) as other:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
+    with serve.start(folder, options) as other:
         http = HttpClient(other.urls.http)
         changes: dict[str, Any] = {"endpoint": "picky", "window": 0.5, "min_windows": 20, "max_windows": 20}
         with once_under_load(http, "picky", 1.5, again):
@@ -291,8 +297,8 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
 
 
 def test_a_model_that_is_unloaded_leaves_a_split_of_its_own_time(folder: Path) -> None:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment", "picky"))
-    with serving.start(folder, options) as other:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment", "picky"))
+    with serve.start(folder, options) as other:
         http = HttpClient(other.urls.http)
         body = Body(data=b"{}", headers={})
         unload = partial(http.send, "POST", "/v2/repository/models/sentiment/unload", body)
@@ -309,7 +315,7 @@ def test_a_model_that_is_unloaded_leaves_a_split_of_its_own_time(folder: Path) -
     assert any("the split per model is of" in text for text in table.remarks(report))
 
 
-def test_what_failed_leaves_no_time_outside_the_server(server: serving.RunningServer, folder: Path) -> None:
+def test_what_failed_leaves_no_time_outside_the_server(server: serve.RunningServer, folder: Path) -> None:
     made = run(server, folder, endpoint="picky", lengths=(4,))
     (level,) = made.levels
     assert level.failed > 0
@@ -325,16 +331,16 @@ def test_what_failed_leaves_no_time_outside_the_server(server: serving.RunningSe
     assert level.outside_ms is not None
 
 
-def test_a_client_that_is_the_bottleneck_is_named(server: serving.RunningServer, folder: Path) -> None:
+def test_a_client_that_is_the_bottleneck_is_named(server: serve.RunningServer, folder: Path) -> None:
     report = run(server, folder, client_limit=0.001)
     assert report.levels[0].bottleneck.startswith("the client is a bottleneck: its busiest process used")
 
 
-def test_the_process_of_a_server_is_found_by_its_port(server: serving.RunningServer) -> None:
+def test_the_process_of_a_server_is_found_by_its_port(server: serve.RunningServer) -> None:
     assert listener(server.urls.http) == server.pid
 
 
-def test_lengths_are_exact_and_each_is_a_level(server: serving.RunningServer, folder: Path) -> None:
+def test_lengths_are_exact_and_each_is_a_level(server: serve.RunningServer, folder: Path) -> None:
     report = run(server, folder, lengths=(8, 32, 128))
     assert [level.length for level in report.levels] == [8, 32, 128]
     assert report.texts[""]["unit"] == "tokens"
@@ -342,7 +348,7 @@ def test_lengths_are_exact_and_each_is_a_level(server: serving.RunningServer, fo
     assert any("cuts texts at 64 tokens" in note for note in report.notes)
 
 
-def test_variants_share_one_report(server: serving.RunningServer, folder: Path) -> None:
+def test_variants_share_one_report(server: serve.RunningServer, folder: Path) -> None:
     local = repository.read(folder)
     variants = [
         bench.Variant(name="ensemble", urls=server.urls, repository=local, endpoint="sentiment"),
@@ -355,7 +361,7 @@ def test_variants_share_one_report(server: serving.RunningServer, folder: Path) 
     assert ratio.throughput == report.levels[1].throughput / report.levels[0].throughput
 
 
-def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningServer, folder: Path) -> None:
+def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serve.RunningServer, folder: Path) -> None:
     with pytest.raises(TrbError, match="both, sentiment"):
         run(server, folder, endpoint="")
     with pytest.raises(TrbError, match="at most 8 rows"):
@@ -368,7 +374,7 @@ def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serving.RunningSer
 
 
 def test_the_command_starts_a_server_writes_all_files_and_compares(
-    server: serving.RunningServer, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    server: serve.RunningServer, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--endpoint", "sentiment", "--concurrency", "2", "--warmup", "100ms", "--window", "200ms"]
     arguments = ["bench", str(folder), *words, "--max-windows", "3", "--output", str(tmp_path / "first")]
@@ -405,7 +411,7 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
 
 
 def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
-    server: serving.RunningServer, folder: Path, capfd: pytest.CaptureFixture[str]
+    server: serve.RunningServer, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick = ["--endpoint", "sentiment", "--concurrency", "1", "--warmup", "0", "--window", "100ms"]
     where = ["--url", server.urls.http, "--grpc-url", "127.0.0.1:9", "--metrics-url", server.urls.metrics]
@@ -440,7 +446,7 @@ print("    Request count: 20")
 
 
 def test_perf_analyzer_sends_and_the_server_tells_the_rest(
-    server: serving.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: serve.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for.
 
@@ -469,7 +475,7 @@ def test_perf_analyzer_sends_and_the_server_tells_the_rest(
 
 @pytest.mark.parametrize("timeout", [0.001, 0.025])
 def test_a_short_timeout_bounds_requests_alone(
-    server: serving.RunningServer, folder: Path, timeout: float
+    server: serve.RunningServer, folder: Path, timeout: float
 ) -> None:
     """Picky takes 50 ms: every request is late, and the server is as well as before."""
     report = run(

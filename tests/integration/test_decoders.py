@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import build, options
+from triton_repo_builder.build import build
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import options
 
 pytestmark = pytest.mark.exported
 

@@ -16,8 +16,8 @@ import pytest
 from test_commit import web
 
 from tests.integration import s3_server
-from triton_repo_builder import elsewhere
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.stores import external_weights
 
 CONTENT = bytes(range(256)) * 20_000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -39,7 +39,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def fails(file: Path, url: str) -> TrbError:
     with pytest.raises(TrbError) as caught:
-        elsewhere.put(file, url, SHA256)
+        external_weights.put(file, url, SHA256)
     assert (caught.value.where, bool(caught.value.remedy)) == (url, True)
     return caught.value
 
@@ -62,20 +62,20 @@ def run(tmp_path: Path, url: str, **env: str) -> subprocess.CompletedProcess[str
 def test_a_folder_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_path: Path) -> None:
     target = tmp_path / "a store" / SHA256
     url = target.as_uri()
-    assert elsewhere.put(file, url, SHA256) is True
-    assert elsewhere.put(file, url, SHA256) is False
+    assert external_weights.put(file, url, SHA256) is True
+    assert external_weights.put(file, url, SHA256) is False
     target.write_bytes(bytes(len(CONTENT)))  # of the same size
-    assert elsewhere.put(file, url, SHA256) is True
+    assert external_weights.put(file, url, SHA256) is True
     assert target.read_bytes() == CONTENT
     assert list(target.parent.iterdir()) == [target]
 
 
 def test_a_bucket_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_path: Path, s3: str) -> None:
     url, key = f"s3://{s3_server.BUCKET}/weights/{SHA256}", f"weights/{SHA256}"
-    assert elsewhere.put(file, url, SHA256) is True
-    assert elsewhere.put(file, url, SHA256) is False
+    assert external_weights.put(file, url, SHA256) is True
+    assert external_weights.put(file, url, SHA256) is False
     s3_server.client(s3).put_object(Bucket=s3_server.BUCKET, Key=key, Body=bytes(len(CONTENT)))
-    assert elsewhere.put(file, url, SHA256) is True
+    assert external_weights.put(file, url, SHA256) is True
     assert s3_server.keys(s3) == {key: CONTENT}
     settings = {**s3_server.CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{s3}"}
     assert "fetched m/1/w.bin" in run(tmp_path, url, **settings).stdout
@@ -103,7 +103,7 @@ def test_a_web_server_s_file_is_read_before_it_counts(file: Path, tmp_path: Path
         assert error.code == Exit.DOWNLOAD_FAILED
         assert "is another file" in error.message and "cannot upload" in error.message
         (tmp_path / "store" / SHA256).write_bytes(CONTENT)
-        assert elsewhere.put(file, url, SHA256) is False
+        assert external_weights.put(file, url, SHA256) is False
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_made(file: Path) -> None:
 )
 def test_addresses_below_which_nothing_can_lie(url: str, words: str) -> None:
     with pytest.raises(TrbError) as caught:
-        elsewhere.check(url)
+        external_weights.check(url)
     assert caught.value.code == Exit.USAGE
     assert words in caught.value.remedy
 
@@ -184,7 +184,7 @@ def test_addresses_below_which_nothing_can_lie(url: str, words: str) -> None:
     "url", ["file:///srv/a%20b", "file://localhost/srv", "s3://b/x#y", "https://example.org:8443/x", "gs://b"]
 )
 def test_addresses_below_which_files_can_lie(url: str) -> None:
-    elsewhere.check(url)
+    external_weights.check(url)
 
 
 def test_a_bucket_of_google_s_that_cannot_be_reached_gives_one_error(tmp_path: Path) -> None:

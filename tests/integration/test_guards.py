@@ -14,10 +14,11 @@ from serve_repository import Serve, serve, until, whole
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serving import guard, scratch
-from triton_repo_builder.serving.container.leash import Leash
-from triton_repo_builder.serving.embedded import EmbeddedEngine
-from triton_repo_builder.serving.engine import ServeOptions
+from triton_repo_builder.serve import workdir
+from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.embedded import supervisor
+from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
+from triton_repo_builder.serve.engine import ServeOptions
 
 pytestmark = pytest.mark.server
 
@@ -38,11 +39,11 @@ def test_nothing_stays_of_a_trb_that_is_killed_while_it_starts(tmp_path: Path, r
 
 def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
     """Before it was told what to run, and while that starts."""
-    sleeper = guard.order(["/bin/sleep", "60"], dict(os.environ), str(tmp_path / "log"))
+    sleeper = supervisor.order(["/bin/sleep", "60"], dict(os.environ), str(tmp_path / "log"))
     for told in (b"", sleeper[:20], sleeper):
-        argv = [sys.executable, "-I", "-S", guard.__file__, "1"]
+        argv = [sys.executable, "-I", "-S", supervisor.__file__, "1"]
         child = process.leashed(argv, env={**os.environ, "TMPDIR": str(tmp_path)})
-        folder = scratch.folder(child)
+        folder = workdir.folder(child)
         assert folder.is_dir() and folder.parent == tmp_path
         process.send(child, told)
         assert child.stdin is not None
@@ -54,10 +55,10 @@ def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
 def test_an_order_larger_than_a_pipe_arrives(tmp_path: Path) -> None:
     env = {**os.environ, "LARGE": "x" * 100_000, "ODD": "\udcff"}
     code = "import os, sys; print(len(os.environ['LARGE']), os.environb[b'ODD']); sys.exit(7)"
-    child = process.leashed([sys.executable, "-I", "-S", guard.__file__, "1"], env=os.environ)
-    folder = scratch.folder(child)
+    child = process.leashed([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
+    folder = workdir.folder(child)
     log = tmp_path / "log"
-    process.send(child, guard.order([sys.executable, "-c", code], env, str(log)))
+    process.send(child, supervisor.order([sys.executable, "-c", code], env, str(log)))
     assert int(process.line(child, 20)) > 0
     assert child.wait(30) == 7
     assert log.read_text() == "100000 b'\\xff'\n"
@@ -93,9 +94,9 @@ def test_a_folder_for_temporary_files_that_no_shell_reads(
     """Triton's Python backend gives the path of its stub to a shell: another folder is taken."""
     (tmp_path / name).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / name))
-    child = process.leashed([sys.executable, "-I", "-S", guard.__file__, "1"], env=os.environ)
-    folder = scratch.folder(child)
-    assert folder.is_dir() and guard.PLAIN.fullmatch(str(folder))
+    child = process.leashed([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
+    folder = workdir.folder(child)
+    assert folder.is_dir() and supervisor.PLAIN.fullmatch(str(folder))
     assert child.stdin is not None
     child.stdin.close()
     child.wait(30)
@@ -113,4 +114,4 @@ def test_a_server_starts_all_the_same(tmp_path: Path, repository: Path) -> None:
 def test_a_guard_that_does_not_start_is_quoted() -> None:
     child = process.leashed([sys.executable, "-c", "raise SystemExit('no room')"], env=os.environ)
     with pytest.raises(TrbError, match="does not start: no room"):
-        scratch.folder(child)
+        workdir.folder(child)

@@ -22,9 +22,16 @@ from onnx import TensorProto
 from test_clients import RUN
 from test_main_job import trb
 
-from triton_repo_builder import clients, samples, serving
-from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, encode_binary
-from triton_repo_builder.serving import describe, interface
+from triton_repo_builder import serve
+from triton_repo_builder.client import (
+    GrpcClient,
+    HttpClient,
+    RequestFailed,
+    encode_binary,
+)
+from triton_repo_builder.codegen import python_client, snippets
+from triton_repo_builder.demo import samples
+from triton_repo_builder.repository import interface
 
 pytestmark = [pytest.mark.server, pytest.mark.exported]
 
@@ -89,14 +96,14 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository, options) as running:
+def server(repository: Path) -> Iterator[serve.RunningServer]:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(repository, options) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: serving.RunningServer) -> Iterator[GrpcClient]:
+def client(server: serve.RunningServer) -> Iterator[GrpcClient]:
     made = GrpcClient(server.urls.grpc, 60)
     yield made
     made.close()
@@ -232,7 +239,7 @@ def test_scores_of_real_models_are_those_of_their_packages(
 
 
 def test_images_of_any_size_make_batches(
-    server: serving.RunningServer, client: GrpcClient, files: list[bytes]
+    server: serve.RunningServer, client: GrpcClient, files: list[bytes]
 ) -> None:
     rows = 4 * len(files)
 
@@ -293,7 +300,7 @@ def test_image_bombs_are_refused(
 
 
 def test_http_carries_the_bytes_and_json_does_not(
-    server: serving.RunningServer, client: GrpcClient, files: list[bytes]
+    server: serve.RunningServer, client: GrpcClient, files: list[bytes]
 ) -> None:
     http = HttpClient(server.urls.http)
     answer = http.infer("vit", encode_binary(request(files[:3])))
@@ -301,8 +308,8 @@ def test_http_carries_the_bytes_and_json_does_not(
     np.testing.assert_array_equal(answer["top_scores"], expected["top_scores"])
 
 
-def test_the_printed_curl_line_works(server: serving.RunningServer, repository: Path) -> None:
-    endpoint = describe.endpoint(server.urls.http, "vit", repository / "vit")
+def test_the_printed_curl_line_works(server: serve.RunningServer, repository: Path) -> None:
+    endpoint = snippets.endpoint(server.urls.http, "vit", repository / "vit")
     ended = subprocess.run(["bash", "-c", endpoint.curl], capture_output=True, text=True, timeout=60)
     answer = {output["name"]: output for output in json.loads(ended.stdout)["outputs"]}
     golden = json.loads((repository / "vit" / "smoke.json").read_text())["cases"][0]
@@ -313,7 +320,7 @@ def test_the_printed_curl_line_works(server: serving.RunningServer, repository: 
 
 
 def test_the_documented_ways_to_send_a_file_work(
-    server: serving.RunningServer, client: GrpcClient, files: list[bytes], tmp_path: Path
+    server: serve.RunningServer, client: GrpcClient, files: list[bytes], tmp_path: Path
 ) -> None:
     """The shell and Python lines of docs/images.md, as they stand there but for the address."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "images.md").read_text()
@@ -340,7 +347,7 @@ def test_the_documented_ways_to_send_a_file_work(
     assert expected in run(sys.executable, "-c", script)
 
 
-def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository: Path) -> None:
+def test_smoke_passes_on_all_endpoints(server: serve.RunningServer, repository: Path) -> None:
     said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     report = json.loads(said)
     assert report["ok"] is True
@@ -358,7 +365,7 @@ def test_check_finds_nothing_wrong(repository: Path) -> None:
     assert [finding for finding in findings if finding["severity"] == "error"] == []
 
 
-def test_bench_loads_an_image_endpoint(server: serving.RunningServer, repository: Path) -> None:
+def test_bench_loads_an_image_endpoint(server: serve.RunningServer, repository: Path) -> None:
     said = trb(
         *("bench", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc),
         *("--endpoint", "vit", "--concurrency", "4", "--protocol", "grpc,http"),
@@ -381,9 +388,9 @@ def test_rebuild_is_byte_identical(exported_images: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("language", sorted(RUN))
-def test_every_printed_call_runs(server: serving.RunningServer, repository: Path, language: str) -> None:
+def test_every_printed_call_runs(server: serve.RunningServer, repository: Path, language: str) -> None:
     found = interface.of_server(server.urls.http, "vit", repository / "vit")
-    call = clients.calls(found, server.urls.http)[language]
+    call = python_client.calls(found, server.urls.http)[language]
     done = subprocess.run([*RUN[language], call], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, (call, done.stderr)
     assert "top_labels" in done.stdout

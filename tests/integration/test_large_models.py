@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from triton_repo_builder import build, cases, process
+from triton_repo_builder import process
+from triton_repo_builder.build import build
+from triton_repo_builder.golden import cases
 from triton_repo_builder.graph import wire
 
 TRB = str(Path(sys.executable).with_name("trb"))

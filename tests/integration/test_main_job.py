@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from tritonclient import http as triton
 
-from triton_repo_builder import process, serving
+from triton_repo_builder import process, serve
 
 pytestmark = pytest.mark.server
 
@@ -90,14 +90,14 @@ def repository(
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository, options) as running:
+def server(repository: Path) -> Iterator[serve.RunningServer]:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(repository, options) as running:
         yield running
 
 
 def infer(
-    server: serving.RunningServer, endpoint: str, texts: list[str], output: str
+    server: serve.RunningServer, endpoint: str, texts: list[str], output: str
 ) -> "np.ndarray[Any, Any]":
     data = [{"name": "TEXT", "datatype": "BYTES", "shape": [len(texts), 1], "data": texts}]
     request = urllib.request.Request(
@@ -111,7 +111,7 @@ def infer(
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
-def test_answers_are_those_of_pytorch(server: serving.RunningServer, exported: Path, name: str) -> None:
+def test_answers_are_those_of_pytorch(server: serve.RunningServer, exported: Path, name: str) -> None:
     output = TEXT_MODELS[name][0]
     reference = json.loads((exported / name / "reference.json").read_text())
     expected = np.array(reference["answers"])
@@ -122,19 +122,19 @@ def test_answers_are_those_of_pytorch(server: serving.RunningServer, exported: P
     np.testing.assert_allclose(alone, expected, atol=1e-4)
 
 
-def test_a_prompt_by_its_name(server: serving.RunningServer, exported: Path) -> None:
+def test_a_prompt_by_its_name(server: serve.RunningServer, exported: Path) -> None:
     texts = json.loads((exported / "minilm_instructor" / "reference.json").read_text())["texts"]
     expected = json.loads((exported / "minilm_instructor" / "passage.json").read_text())
     np.testing.assert_allclose(infer(server, "passage", texts, "embedding"), expected, atol=1e-4)
 
 
-def test_fixed_padding_gives_the_same_answers(server: serving.RunningServer, exported: Path) -> None:
+def test_fixed_padding_gives_the_same_answers(server: serve.RunningServer, exported: Path) -> None:
     reference = json.loads((exported / "classifier" / "reference.json").read_text())
     got = infer(server, "fixed", reference["texts"], "scores")
     np.testing.assert_allclose(got, np.array(reference["answers"]), atol=1e-4)
 
 
-def test_raw_outputs_are_those_of_the_file(server: serving.RunningServer, exported: Path) -> None:
+def test_raw_outputs_are_those_of_the_file(server: serve.RunningServer, exported: Path) -> None:
     reference = json.loads((exported / "classifier" / "reference.json").read_text())
     logits = infer(server, "raw_classifier", reference["texts"], "logits")
     scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -144,7 +144,7 @@ def test_raw_outputs_are_those_of_the_file(server: serving.RunningServer, export
 
 @pytest.mark.parametrize("name", ["classifier", "classifier_multi"])
 def test_label_and_score_are_those_of_the_largest(
-    server: serving.RunningServer, exported: Path, name: str
+    server: serve.RunningServer, exported: Path, name: str
 ) -> None:
     texts = json.loads((exported / name / "reference.json").read_text())["texts"]
     scores = infer(server, name, texts, "scores")
@@ -153,14 +153,14 @@ def test_label_and_score_are_those_of_the_largest(
     np.testing.assert_allclose(infer(server, name, texts, "score")[:, 0], scores.max(axis=1))
 
 
-def test_int8_is_close_to_fp32(server: serving.RunningServer, exported: Path) -> None:
+def test_int8_is_close_to_fp32(server: serve.RunningServer, exported: Path) -> None:
     reference = json.loads((exported / "minilm_fp32" / "reference.json").read_text())
     rows = infer(server, "int8", reference["texts"], "embedding")
     cosines = (rows * np.array(reference["answers"])).sum(axis=1)
     assert cosines.min() > 0.95
 
 
-def test_images_equal_onnxruntime_on_the_original(server: serving.RunningServer, open_nsfw: Path) -> None:
+def test_images_equal_onnxruntime_on_the_original(server: serve.RunningServer, open_nsfw: Path) -> None:
     images = np.random.default_rng(0).uniform(-120, 130, size=(3, 224, 224, 3)).astype(np.float32)
     expected = onnxruntime.InferenceSession(str(open_nsfw)).run(None, {"input:0": images})[0]
     client = triton.InferenceServerClient(server.urls.http.removeprefix("http://"))
@@ -170,7 +170,7 @@ def test_images_equal_onnxruntime_on_the_original(server: serving.RunningServer,
     client.close()
 
 
-def test_smoke_passes_on_all_endpoints(server: serving.RunningServer, repository: Path) -> None:
+def test_smoke_passes_on_all_endpoints(server: serve.RunningServer, repository: Path) -> None:
     said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     report = json.loads(said)
     assert report["ok"] is True

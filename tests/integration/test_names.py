@@ -14,7 +14,7 @@ import tiny
 import tiny_images
 import tiny_onnx as t
 
-from triton_repo_builder import process, serving
+from triton_repo_builder import process, serve
 from triton_repo_builder.graph import ragged
 
 pytestmark = pytest.mark.server
@@ -70,12 +70,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serving.RunningServer]:
-    with serving.start(repository, serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)) as running:
+def server(repository: Path) -> Iterator[serve.RunningServer]:
+    with serve.start(repository, serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)) as running:
         yield running
 
 
-def test_every_endpoint_answers_as_its_original(server: serving.RunningServer, repository: Path) -> None:
+def test_every_endpoint_answers_as_its_original(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     command = [sys.executable, "-m", "triton_repo_builder", "smoke", str(repository), *urls]
     report = json.loads(process.run(command, timeout=600))

@@ -20,9 +20,10 @@ import tiny
 import two_versions
 from test_main_job import infer, trb
 
-from triton_repo_builder import process, repository, serving
-from triton_repo_builder.serving import http as triton
-from triton_repo_builder.serving import stubs, watch
+from triton_repo_builder import process, repository
+from triton_repo_builder import serve as serve_module
+from triton_repo_builder.client import control as triton
+from triton_repo_builder.serve.processes import stubs, watchdog
 
 pytestmark = pytest.mark.server
 
@@ -46,9 +47,9 @@ def repo(made: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serve(repo: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repo, options, engine="embedded") as server:
+def serve(repo: Path) -> Iterator[serve_module.RunningServer]:
+    options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve_module.start(repo, options, engine="embedded") as server:
         yield server
 
 
@@ -127,7 +128,7 @@ class Load:
         return "neither"
 
 
-def served(server: serving.RunningServer) -> dict[str, list[str]]:
+def served(server: serve_module.RunningServer) -> dict[str, list[str]]:
     status, index = triton.call(f"{server.urls.http}/v2/repository/index", {})
     assert status == 200
     ready: dict[str, list[str]] = {}
@@ -150,7 +151,7 @@ def test_the_two_versions_differ_on_every_text(made: Path) -> None:
 @pytest.mark.timeout(900)  # seven smokes beside six clients that never pause
 def test_no_request_is_lost_while_versions_change(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on an overloaded machine: an unloaded version's process is seen dead before the server buries it.
-    monkeypatch.setattr(watch, "SETTLE", 0.0)
+    monkeypatch.setattr(watchdog, "SETTLE", 0.0)
     monkeypatch.setattr(stubs.Stubs, "tick", 0.01)
     one, two = golden(repo, 1), golden(repo, 2)
     with serve(repo) as server:

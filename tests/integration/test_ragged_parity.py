@@ -16,10 +16,12 @@ import pytest
 import salvo
 from tokenizers import Tokenizer
 
-from triton_repo_builder import build, publish, serving
+from triton_repo_builder import serve
+from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient, encode_json
-from triton_repo_builder.graph.heads import POOLINGS
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.graph.heads.pooling import POOLINGS
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.write import publish
 
 pytestmark = pytest.mark.server
 
@@ -35,7 +37,7 @@ def text(length: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[serving.RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[serve.RunningServer]:
     repository = tmp_path_factory.mktemp("ragged") / "model_repository"
     for pooling in POOLINGS:
         options = BuildOptions(
@@ -49,8 +51,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator
         made = build.build(options)
         assert made.entry["facts"]["padding"] == "ragged"
         publish.publish(publish.prepare(made, repository))
-    options_of_server = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository, options_of_server) as running:
+    options_of_server = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(repository, options_of_server) as running:
         yield running
 
 
@@ -90,20 +92,20 @@ def pooled(tokens: Any, pooling: str) -> Any:
     return row / np.linalg.norm(row)
 
 
-def ask(server: serving.RunningServer, pooling: str, lengths: list[int]) -> Any:
+def ask(server: serve.RunningServer, pooling: str, lengths: list[int]) -> Any:
     texts = np.array([[text(length)] for length in lengths], dtype=object)
     return HttpClient(server.urls.http).infer(pooling, encode_json({"TEXT": texts}))["embedding"]
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_mixed_lengths_in_one_request(server: serving.RunningServer, hidden: Any, pooling: str) -> None:
+def test_mixed_lengths_in_one_request(server: serve.RunningServer, hidden: Any, pooling: str) -> None:
     for start in range(0, len(MIX), 32):
         lengths = MIX[start : start + 32]
         expected = np.array([pooled(hidden[length], pooling) for length in lengths])
         np.testing.assert_allclose(ask(server, pooling, lengths), expected, atol=1e-5)
 
 
-def test_requests_of_all_lengths_at_once(server: serving.RunningServer, hidden: Any) -> None:
+def test_requests_of_all_lengths_at_once(server: serve.RunningServer, hidden: Any) -> None:
     client = HttpClient(server.urls.http)
 
     def send() -> None:

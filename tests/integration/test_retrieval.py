@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 import salvo
 
-from triton_repo_builder import process, serving
+from triton_repo_builder import process, serve
 from triton_repo_builder.client import HttpClient
 
 pytestmark = pytest.mark.server
@@ -47,13 +47,13 @@ def repository(retrieval: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository, options) as running:
+def server(repository: Path) -> Iterator[serve.RunningServer]:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(repository, options) as running:
         yield running
 
 
-def ask(server: serving.RunningServer, endpoint: str, texts: list[str]) -> dict[str, Array]:
+def ask(server: serve.RunningServer, endpoint: str, texts: list[str]) -> dict[str, Array]:
     data = [{"name": "TEXT", "datatype": "BYTES", "shape": [len(texts), 1], "data": texts}]
     request = urllib.request.Request(
         f"{server.urls.http}/v2/models/{endpoint}/infer",
@@ -65,7 +65,7 @@ def ask(server: serving.RunningServer, endpoint: str, texts: list[str]) -> dict[
     return {output["name"]: np.array(output["data"]).reshape(output["shape"]) for output in outputs}
 
 
-def rows(server: serving.RunningServer, endpoint: str, texts: list[str], way: str) -> list[dict[str, Array]]:
+def rows(server: serve.RunningServer, endpoint: str, texts: list[str], way: str) -> list[dict[str, Array]]:
     """One answer per text, asked for alone, many in a request, or many requests at the same time."""
     if way == "together":
         parts = [ask(server, endpoint, texts[start : start + 27]) for start in range(0, len(texts), 27)]
@@ -85,7 +85,7 @@ WAYS = ("alone", "together", "at once")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse_embeddings_are_those_of_pytorch(
-    server: serving.RunningServer, retrieval: Path, name: str, way: str
+    server: serve.RunningServer, retrieval: Path, name: str, way: str
 ) -> None:
     reference = json.loads((retrieval / name / "reference.json").read_text())
     answers = rows(server, name, reference["texts"], way)
@@ -110,7 +110,7 @@ def test_sparse_embeddings_are_those_of_pytorch(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", LATE)
 def test_token_vectors_are_those_of_pytorch(
-    server: serving.RunningServer, retrieval: Path, name: str, way: str
+    server: serve.RunningServer, retrieval: Path, name: str, way: str
 ) -> None:
     model, part, _ = LATE[name]
     reference = json.loads((retrieval / model / "reference.json").read_text())
@@ -130,7 +130,7 @@ def test_token_vectors_are_those_of_pytorch(
         assert not vectors[answer["mask"] == 0].any()
 
 
-def test_smoke_passes_on_all(server: serving.RunningServer, repository: Path) -> None:
+def test_smoke_passes_on_all(server: serve.RunningServer, repository: Path) -> None:
     said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     report = json.loads(said)
     assert report["ok"] is True
@@ -143,7 +143,7 @@ def test_check_finds_nothing_wrong(repository: Path) -> None:
     assert findings == []
 
 
-def test_requests_of_any_length_make_batches(server: serving.RunningServer, retrieval: Path) -> None:
+def test_requests_of_any_length_make_batches(server: serve.RunningServer, retrieval: Path) -> None:
     texts = json.loads((retrieval / "splade" / "reference.json").read_text())["texts"]
     for name in ("splade", "pylate"):
         client = HttpClient(server.urls.http)

@@ -15,7 +15,11 @@ import pytest
 import tiny
 import tiny_images
 
-from triton_repo_builder import golden_images, image_processor, pbtxt, process, resources, vendor_pillow
+from triton_repo_builder import process, resources
+from triton_repo_builder.golden import image
+from triton_repo_builder.read import image_processor
+from triton_repo_builder.render import vendor_pillow
+from triton_repo_builder.repository import pbtxt
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).parents[1] / "stubs" / "triton_python_backend_utils.py"
@@ -103,7 +107,7 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    files = sorted(golden_images.FOLDER.iterdir())
+    files = sorted(image.FOLDER.iterdir())
     argv = [python, "-I", "-B", "-c", IMAGES, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = image_processor.read(folder / "preprocessor_config.json")

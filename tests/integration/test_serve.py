@@ -28,9 +28,9 @@ from serve_repository import (
     whole,
 )
 
-from triton_repo_builder import serving
+from triton_repo_builder import serve as serve_module
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serving import stubs
+from triton_repo_builder.serve.processes import stubs
 
 pytestmark = pytest.mark.server
 
@@ -145,9 +145,9 @@ def test_a_stub_that_was_never_seen_alive_is_attributed(
     # As on a busy machine, where it is a zombie before anyone looks; then its arguments are gone.
     monkeypatch.setattr(stubs.Stubs, "_describe", lambda self, pid: None)
     python(repository, "dies", "import os\nos.write(2, b'last words\\n')\nos._exit(3)\n")
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
     with pytest.raises(TrbError) as caught:
-        serving.start(repository, options, engine="embedded")
+        serve_module.start(repository, options, engine="embedded")
     assert "dies: its Python process ended while starting (exit code 3)" in caught.value.message
     assert "last words" in caught.value.message
     assert "whole" not in caught.value.message

@@ -10,9 +10,9 @@ import tiny
 from serve_repository import FREE, trb
 from tiny_onnx import add_subtract, identity, lookup, write
 
-from triton_repo_builder import hardware, serving
+from triton_repo_builder import hardware, serve
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.serving import install
+from triton_repo_builder.serve.embedded import install
 
 pytestmark = pytest.mark.server
 
@@ -22,7 +22,7 @@ XY = (
     'output { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] }\n'
     "instance_group { count: 1 kind: KIND_CPU }\n"
 )
-OPTIONS = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+OPTIONS = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_gpu_instance_without_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     _on_a_gpu(monkeypatch)
     write(tmp_path / "repository", "free", XY, identity(["batch", 4]))
     with pytest.raises(TrbError) as caught:
-        serving.start(tmp_path / "repository", OPTIONS, engine="embedded")
+        serve.start(tmp_path / "repository", OPTIONS, engine="embedded")
     assert caught.value.code == Exit.MODEL_FAILED
     assert "\n  free: a GPU instance needs CUDA: " in caught.value.message
     assert "At:" not in caught.value.message

@@ -13,8 +13,18 @@ import tiny
 from onnx import TensorProto
 from tiny_onnx import FLOAT, INT64, constant, model, node, tensor
 
-from triton_repo_builder import dtypes, repository, serving, smoke
-from triton_repo_builder.client import GrpcClient, HttpClient, encode_binary, encode_json
+from triton_repo_builder import (
+    dtypes,
+    repository,
+    serve,
+    smoke,
+)
+from triton_repo_builder.client import (
+    GrpcClient,
+    HttpClient,
+    encode_binary,
+    encode_json,
+)
 
 pytestmark = pytest.mark.server
 
@@ -127,14 +137,14 @@ def built(models: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(built: Path) -> Iterator[serving.RunningServer]:
-    options = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(built, options) as running:
+def server(built: Path) -> Iterator[serve.RunningServer]:
+    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(built, options) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def grpc(server: serving.RunningServer) -> Iterator[GrpcClient]:
+def grpc(server: serve.RunningServer) -> Iterator[GrpcClient]:
     made = GrpcClient(server.urls.grpc)
     yield made
     made.close()
@@ -156,7 +166,7 @@ def sent(array: Any, dims: Sequence[int]) -> Any:
 
 
 def check(
-    server: serving.RunningServer, grpc: GrpcClient, name: str, path: Path, feeds: dict[str, Any]
+    server: serve.RunningServer, grpc: GrpcClient, name: str, path: Path, feeds: dict[str, Any]
 ) -> None:
     """Over gRPC, binary HTTP, and JSON where it can carry the types."""
     expected = original(path, feeds)
@@ -181,7 +191,7 @@ def check(
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("half", [False, True])
 def test_every_type_at_every_rank(
-    server: serving.RunningServer, grpc: GrpcClient, models: Path, name: str, half: bool
+    server: serve.RunningServer, grpc: GrpcClient, models: Path, name: str, half: bool
 ) -> None:
     sizes = {"batch": ROWS, "n": 6}
     shape = [size if isinstance(size, int) else sizes[size] for size in SHAPES[name]]
@@ -191,7 +201,7 @@ def test_every_type_at_every_rank(
     check(server, grpc, endpoint, models / f"{endpoint}.onnx", feeds)
 
 
-def test_only_what_has_a_batch_axis_batches(server: serving.RunningServer) -> None:
+def test_only_what_has_a_batch_axis_batches(server: serve.RunningServer) -> None:
     http = HttpClient(server.urls.http)
     sizes = {name: http.config(name)["max_batch_size"] for name in (*SHAPES, *OTHERS)}
     batched = {name for name, size in sizes.items() if size}
@@ -203,7 +213,7 @@ def test_only_what_has_a_batch_axis_batches(server: serving.RunningServer) -> No
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_ranks_and_types_that_differ(
-    server: serving.RunningServer, grpc: GrpcClient, models: Path, name: str
+    server: serve.RunningServer, grpc: GrpcClient, models: Path, name: str
 ) -> None:
     numbers = np.random.default_rng(1).normal(size=(ROWS, 4)).astype(np.float32)
     feeds: dict[str, dict[str, Any]] = {
@@ -218,7 +228,7 @@ def test_ranks_and_types_that_differ(
     check(server, grpc, name, models / f"{name}.onnx", feeds[name])
 
 
-def test_numbers_that_are_none(server: serving.RunningServer, models: Path) -> None:
+def test_numbers_that_are_none(server: serve.RunningServer, models: Path) -> None:
     """NaN and infinities have no JSON; binary HTTP carries them."""
     feeds = {
         f"in_{dtype.name}": np.array([[np.nan, np.inf, -np.inf]], dtype=dtype.numpy)
@@ -233,7 +243,7 @@ def test_numbers_that_are_none(server: serving.RunningServer, models: Path) -> N
         np.testing.assert_array_equal(answer[f"out_{kind}"], feeds[f"in_{kind}"])
 
 
-def test_smoke_proves_every_endpoint(server: serving.RunningServer, built: Path) -> None:
+def test_smoke_proves_every_endpoint(server: serve.RunningServer, built: Path) -> None:
     report = smoke.run(server.urls, repository.read(built), smoke.Options(clients=4, requests=4))
     assert [f"{c.endpoint} {c.name}: {c.detail}" for c in report.checks if c.status.value == "failed"] == []
     assert report.ok

@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 import salvo
 
-from triton_repo_builder import build, options, process, publish, serving
+from triton_repo_builder import process, serve
+from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient, RequestFailed, encode_json
+from triton_repo_builder.read import options
+from triton_repo_builder.write import publish
 
 pytestmark = pytest.mark.server
 
@@ -77,14 +80,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory, task_exported: Path) ->
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serving.RunningServer]:
-    asked = serving.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serving.start(repository, asked) as running:
+def server(repository: Path) -> Iterator[serve.RunningServer]:
+    asked = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    with serve.start(repository, asked) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: serving.RunningServer) -> HttpClient:
+def client(server: serve.RunningServer) -> HttpClient:
     return HttpClient(server.urls.http)
 
 
@@ -376,7 +379,7 @@ SMOKED = (
 )
 
 
-def test_smoke_passes_on_every_task(server: serving.RunningServer, repository: Path) -> None:
+def test_smoke_passes_on_every_task(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     chosen = (argument for name in SMOKED for argument in ("--endpoint", name))
     said = process.run(

@@ -1,10 +1,23 @@
 """Load a server and report: throughput, exact latencies, failures, batching, CPU."""
 
-from triton_repo_builder.bench.baseline import compare
-from triton_repo_builder.bench.earlier import load as load_baseline
-from triton_repo_builder.bench.files import json_text, open_folder, write
-from triton_repo_builder.bench.options import Address, Options, Urls, Variant, limit, shapes
-from triton_repo_builder.bench.report import BenchReport, Latency, Level, ModelSplit, Ratio
+from triton_repo_builder.bench.options import (
+    Address,
+    Options,
+    Urls,
+    Variant,
+    limit,
+    shapes,
+)
+from triton_repo_builder.bench.report.baseline_file import load as load_baseline
+from triton_repo_builder.bench.report.comparison import compare
+from triton_repo_builder.bench.report.files import json_text, open_folder, write
+from triton_repo_builder.bench.report.report import (
+    BenchReport,
+    Latency,
+    Level,
+    ModelSplit,
+    Ratio,
+)
 from triton_repo_builder.bench.run import Progress, run, run_variants
 
 __all__ = [

@@ -10,19 +10,41 @@ from itertools import pairwise
 
 import numpy as np
 
-from triton_repo_builder.bench import cpu, figures, server
-from triton_repo_builder.bench.bottleneck import Load as Burden
-from triton_repo_builder.bench.bottleneck import verdict
-from triton_repo_builder.bench.figures import Floats
-from triton_repo_builder.bench.fleet import Fleet
-from triton_repo_builder.bench.marks import Mark, cut, mean_gpu, restarted, told
-from triton_repo_builder.bench.options import SETTLED, Options, Shape, processes
-from triton_repo_builder.bench.outcomes import Requests
-from triton_repo_builder.bench.payload import Payload
-from triton_repo_builder.bench.report import Client, Latency, Level, Totals, Window
+from triton_repo_builder.bench.load.messages import (
+    OK,
+    OVERRUN,
+    TIMEOUT,
+    Load,
+)
+from triton_repo_builder.bench.load.requests import Payload
+from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.measure import cpu, window_statistics
+from triton_repo_builder.bench.measure.bottleneck import Load as Burden
+from triton_repo_builder.bench.measure.bottleneck import verdict
+from triton_repo_builder.bench.measure.outcomes import Requests
+from triton_repo_builder.bench.measure.snapshots import (
+    Mark,
+    cut,
+    mean_gpu,
+    restarted,
+    told,
+)
+from triton_repo_builder.bench.measure.window_statistics import Floats
+from triton_repo_builder.bench.options import (
+    SETTLED,
+    Options,
+    Shape,
+    processes,
+)
+from triton_repo_builder.bench.report.report import (
+    Client,
+    Latency,
+    Level,
+    Totals,
+    Window,
+)
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.bench.wire import OK, OVERRUN, TIMEOUT, Load
-from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client import RequestFailed, statistics
 
 LEAD = 0.05
 """Seconds between telling the clients to start and the start."""
@@ -112,10 +134,10 @@ class _Run:
             _sleep_until(marks[-1].at + options.window)
             marks.append(self._mark())
             windows = self._windows(marks)
-            settled = figures.stable(windows, self._shape.mode)
+            settled = window_statistics.stable(windows, self._shape.mode)
             if over := self._over(marks):
                 break
-            if len(windows) >= options.min_windows and (settled or figures.hopeless(windows)):
+            if len(windows) >= options.min_windows and (settled or window_statistics.hopeless(windows)):
                 break
         rest = self._fleet.stop(options.timeout)
         self._requests.add(rest)
@@ -143,7 +165,7 @@ class _Run:
         text = (
             f"{over}. The numbers are those of the first {seconds:.1f} s; {lost} requests failed after them"
         )
-        settled = figures.stable(windows, self._shape.mode)
+        settled = window_statistics.stable(windows, self._shape.mode)
         return replace(self._sum(kept, windows, settled, totals), ended=text)
 
     def _last(self, first: float) -> str:
@@ -157,9 +179,9 @@ class _Run:
         when = f"{last - first:.1f} s into the windows" if last > first else "in the warm-up"
         return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
-    def _snapshot(self) -> server.Snapshot:
+    def _snapshot(self) -> statistics.Snapshot:
         try:
-            return server.snapshot(self._target.http)
+            return statistics.snapshot(self._target.http)
         except RequestFailed:
             # A server that broke under the load still has a report.
             return {}
@@ -174,29 +196,29 @@ class _Run:
         chunks = self._fleet.take()
         self._requests.add(chunks)
         self._lags += [np.array(chunk.lag) for chunk in chunks]
-        page = server.metrics_page(target.metrics) if target.metrics else ""
+        page = statistics.metrics_page(target.metrics) if target.metrics else ""
         return Mark(
             at=at,
             stats=stats,
             server_cpu=used,
             busy=busy,
             client_cpu=tuple(chunk.cpu for chunk in chunks),
-            gpu=server.gpu_utilization(page),
+            gpu=statistics.gpu_utilization(page),
         )
 
     def _windows(self, marks: Sequence[Mark]) -> list[Window]:
         due, ended, kinds = self._requests.arrays()
         borders = [mark.at for mark in marks]
-        return [figures.window(due, ended, kinds, a, b) for a, b in pairwise(borders)]
+        return [window_statistics.window(due, ended, kinds, a, b) for a, b in pairwise(borders)]
 
-    def _totals(self, before: server.Snapshot, sent: int) -> Totals:
+    def _totals(self, before: statistics.Snapshot, sent: int) -> Totals:
         _, _, kinds = self._requests.arrays()
         answered = int((kinds == OK).sum())
         endpoint, wanted = self._target.endpoint, answered * self._options.rows
         deadline = time.monotonic() + SETTLE
         while True:
             after = self._snapshot()
-            rows = server.rows_counted(before, after, endpoint) if before and after else None
+            rows = statistics.rows_counted(before, after, endpoint) if before and after else None
             if rows is None or rows >= wanted or time.monotonic() > deadline:
                 break
             time.sleep(0.02)
@@ -207,11 +229,11 @@ class _Run:
         kept = SETTLED if settled and self._options.max_windows != self._options.min_windows else 0
         first, last = marks[-(kept + 1) if kept else 0], marks[-1]
         due, ended, kinds = self._requests.arrays()
-        whole = figures.window(due, ended, kinds, first.at, last.at)
+        whole = window_statistics.window(due, ended, kinds, first.at, last.at)
         inside = kinds[(ended >= first.at) & (ended < last.at)]
         borders = told([mark for mark in marks if mark.at >= first.at], self._target.models)
         begin, end = (borders[0], borders[-1]) if borders else (first, first)
-        models = server.split(begin.stats, end.stats, self._target.models) if end.at > begin.at else ()
+        models = statistics.split(begin.stats, end.stats, self._target.models) if end.at > begin.at else ()
         server_cpu = _difference(first.server_cpu, last.server_cpu)
         own = next((one.request_ms for one in models if one.model == self._target.endpoint), None)
         failures = self._requests.failures(inside)
@@ -237,7 +259,7 @@ class _Run:
             failures=failures,
             examples=self._requests.examples,
             stable=settled if len(windows) >= SETTLED else None,
-            spread=figures.spread(windows, shape.mode),
+            spread=window_statistics.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,
             split_seconds=end.at - begin.at if models else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from triton_repo_builder.bench import texts
+from triton_repo_builder.bench.load import texts
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
 

@@ -22,12 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process
-from triton_repo_builder.bench import cpu, machine, payload, server
-from triton_repo_builder.bench.options import CLOSED, Options, Shape, Urls, Variant, check, shapes
+from triton_repo_builder.bench.load import requests as load_requests
+from triton_repo_builder.bench.measure import cpu, machine
+from triton_repo_builder.bench.options import (
+    CLOSED,
+    Options,
+    Shape,
+    Urls,
+    Variant,
+    check,
+    shapes,
+)
 from triton_repo_builder.bench.prepare import prepare
-from triton_repo_builder.bench.report import BenchReport, Client, Latency, Level, Totals
+from triton_repo_builder.bench.report.report import (
+    BenchReport,
+    Client,
+    Latency,
+    Level,
+    Totals,
+)
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client import RequestFailed, statistics
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.process import ProcessFailed
 from triton_repo_builder.repository import Repository
@@ -102,12 +117,12 @@ def argv(
     ]
 
 
-def data(requests: Sequence[payload.Inputs], batched: bool) -> str:
+def data(requests: Sequence[load_requests.Inputs], batched: bool) -> str:
     """Its --input-data file: one row of every input, without the batch axis."""
     return json.dumps({"data": [_entry(inputs, batched) for inputs in requests]}, ensure_ascii=False)
 
 
-def _entry(inputs: payload.Inputs, batched: bool) -> dict[str, Any]:
+def _entry(inputs: load_requests.Inputs, batched: bool) -> dict[str, Any]:
     entry = {}
     for name, array in inputs.items():
         row = array[0] if batched else array
@@ -182,13 +197,13 @@ def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
 class _Reading:
     """What the server says of itself."""
 
-    stats: server.Snapshot
+    stats: statistics.Snapshot
     cpu: float | None
 
 
 def _read(target: Target) -> _Reading:
     try:
-        stats = server.settled(target.http)
+        stats = statistics.settled(target.http)
     except RequestFailed:
         stats = {}
     return _Reading(stats=stats, cpu=cpu.tree_seconds(target.pid) if target.pid else None)
@@ -198,12 +213,12 @@ def with_server(level: Level, target: Target, before: _Reading, after: _Reading)
     """The level with what the server counted during all of perf_analyzer's run."""
     if not before.stats or not after.stats:
         return level
-    models = server.split(before.stats, after.stats, target.models)
+    models = statistics.split(before.stats, after.stats, target.models)
     requests = next((one.requests for one in models if one.model == target.endpoint), 0)
     cost = None
     if before.cpu is not None and after.cpu is not None and requests:
         cost = (after.cpu - before.cpu) * 1000 / requests
-    rows = server.rows_counted(before.stats, after.stats, target.endpoint)
+    rows = statistics.rows_counted(before.stats, after.stats, target.endpoint)
     return replace(
         level,
         models=models,
@@ -234,7 +249,7 @@ def run(
     variant = Variant(name="", urls=urls, repository=repository, endpoint=options.endpoint, pid=pid)
     # It makes requests of several rows itself.
     made = prepare(variant, replace(options, rows=1))
-    payload.check_rows(made.target, options.rows)
+    load_requests.check_rows(made.target, options.rows)
     doubts = made.check(options)
     planned = list(shapes(options))
     levels: list[Level] = []
@@ -254,7 +269,7 @@ def run(
             if level is None:
                 unstable.append(f"{shape.title}: {UNSTABLE} {options.max_windows} of {options.window:g} s")
                 continue
-            level = replace(level, sent=payload.digest(made.inputs[shape.length], batched))
+            level = replace(level, sent=load_requests.digest(made.inputs[shape.length], batched))
             levels.append(with_server(level, made.target, before, _read(made.target)))
     if not levels:
         raise TrbError(

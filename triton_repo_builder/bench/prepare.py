@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_repo_builder.bench import gpus, payload, reach, texts
+from triton_repo_builder.bench import connectivity
+from triton_repo_builder.bench.load import requests as load_requests
+from triton_repo_builder.bench.load import texts
+from triton_repo_builder.bench.load.requests import Payload
+from triton_repo_builder.bench.measure import gpus
 from triton_repo_builder.bench.options import Options, Shape, Variant
-from triton_repo_builder.bench.payload import Payload
 from triton_repo_builder.bench.target import ASK, Target, find
 from triton_repo_builder.client import HttpClient
 
@@ -18,20 +21,22 @@ class Prepared:
     """A variant whose server was asked, with the texts or tensors it will be sent."""
 
     target: Target
-    inputs: dict[int | None, list[payload.Inputs]]
+    inputs: dict[int | None, list[load_requests.Inputs]]
     """By length; None for the corpus as it is."""
     about: dict[str, Any]
     notes: tuple[str, ...]
 
     def requests(self, shape: Shape) -> Payload:
         """What is sent at this level, encoded."""
-        return payload.encode(self.target, shape.protocol, self.inputs[shape.length])
+        return load_requests.encode(self.target, shape.protocol, self.inputs[shape.length])
 
     def check(self, options: Options) -> list[str]:
         """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
         one = next(iter(self.inputs.values()))[:1]
         found = (
-            reach.check(self.target, name, payload.encode(self.target, name, one), options.timeout)
+            connectivity.check(
+                self.target, name, load_requests.encode(self.target, name, one), options.timeout
+            )
             for name in options.protocols
         )
         return [note for note in found if note]
@@ -41,15 +46,15 @@ def prepare(variant: Variant, options: Options) -> Prepared:
     """Ask the server and make what it will be sent; raises ``TrbError`` where the options do not fit it."""
     wanted = replace(variant, endpoint=variant.endpoint or options.endpoint)
     found = find(wanted)
-    payload.check_rows(found, options.rows)
+    load_requests.check_rows(found, options.rows)
     metrics, unknown = gpus.look(found)
     target, notes = replace(found, metrics=metrics), (unknown,) if unknown else ()
     # A slow model may take all the time that its requests are given to answer the one that tries it.
     patient = replace(target, http=HttpClient(target.http.url, max(ASK, options.timeout)))
-    if not payload.takes_text(patient):
-        payload.check_kind(target, options)
+    if not load_requests.takes_text(patient):
+        load_requests.check_kind(target, options)
         pairs = {
-            length: payload.tensor_inputs(patient, options.rows, length)
+            length: load_requests.tensor_inputs(patient, options.rows, length)
             for length in options.lengths or (None,)
         }
         about: dict[str, Any] = {"source": "; ".join(source for _, source in pairs.values())}
@@ -65,7 +70,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
     every = [text for group in by_length.values() for text in group]
     return Prepared(
         target=target,
-        inputs={n: payload.text_inputs(target, group, options.rows) for n, group in by_length.items()},
+        inputs={n: load_requests.text_inputs(target, group, options.rows) for n, group in by_length.items()},
         about={**texts.describe(every, source, measured), "tokenizer": measured.source},
         notes=(*notes, *_notes(target, measured, by_length)),
     )

@@ -8,12 +8,19 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
-from triton_repo_builder.bench import level, machine
-from triton_repo_builder.bench.baseline import ratio
-from triton_repo_builder.bench.fleet import Fleet
-from triton_repo_builder.bench.options import Options, Urls, Variant, check, shapes
+from triton_repo_builder.bench import level
+from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.measure import machine
+from triton_repo_builder.bench.options import (
+    Options,
+    Urls,
+    Variant,
+    check,
+    shapes,
+)
 from triton_repo_builder.bench.prepare import prepare
-from triton_repo_builder.bench.report import BenchReport, Level, Ratio
+from triton_repo_builder.bench.report.comparison import ratio
+from triton_repo_builder.bench.report.report import BenchReport, Level, Ratio
 from triton_repo_builder.repository import Repository
 
 Progress = Callable[[str, int, int], None]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder import cases
-from triton_repo_builder.bench import cpu
+from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.client import HttpClient, Metadata, RequestFailed
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import cases
 
 ASK = 30.0
 """Seconds in which the server must say what it is and what it counted; no business of ``--timeout``."""

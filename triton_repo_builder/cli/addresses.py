@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from triton_repo_builder.serving.engine import Urls
+    from triton_repo_builder.serve.engine import Urls
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 HELP = (
@@ -29,7 +29,7 @@ def of(url: str, grpc_url: str | None = None, metrics_url: str | None = None) ->
     """
     from urllib.parse import urlsplit
 
-    from triton_repo_builder.serving.engine import Urls
+    from triton_repo_builder.serve.engine import Urls
 
     full = url if "://" in url else f"http://{url}"
     try:
@@ -55,10 +55,10 @@ def _ours(port: int) -> dict[str, str]:
     from urllib.parse import urlsplit
 
     from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serving import state
+    from triton_repo_builder.serve.background import registry
 
     try:
-        entries = state.sweep()[0]
+        entries = registry.sweep()[0]
     except TrbError:  # no folder to keep notes in, hence no notes
         return {}
     return next((entry.urls for entry in entries if urlsplit(entry.urls["http"]).port == port), {})

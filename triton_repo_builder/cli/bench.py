@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import addresses, engines
-from triton_repo_builder.cli.params import Duration, Numbers, Place, Protocols
+from triton_repo_builder.cli.options import (
+    Duration,
+    Numbers,
+    Place,
+    Protocols,
+)
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:

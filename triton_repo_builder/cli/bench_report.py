@@ -18,10 +18,10 @@ LEFT = {"variant", "protocol", "load", "length", "model", "level", "stable"}
 
 def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
     """The levels, the split per model, ratios, remarks, and what was written."""
-    from triton_repo_builder.bench import table
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.bench.report import table
+    from triton_repo_builder.cli import console as cli_console
 
-    console = ui.console()
+    console = cli_console.console()
     server, machine = report.servers[0], report.machine
     where = f"{machine['cores']} cores of {machine['cpu']}"
     click.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")

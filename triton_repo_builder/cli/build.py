@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from triton_repo_builder.cli.params import Place
-from triton_repo_builder.options import BATCHING, DEVICES
+from triton_repo_builder.cli.options import Place
+from triton_repo_builder.read.options import BATCHING, DEVICES
 
 
 @click.command(name="build", short_help="Turn an ONNX model into a Triton model repository.")
@@ -178,8 +178,10 @@ def command(
     """
     from dataclasses import replace
 
-    from triton_repo_builder import build, options, publish, source, versions
-    from triton_repo_builder.cli.ui import recovered, status
+    from triton_repo_builder.build import build
+    from triton_repo_builder.cli.console import recovered, status
+    from triton_repo_builder.read import options, source
+    from triton_repo_builder.write import publish, versions
 
     if flags["max_queue_delay"] is not None:
         flags["max_queue_delay"] = options.duration(flags["max_queue_delay"])

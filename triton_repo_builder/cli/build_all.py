@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import build as one
-from triton_repo_builder.cli.ui import recovered
+from triton_repo_builder.cli.console import recovered
 from triton_repo_builder.errors import Exit
 
 if TYPE_CHECKING:
-    from triton_repo_builder.many import Many
+    from triton_repo_builder.build.build_all import Many
 
 FLAGS_OF_ONE = ("name", "model")
 
@@ -33,19 +33,21 @@ def run(
     show: str,
 ) -> int:
     """Build every model below ``folder``; 0, or SOME_FAILED where any model was left out."""
-    from triton_repo_builder import many, options, publish
+    from triton_repo_builder.build import build_all
+    from triton_repo_builder.read import options
+    from triton_repo_builder.write import publish
 
     for field in FLAGS_OF_ONE:
         if flags.get(field) is not None:
             raise options.usage(
                 field, "names one model, and --all builds many", "set it in that model's trb.toml"
             )
-    common = many.common_options(config)
+    common = build_all.common_options(config)
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
-    found = many.discover(folder)
+    found = build_all.discover(folder)
     recovered(output, write=write)
     with _progress() as step:
-        made = many.build_all(found, common, flags, output, force=force, fail_fast=fail_fast, step=step)
+        made = build_all.build_all(found, common, flags, output, force=force, fail_fast=fail_fast, step=step)
         if write and made.builds:
             publish.publish(made.publication)
     written = write and bool(made.builds)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.findings import Finding
+    from triton_repo_builder.check.finding import Finding
 
 
 @click.command(name="check", short_help="Lint any Triton model repository.")
@@ -32,11 +32,11 @@ def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool)
       trb check /srv/models --triton-release 25.03 --strict
       trb check --json | jq '.[] | select(.severity == "error")'
     """
-    from triton_repo_builder import checks, releases, repository
+    from triton_repo_builder import check, releases, repository
 
     release = releases.get(triton_release) if triton_release else releases.default()
     read = repository.read(repo)
-    findings = checks.check(read, release)
+    findings = check.check(read, release)
     if as_json:
         _json(findings)
     elif findings:

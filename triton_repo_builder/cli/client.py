@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 LANGUAGES = ("curl", "python", "javascript")
 
@@ -41,21 +41,22 @@ def command(
       trb client bert my_repository --language javascript
       trb client bert --url http://127.0.0.1:8000
     """
-    from triton_repo_builder import clients
     from triton_repo_builder.cli import running
-    from triton_repo_builder.serving import control, interface
+    from triton_repo_builder.codegen import python_client
+    from triton_repo_builder.repository import interface
+    from triton_repo_builder.serve.loading import load_unload
 
     if url is not None:
-        server = control.find(url)
+        server = load_unload.find(url)
         base, found = server.base, interface.of_server(server.base, name, server.folder(name))
     else:
         base, found = running.DEFAULT, interface.of_repository(repo, name)
     if output is not None:
-        _write(output, clients.typed(found, base), force=force)
+        _write(output, python_client.typed(found, base), force=force)
         click.echo(f"wrote {output}", err=as_json or language is not None)
         if found.obstacle:
             return 0
-    calls = clients.calls(found, base)
+    calls = python_client.calls(found, base)
     if as_json:
         click.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
@@ -67,8 +68,8 @@ def command(
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
-    from triton_repo_builder import files
     from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.write import staging
 
     if output.exists() and not force and output.read_bytes() != text.encode():
         raise TrbError(
@@ -77,4 +78,4 @@ def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise files.explain(error, output) from error
+        raise staging.explain(error, output) from error

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
-from triton_repo_builder.words import counted
+from triton_repo_builder.cli.options import Place
+from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.committing import Committed
+    from triton_repo_builder.vcs.commit import Committed
 
 SHOWN = 12
 
@@ -67,14 +67,14 @@ def command(
     import json
     from dataclasses import asdict
 
-    from triton_repo_builder import committing
     from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.vcs import commit
 
     if not message.strip():
         raise TrbError(Exit.USAGE, "is empty", where="--message", remedy="say what this deployment is")
     if weights_url and weights != "external":
         raise click.UsageError("--weights-url goes with --weights external.")
-    order = committing.Order(
+    order = commit.Order(
         message=message,
         branch=branch,
         push=push,
@@ -85,7 +85,7 @@ def command(
         threshold=threshold,
         url=weights_url,
     )
-    done = committing.commit(repo, order)
+    done = commit.commit(repo, order)
     if as_json:
         click.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
     else:

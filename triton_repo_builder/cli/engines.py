@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from triton_repo_builder.remote import Location
-    from triton_repo_builder.serving import ContainerOptions, RunningServer
-    from triton_repo_builder.serving.engine import Opened
+    from triton_repo_builder.serve import ContainerOptions, RunningServer
+    from triton_repo_builder.serve.engine import Opened
+    from triton_repo_builder.stores import Location
 
 NAMES = ("auto", "embedded", "docker")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ class Choice:
 
     def container(self) -> ContainerOptions:
         """The part for the Docker engine."""
-        from triton_repo_builder.serving import ContainerOptions
+        from triton_repo_builder.serve import ContainerOptions
 
         return ContainerOptions(
             image=self.image, release=self.release, pull=self.pull, gpus=self.gpus, user=self.user
@@ -79,29 +79,29 @@ class Choice:
 @contextmanager
 def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
     """A repository wherever it lies; the embedded server reads an S3 bucket by itself."""
-    from triton_repo_builder.serving.engine import Opened
+    from triton_repo_builder.serve.engine import Opened
 
     if isinstance(location, Path):
         yield Opened(path=location)
         return
-    from triton_repo_builder import serving
-    from triton_repo_builder.cli import ui
-    from triton_repo_builder.remote import opening
+    from triton_repo_builder import serve
+    from triton_repo_builder.cli import console
+    from triton_repo_builder.stores import open
 
-    name = serving.choose() if choice.name == "auto" else choice.name
+    name = serve.choose() if choice.name == "auto" else choice.name
     with signals(), ExitStack() as stack:
-        with ui.transfer() as progress:
-            found = stack.enter_context(opening.opened(location, progress, direct=name == "embedded"))
+        with console.transfer() as progress:
+            found = stack.enter_context(open.opened(location, progress, direct=name == "embedded"))
         yield found
 
 
 @contextmanager
 def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[RunningServer]:
     """A server on free ports, for as long as the ``with`` block runs."""
-    from triton_repo_builder import serving
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder import serve
+    from triton_repo_builder.cli import console
 
-    options = serving.ServeOptions(
+    options = serve.ServeOptions(
         host=choice.host,
         http_port=0,
         grpc_port=0,
@@ -110,8 +110,8 @@ def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[
         models_url=models_url,
     )
     with signals():
-        with ui.status() as progress:
-            server = serving.start(repository, options, engine=choice.name, progress=progress)
+        with console.status() as progress:
+            server = serve.start(repository, options, engine=choice.name, progress=progress)
         with server:
             yield server
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 
 @click.command("fetch")
@@ -21,9 +21,10 @@ def command(repo: Path) -> None:
       trb fetch
       trb fetch services/sentiment/model_repository
     """
-    from triton_repo_builder import elsewhere, repository
-    from triton_repo_builder.cli.ui import status
+    from triton_repo_builder import repository
+    from triton_repo_builder.cli.console import status
     from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.stores import external_weights
 
     manifest = repository.read(repo).manifest
     if manifest is None:
@@ -34,7 +35,7 @@ def command(repo: Path) -> None:
             remedy="name a repository that trb built and committed with --weights external",
         )
     with status() as tell:
-        fetched, present = elsewhere.fetch(repo, manifest, tell)
+        fetched, present = external_weights.fetch(repo, manifest, tell)
     for name in fetched:
         click.echo(f"fetched {name}")
     if not fetched:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 
 @click.group("image")
@@ -62,14 +62,18 @@ def build(
       docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g my-endpoint:1
       trb image build --wheels wheels
     """
-    from triton_repo_builder import image, releases
-    from triton_repo_builder.cli import ui
-    from triton_repo_builder.serving.container import images
+    from triton_repo_builder import container_image, releases
+    from triton_repo_builder.cli import console
+    from triton_repo_builder.serve.docker import images
 
     name = tag or f"{images.SLIM}:{releases.default().name}-cpu"
-    request = image.Request(tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache)
-    with ui.status() as spinner:
-        made = image.build(request, (lambda line: click.echo(line, err=True)) if verbose else spinner)
+    request = container_image.Request(
+        tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
+    )
+    with console.status() as spinner:
+        made = container_image.build(
+            request, (lambda line: click.echo(line, err=True)) if verbose else spinner
+        )
     if as_json:
         click.echo(json.dumps({"tag": made.tag, "id": made.id, "size": made.size}))
         return 0

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.inspection import Inspection
+    from triton_repo_builder.build.inspect import Inspection
 
 
 @click.command(name="inspect", short_help="Show what a model file is.")
@@ -31,13 +31,13 @@ def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
       trb inspect bert.onnx
       trb inspect exported/minilm --json | jq .releases
     """
-    from triton_repo_builder import inspection
+    from triton_repo_builder.build import inspect
 
-    found = inspection.inspect(path, tokenizer)
+    found = inspect.inspect(path, tokenizer)
     if as_json:
         import json
 
-        click.echo(json.dumps(inspection.as_json(found), indent=1, ensure_ascii=False))
+        click.echo(json.dumps(inspect.as_json(found), indent=1, ensure_ascii=False))
     else:
         _print(found)
 
@@ -47,10 +47,10 @@ def _print(found: Inspection) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.cli import console as cli_console
 
     signature = found.source.signature
-    console = ui.console()
+    console = cli_console.console()
     console.print(Text(str(found.source.path), style="bold"))
     table = Table(box=box.SIMPLE_HEAD)
     for title in ("", "name", "type", "shape"):

@@ -32,15 +32,16 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
       trb load bert
       trb load bert resnet --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.cli import serve, ui
-    from triton_repo_builder.serving import control, describe
+    from triton_repo_builder.cli import console, serve
+    from triton_repo_builder.codegen import snippets
+    from triton_repo_builder.serve.loading import load_unload
 
-    server = control.find(running.url(url))
+    server = load_unload.find(running.url(url))
     chosen = tuple(dict.fromkeys(names))
-    with ui.status() as progress:
+    with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")
-        control.load(server, chosen, timeout=timeout)
-    found = [describe.endpoint(server.base, name, server.folder(name)).to_json() for name in chosen]
+        load_unload.load(server, chosen, timeout=timeout)
+    found = [snippets.endpoint(server.base, name, server.folder(name)).to_json() for name in chosen]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:

@@ -23,19 +23,19 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
       trb logs -f
     """
     from triton_repo_builder.errors import Exit, TrbError
-    from triton_repo_builder.serving import state, tail
+    from triton_repo_builder.serve.background import log_follow, registry
 
-    running, _ = state.sweep()
-    entry = state.select(running, server)
+    running, _ = registry.sweep()
+    entry = registry.select(running, server)
     file = Path(entry.log)
     if not file.is_file():
         raise TrbError(
             Exit.NOT_FOUND, "the server's log is gone", where=str(file), remedy="start the server again"
         )
-    start = 0 if lines is None else tail.last_lines(file, lines)
+    start = 0 if lines is None else log_follow.last_lines(file, lines)
 
     def ended() -> bool:
-        return not follow or not state.runs(entry)
+        return not follow or not registry.runs(entry)
 
-    tail.follow(file, lambda text: click.echo(text, nl=False), ended, start=start)
+    log_follow.follow(file, lambda text: click.echo(text, nl=False), ended, start=start)
     return 0

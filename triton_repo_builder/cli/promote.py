@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from triton_repo_builder.cli import addresses
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 DEFAULT_REPOSITORY = Path("model_repository")
 
@@ -75,7 +75,8 @@ def run(
     """Change the served version; None: back to the one before."""
     import json
 
-    from triton_repo_builder import promote, smoke, takeover
+    from triton_repo_builder import smoke
+    from triton_repo_builder.deploy import live, promote
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
@@ -89,7 +90,7 @@ def run(
     if url:
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        takeover.on_server(move, addresses.of(url, grpc_url), options, tell, rehearse=rehearse)
+        live.on_server(move, addresses.of(url, grpc_url), options, tell, rehearse=rehearse)
     else:
         promote.in_repository(move)
     if as_json:

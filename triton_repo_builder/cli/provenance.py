@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.lineage import Link
+    from triton_repo_builder.repository.lineage import Link
 
 DEFAULT_REPOSITORY = Path("model_repository")
 
@@ -35,8 +35,9 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
     """
     import json
 
-    from triton_repo_builder import lineage, repository
-    from triton_repo_builder import sbom as bom
+    from triton_repo_builder import repository
+    from triton_repo_builder.repository import lineage
+    from triton_repo_builder.repository import sbom as bom
 
     if sbom and url:
         raise click.UsageError("--sbom reads a repository, not a server.")

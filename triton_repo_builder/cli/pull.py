@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Filled, Place
-from triton_repo_builder.words import counted
+from triton_repo_builder.cli.options import Filled, Place
+from triton_repo_builder.text import counted
 
 
 @click.command("pull")
@@ -28,12 +28,12 @@ def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
       trb pull s3://models/minilm
       trb pull oci://registry.example.com/models/minilm:1.4 restored
     """
-    from triton_repo_builder import remote
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder import stores
+    from triton_repo_builder.cli import console
 
-    location = remote.parse(url)
-    with ui.transfer() as progress:
-        pulled = remote.pull(location, folder, progress, force=force)
+    location = stores.parse(url)
+    with console.transfer() as progress:
+        pulled = stores.pull(location, folder, progress, force=force)
     if as_json:
         click.echo(json.dumps(asdict(pulled), ensure_ascii=False))
     elif pulled.changed:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.params import Filled, Place
-from triton_repo_builder.words import counted
+from triton_repo_builder.cli.options import Filled, Place
+from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.remote import Pushed
+    from triton_repo_builder.stores import Pushed
 
 
 @click.command("push")
@@ -36,12 +36,12 @@ def command(url: str, repo: Path, force: bool, dry_run: bool, as_json: bool) -> 
       trb push s3://127.0.0.1:9000/models/minilm my_repository --dry-run
       trb push oci://registry.example.com/models/minilm:1.4
     """
-    from triton_repo_builder import remote
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder import stores
+    from triton_repo_builder.cli import console
 
-    location = remote.parse(url)
-    with ui.transfer() as progress:
-        pushed = remote.push(repo, location, progress, force=force, dry_run=dry_run)
+    location = stores.parse(url)
+    with console.transfer() as progress:
+        pushed = stores.push(repo, location, progress, force=force, dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(pushed), ensure_ascii=False))
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.params import Place
+from triton_repo_builder.cli.options import Place
 
 
 @click.command("remove")
@@ -31,11 +31,11 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
       trb remove bert
       trb remove bert resnet --output my_repository --dry-run
     """
-    from triton_repo_builder import publish, removal
-    from triton_repo_builder.cli import build, ui
+    from triton_repo_builder.cli import build, console
+    from triton_repo_builder.write import publish, remove
 
-    ui.recovered(output, write=not dry_run)
-    publication = removal.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
+    console.recovered(output, write=not dry_run)
+    publication = remove.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
     if dry_run:
         build.would(publication.changes)
         return 0

@@ -9,11 +9,11 @@ HELP = "HTTP address of the server.  [default: the one in the background, else 1
 def url(given: str | None) -> str:
     """The URL given, else that of the only server in the background, else Triton's own port here."""
     from triton_repo_builder.errors import Exit, TrbError
-    from triton_repo_builder.serving import state
+    from triton_repo_builder.serve.background import registry
 
     if given is not None:
         return given
-    running, _ = state.sweep()
+    running, _ = registry.sweep()
     if len(running) > 1:
         listed = ", ".join(f"{server.urls['http']} ({server.name})" for server in running)
         raise TrbError(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import engines
-from triton_repo_builder.cli.params import Place, Repo
+from triton_repo_builder.cli.options import Place, Repo
 
 if TYPE_CHECKING:
-    from triton_repo_builder.remote import Location
-    from triton_repo_builder.serving import RunningServer, ServeOptions
+    from triton_repo_builder.serve import RunningServer, ServeOptions
+    from triton_repo_builder.stores import Location
 
 DEFAULT_REPOSITORY = Path("model_repository")
 PORT = click.IntRange(0, 65535)
@@ -81,7 +81,7 @@ def command(
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
     """
-    from triton_repo_builder.serving import ServeOptions
+    from triton_repo_builder.serve import ServeOptions
 
     options = ServeOptions(
         host=engine.host,
@@ -111,11 +111,11 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
     """The server's output on stderr, from its first line on."""
     import tempfile
 
-    from triton_repo_builder.serving import tail
+    from triton_repo_builder.serve.background import log_follow
 
     own = options.log_file is None
     file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
-    with tail.following(file, lambda text: click.echo(text, nl=False, err=True)):
+    with log_follow.following(file, lambda text: click.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
     if own:
@@ -132,17 +132,18 @@ def _run(
     entry_file: Path | None,
 ) -> int:
     """In the foreground, or as the supervisor of a server in the background (``entry_file``)."""
-    from triton_repo_builder import serving
-    from triton_repo_builder.serving import describe, state
+    from triton_repo_builder import serve
+    from triton_repo_builder.codegen import snippets
+    from triton_repo_builder.serve.background import registry
 
     begun = time.time()
     with _progress() as tell:
-        server = serving.start(repo, options, engine=engine.name, progress=tell)
+        server = serve.start(repo, options, engine=engine.name, progress=tell)
     try:
-        found = [describe.endpoint(server.urls.http, name, repo / name) for name in server.endpoints]
+        found = [snippets.endpoint(server.urls.http, name, repo / name) for name in server.endpoints]
         about = _about(server, repo, source, [endpoint.to_json() for endpoint in found])
         if entry_file is not None:
-            state.write(entry_file, _entry(about, begun))
+            registry.write(entry_file, _entry(about, begun))
         else:
             _show(about, as_json=as_json)
         server.wait()
@@ -151,18 +152,18 @@ def _run(
     finally:
         server.stop()
     if entry_file is not None:
-        state.forget(entry_file)
+        registry.forget(entry_file)
     click.echo("stopped", err=True)
     return 0
 
 
 def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
-    from triton_repo_builder.serving import detach, state
+    from triton_repo_builder.serve.background import detach, registry
 
     result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
     if isinstance(result, int):
         return result
-    _show(state.about(result), as_json=as_json)
+    _show(registry.about(result), as_json=as_json)
     if not as_json:
         click.echo(f"runs in the background; stop it with: trb stop {result.name}")
     return 0
@@ -201,9 +202,9 @@ def _about(server: RunningServer, repo: Path, source: str, endpoints: list[dict[
 
 
 def _entry(about: dict[str, Any], started: float) -> Any:
-    from triton_repo_builder.serving import state
+    from triton_repo_builder.serve.background import registry
 
-    return state.Background(born=state.born(about["pid"]), started=started, **about)
+    return registry.Background(born=registry.born(about["pid"]), started=started, **about)
 
 
 def _show(about: dict[str, Any], *, as_json: bool) -> None:
@@ -224,13 +225,13 @@ def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.cli import console
 
     table = Table("endpoint", "inputs", "outputs")
     for endpoint in endpoints:
         cells = [endpoint["name"], _tensors(endpoint["inputs"]), _tensors(endpoint["outputs"])]
         table.add_row(*(escape(cell) for cell in cells))
-    ui.console().print(table)
+    console.console().print(table)
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
@@ -250,9 +251,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield line
         return
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.cli import console
 
     spinning = True
-    with ui.status() as spinner:
+    with console.status() as spinner:
         yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)
     spinning = False

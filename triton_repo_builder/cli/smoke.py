@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import addresses, engines
-from triton_repo_builder.cli.params import Place, Repo
+from triton_repo_builder.cli.options import Place, Repo
 from triton_repo_builder.errors import Exit, TrbError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from triton_repo_builder.remote import Location
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.smoke import Line, SmokeReport, Urls
+    from triton_repo_builder.stores import Location
 
 DEFAULT_REPOSITORY = "model_repository"
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
@@ -163,9 +163,9 @@ def _write(path: Path, text: str) -> None:
 
 def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
     """The table, what does not hold in full, and the sum; ``quiet`` leaves the table out."""
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.cli import console as cli_console
 
-    console = ui.console()
+    console = cli_console.console()
     if not quiet:
         _table(report, console)
     _failures(report, console)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from triton_repo_builder.serving.state import Background
+    from triton_repo_builder.serve.background.registry import Background
 
 SHOWN = 8
 """Names in a cell of the table; --json has all."""
@@ -27,16 +27,17 @@ def command(as_json: bool) -> int:
       trb status
       trb status --json
     """
-    from triton_repo_builder.serving import http, state
+    from triton_repo_builder.client import control
+    from triton_repo_builder.serve.background import registry
 
-    running, ended = state.sweep()
+    running, ended = registry.sweep()
     for name, words in ended:
         click.echo(f"{name} has ended: {words}", err=True)
-    ready = {server.pid: http.ready(server.urls["http"]) for server in running}
+    ready = {server.pid: control.ready(server.urls["http"]) for server in running}
     loaded = {server.pid: _loaded(server) for server in running}
     if as_json:
         listed = [
-            {**state.about(server), "ready": ready[server.pid], "loaded": loaded[server.pid][0]}
+            {**registry.about(server), "ready": ready[server.pid], "loaded": loaded[server.pid][0]}
             for server in running
         ]
         click.echo(json.dumps(listed, ensure_ascii=False))
@@ -47,7 +48,7 @@ def command(as_json: bool) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    from triton_repo_builder.cli import ui
+    from triton_repo_builder.cli import console
 
     table = Table("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
     for server in running:
@@ -62,21 +63,21 @@ def command(as_json: bool) -> int:
             server.repository,
         ]
         table.add_row(*(escape(cell) for cell in cells))
-    ui.console().print(table)
+    console.console().print(table)
     return 0
 
 
 def _loaded(server: Background) -> tuple[list[str], int]:
     """The endpoints that answer now, and how many the repository has."""
     from triton_repo_builder import repository
+    from triton_repo_builder.client import control
     from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serving import http
 
     try:
-        ready = http.loaded(server.urls["http"])
+        ready = control.loaded(server.urls["http"])
         if "://" in server.repository:
             # Its configurations lie elsewhere: without them the steps of ensembles count, too.
-            return sorted(ready), len(http.index(server.urls["http"]))
+            return sorted(ready), len(control.index(server.urls["http"]))
         read = repository.read(Path(server.repository))
     except (OSError, TrbError):
         return [], 0

@@ -20,18 +20,18 @@ def command(server: str | None, everything: bool) -> int:
       trb stop model_repository
       trb stop --all
     """
-    from triton_repo_builder.serving import state
+    from triton_repo_builder.serve.background import registry
 
     if server is not None and everything:
         raise click.UsageError("give a server or --all, not both")
-    running, _ = state.sweep()
+    running, _ = registry.sweep()
     left = _strays() if everything else []
     for name in left:
         click.echo(f"removed {name} from Docker: nobody looked after it")
     if left and not running:
         return 0
-    for entry in running if everything and running else [state.select(running, server)]:
-        state.stop(entry)
+    for entry in running if everything and running else [registry.select(running, server)]:
+        registry.stop(entry)
         click.echo(f"stopped {entry.name} ({entry.pid})")
     return 0
 
@@ -39,7 +39,7 @@ def command(server: str | None, everything: bool) -> int:
 def _strays() -> list[str]:
     """What was left in Docker by a trb that was killed, removed; says so where that cannot be looked up."""
     from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serving.container import daemon, labels
+    from triton_repo_builder.serve.docker import daemon, labels
 
     if not daemon.wanted():
         return []

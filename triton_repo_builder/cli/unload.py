@@ -24,10 +24,10 @@ def command(names: tuple[str, ...], url: str | None, timeout: float) -> int:
       trb unload bert
       trb unload bert resnet --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.serving import control
+    from triton_repo_builder.serve.loading import load_unload
 
-    server = control.find(running.url(url))
+    server = load_unload.find(running.url(url))
     for name in dict.fromkeys(names):
-        was = control.unload(server, name, timeout=timeout)
+        was = load_unload.unload(server, name, timeout=timeout)
         click.echo(f"unloaded: {name}" if was else f"{name} was not loaded")
     return 0

@@ -4,7 +4,12 @@ Both clients give plain values and numpy arrays, and raise one error, ``RequestF
 has a time limit.
 """
 
-from triton_repo_builder.client.codec import JSON, encode_binary, encode_json, wire_type
+from triton_repo_builder.client.codec import (
+    JSON,
+    encode_binary,
+    encode_json,
+    wire_type,
+)
 from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.client.http import Answer, HttpClient
 from triton_repo_builder.client.values import (

@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.client.values import BROKEN, Array, Body, RequestFailed
+from triton_repo_builder.client.values import (
+    BROKEN,
+    Array,
+    Body,
+    RequestFailed,
+)
 from triton_repo_builder.dtypes import BY_WIRE
 
 JSON = {"Content-Type": "application/json"}

@@ -9,7 +9,7 @@ from onnx import helper
 
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import names, reader
-from triton_repo_builder.plan import Front, Head
+from triton_repo_builder.plan.model import Front, Head
 from triton_repo_builder.releases import Release
 
 

@@ -10,8 +10,14 @@ import onnx
 from triton_repo_builder import dtypes
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import skeleton, walk
-from triton_repo_builder.graph.vocabulary import vocabulary
-from triton_repo_builder.signature import Dim, ExternalFile, ModelSignature, TensorSpec, batchability
+from triton_repo_builder.graph.embedding_table import vocabulary
+from triton_repo_builder.read.signature import (
+    Dim,
+    ExternalFile,
+    ModelSignature,
+    TensorSpec,
+    batchability,
+)
 
 PASSES = ("Identity", "Cast")
 """Operators that change no number."""

@@ -1,7 +1,12 @@
 """Prove, through the server, that answers equal the original model's."""
 
 from triton_repo_builder.smoke.junit import junit
-from triton_repo_builder.smoke.report import Check, Line, SmokeReport, Status
+from triton_repo_builder.smoke.report import (
+    Check,
+    Line,
+    SmokeReport,
+    Status,
+)
 from triton_repo_builder.smoke.run import Progress, run
 from triton_repo_builder.smoke.session import Options, Urls
 

@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Barrier
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import REFUSED, Array, RequestFailed
+from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
-from triton_repo_builder.smoke.neighbour import Neighbours, shapes, stack, text
+from triton_repo_builder.smoke.neighbour import (
+    Neighbours,
+    shapes,
+    stack,
+    text,
+)
 from triton_repo_builder.smoke.report import Check, Status
-from triton_repo_builder.smoke.session import GRPC, Endpoint, Session, inputs_of
+from triton_repo_builder.smoke.session import (
+    GRPC,
+    Endpoint,
+    Session,
+    inputs_of,
+)
 
 ROUNDS = 4
 """Pairs of requests sent at once for each case: any one pair may miss the batcher's window."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import Array, Tensor, wire_type
+from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke.attempt import Mismatch, Seen
 
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import Array, Counts, RequestFailed
+from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status

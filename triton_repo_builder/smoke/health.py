@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed, Tensor
+from triton_repo_builder.client import (
+    GrpcClient,
+    HttpClient,
+    RequestFailed,
+    Tensor,
+)
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status
 from triton_repo_builder.smoke.session import GRPC, Endpoint, Session

@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import Array, RequestFailed
-from triton_repo_builder.smoke.session import GRPC, Endpoint, Session, inputs_of
+from triton_repo_builder.golden import cases
+from triton_repo_builder.smoke.session import (
+    GRPC,
+    Endpoint,
+    Session,
+    inputs_of,
+)
 
 WORDS = 300
 

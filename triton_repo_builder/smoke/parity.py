@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from triton_repo_builder import cases
+from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Seen, attempt
 from triton_repo_builder.smoke.report import GOLDEN, Check, Status
-from triton_repo_builder.smoke.session import BINARY, Endpoint, Session, inputs_of
+from triton_repo_builder.smoke.session import (
+    BINARY,
+    Endpoint,
+    Session,
+    inputs_of,
+)
 
 MADE = "repeatability"
 

@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder.client import JSON as HEADERS
-from triton_repo_builder.client import Array, Body, encode_json, wire_type
-from triton_repo_builder.smoke.session import BINARY, GRPC, JSON, Endpoint, Session
+from triton_repo_builder.client import (
+    Array,
+    Body,
+    encode_json,
+    wire_type,
+)
+from triton_repo_builder.smoke.session import (
+    BINARY,
+    GRPC,
+    JSON,
+    Endpoint,
+    Session,
+)
 
 LONG = 100_000
 """Bytes of the long text."""

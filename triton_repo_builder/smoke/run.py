@@ -7,9 +7,21 @@ from collections.abc import Callable, Iterator
 from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.smoke import batch, concurrent, health, malformed, parity
+from triton_repo_builder.smoke import (
+    batch,
+    concurrent,
+    health,
+    malformed,
+    parity,
+)
 from triton_repo_builder.smoke.report import Check, SmokeReport
-from triton_repo_builder.smoke.session import Endpoint, Options, Session, Urls, prepare
+from triton_repo_builder.smoke.session import (
+    Endpoint,
+    Options,
+    Session,
+    Urls,
+    prepare,
+)
 from triton_repo_builder.smoke.target import Target, targets
 
 Progress = Callable[[str, int, int], None]

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from triton_repo_builder import cases
-from triton_repo_builder.client import Array, GrpcClient, Metadata, RequestFailed, Tensor, wire_type
+from triton_repo_builder.client import (
+    Array,
+    GrpcClient,
+    Metadata,
+    RequestFailed,
+    Tensor,
+    wire_type,
+)
 from triton_repo_builder.dtypes import BY_WIRE
+from triton_repo_builder.golden import cases
 
 TEXTS = (
     "A short text.",

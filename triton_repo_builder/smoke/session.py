@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import (
     Array,
     GrpcClient,
@@ -17,6 +16,7 @@ from triton_repo_builder.client import (
     encode_binary,
     encode_json,
 )
+from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import sample
 from triton_repo_builder.smoke.target import Target, steps
 

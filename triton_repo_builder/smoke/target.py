@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import cases
 from triton_repo_builder.client import HttpClient, RequestFailed, Tensor
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import cases
 from triton_repo_builder.repository import Model, Repository
 
 MANIFEST = "manifest.json"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.source import Source
+from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
     embedding,
     fill_mask,
-    generation,
     image_classification,
     image_embedding,
     late_interaction,
@@ -19,10 +18,11 @@ from triton_repo_builder.tasks import (
     tensor,
     text_classification,
     token_classification,
-    vision,
+    unsupported,
     zero_shot_classification,
 )
-from triton_repo_builder.tasks.base import TEXT_INPUTS, takes_text
+from triton_repo_builder.tasks.support import vision
+from triton_repo_builder.tasks.task import TEXT_INPUTS, takes_text
 
 IMAGE_TASKS = (image_classification, image_embedding)
 TASKS: dict[str, ModuleType] = {
@@ -45,7 +45,7 @@ TASKS: dict[str, ModuleType] = {
 
 def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
     """The task's module, and the reason where it was a guess. Raises ``TrbError``."""
-    from triton_repo_builder import tokenizer
+    from triton_repo_builder.read import tokenizer
 
     if wanted is not None and wanted not in TASKS:
         raise TrbError(
@@ -54,7 +54,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
     text = takes_text(source.signature)
     if wanted == tensor.NAME:
         return tensor, ""
-    generation.refuse(source, wanted)
+    unsupported.refuse(source, wanted)
     if (chosen := _image_task(source, wanted)) is not None:
         return chosen
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import heads
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.signature import TensorSpec
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import dense, prompts
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
-from triton_repo_builder.tasks.dense import Dense
-from triton_repo_builder.tasks.prompts import Prompt
+from triton_repo_builder.graph.heads import pooling as heads_pooling
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.support.dense import Dense
+from triton_repo_builder.tasks.support.prompts import Prompt
+from triton_repo_builder.tasks.task import Arrays, TaskPlan, by_rank
 
 NAME = "embedding"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
@@ -67,8 +67,10 @@ def modules(source: Source) -> list[dict[str, Any]]:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Pooling and normalisation from the sentence-transformers files, else from the options."""
-    if options.pooling is not None and options.pooling not in heads.POOLINGS:
-        raise usage("pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads.POOLINGS)}")
+    if options.pooling is not None and options.pooling not in heads_pooling.POOLINGS:
+        raise usage(
+            "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
+        )
     signature = source.signature
     pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
     if pooled is None and by_rank(signature, 3, *TOKENS) is None:
@@ -103,7 +105,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             Exit.TASK_UNCLEAR,
             f"nothing says how to pool the token vectors of output '{tokens.name}'",
             where=str(source.path),
-            remedy=f"give --pooling {'|'.join(heads.POOLINGS)} (see the model card; mean and cls are usual), "
+            remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)} "
+            "(see the model card; mean and cls are usual), "
             "or put the sentence-transformers files (modules.json, 1_Pooling/) beside the tokenizer",
         )
     _check_widths(tokens, layers)
@@ -211,12 +214,12 @@ def _pooling(config: Any, where: str) -> str:
     modes = [pooling for flag, pooling in FLAGS.items() if config.get(flag)]
     if not modes and isinstance(config.get("pooling_mode"), str):
         modes = [config["pooling_mode"]]
-    if len(modes) != 1 or modes[0] not in heads.POOLINGS:
+    if len(modes) != 1 or modes[0] not in heads_pooling.POOLINGS:
         raise TrbError(
             Exit.UNSUPPORTED_MODEL,
             f"pooling by {' and '.join(modes) or 'no mode'} is not supported",
             where=where,
-            remedy=f"give --pooling {'|'.join(heads.POOLINGS)}",
+            remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)}",
         )
     return str(modes[0])
 
@@ -235,7 +238,7 @@ def _task(
     """``keep``: values of the embedding; ``skip``: tokens of the prompt, where they are not pooled."""
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
-    text = heads.embedding(
+    text = heads_pooling.embedding(
         pooling=pooling,
         normalise=normalise,
         width=width,

@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import tokenizer as files
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import ragged, token_heads
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import base
-from triton_repo_builder.tasks.base import Asked, Encoding, Example, Postprocess, TaskPlan, by_rank
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer as files
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.task import (
+    Asked,
+    Encoding,
+    Example,
+    Postprocess,
+    TaskPlan,
+    by_rank,
+)
 
 NAME = "fill-mask"
 TOP_K = 5
@@ -24,8 +32,8 @@ TOP_K = 5
 
 def fits(source: Source) -> bool:
     """config.json names the architecture, or there is a logit for each token of the vocabulary."""
-    width = base.unnamed_logits(source)
-    return base.architecture(source, "ForMaskedLM") or (width > 0 and width == source.signature.vocabulary)
+    width = task.unnamed_logits(source)
+    return task.architecture(source, "ForMaskedLM") or (width > 0 and width == source.signature.vocabulary)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -39,7 +47,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",
         )
-    mask, mask_id = base.token(source, "mask_token")
+    mask, mask_id = task.token(source, "mask_token")
     if mask_id < 0:
         raise TrbError(
             Exit.TASK_UNCLEAR,
@@ -47,7 +55,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.tokenizer),
             remedy="put tokenizer_config.json with its mask_token beside tokenizer.json",
         )
-    base.need_logits(source, logits.name, NAME)
+    task.need_logits(source, logits.name, NAME)
     width = logits.dims[-1]
     # A vocabulary smaller than the answer has no more tokens to give.
     top_k = min(top_k, width) if width > 0 else top_k
@@ -55,18 +63,18 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=token_heads.fill_mask(mask_id=mask_id, top_k=top_k, vocabulary=vocabulary),
+            text=tokens.fill_mask(mask_id=mask_id, top_k=top_k, vocabulary=vocabulary),
             bind={"logits": logits.name, "ids": "input_ids"},
         ),
         outputs=(
-            TensorPlan(name=token_heads.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
-            TensorPlan(name=token_heads.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
+            TensorPlan(name=tokens.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
+            TensorPlan(name=tokens.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
         ),
-        reference=base.by_answer,
+        reference=task.by_answer,
         encoding=Encoding(probe=mask, parameters=(("required_id", str(mask_id)), ("required_token", mask))),
         post=Postprocess(
             module="fill_mask.py",
-            inputs=(ragged.TOKENS, token_heads.IDS, token_heads.SCORES),
+            inputs=(ragged.TOKENS, tokens.IDS, tokens.SCORES),
             outputs=(
                 TensorPlan(name="tokens", data_type="TYPE_STRING", dims=(-1, top_k)),
                 TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1, top_k)),

@@ -8,12 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import image_heads
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import text_classification, vision
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank, probabilities
+from triton_repo_builder.graph.heads import image
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import text_classification
+from triton_repo_builder.tasks.support import vision
+from triton_repo_builder.tasks.task import (
+    Arrays,
+    TaskPlan,
+    by_rank,
+    probabilities,
+)
 
 NAME = "image-classification"
 TOP_K = 5
@@ -48,12 +54,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=image_heads.classification(
+            text=image.classification(
                 activation=activation, labels=len(names), top=top, opset=source.signature.opset
             ),
             bind={"logits": logits.name},
             strings=(("label_names", names),),
-            oldest_opset=image_heads.OLDEST_OPSET,
+            oldest_opset=image.OLDEST_OPSET,
         ),
         outputs=(
             TensorPlan(name="label", data_type="TYPE_STRING", dims=(1,)),

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import image_heads
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.signature import TensorSpec
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, vision
-from triton_repo_builder.tasks.base import Arrays, TaskPlan
+from triton_repo_builder.graph.heads import image
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.support import vision
+from triton_repo_builder.tasks.task import Arrays, TaskPlan
 
 NAME = "image-embedding"
 POOLED = ("image_embeds", "pooler_output", "embedding", "embeddings", "image_embedding")
@@ -28,8 +29,8 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The projected or pooled vector where the model gives one, else as ``--pooling`` says."""
-    if options.pooling is not None and options.pooling not in image_heads.POOLINGS:
-        known = ", ".join(image_heads.POOLINGS)
+    if options.pooling is not None and options.pooling not in image.POOLINGS:
+        known = ", ".join(image.POOLINGS)
         raise usage("pooling", f"'{options.pooling}' is unknown for images", f"use one of {known}")
     spec, pooling = _pooled(source, options)
     rank = len(spec.shape or ())
@@ -38,11 +39,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=image_heads.embedding(
+            text=image.embedding(
                 pooling=pooling, rank=rank, normalise=normalise, width=width if width > 0 else None
             ),
             bind={"hidden": spec.name},
-            oldest_opset=image_heads.OLDEST_OPSET,
+            oldest_opset=image.OLDEST_OPSET,
         ),
         outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width,)),),
         reference=_reference(spec.name, pooling, normalise),

@@ -15,14 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import late
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import dense, embedding, prompts
-from triton_repo_builder.tasks.base import Arrays, Encoded, Example, TaskPlan, TokenRules, by_rank
+from triton_repo_builder.graph.heads import colbert as heads_colbert
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.task import (
+    Arrays,
+    Encoded,
+    Example,
+    TaskPlan,
+    TokenRules,
+    by_rank,
+)
 
 NAME = "late-interaction"
 PYLATE, COLBERT = prompts.FILE, "artifact.metadata"
@@ -91,7 +99,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=late.head(
+            text=heads_colbert.head(
                 width=width,
                 out=out,
                 project=projection is not None,

@@ -12,13 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import ragged, token_heads
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import base
-from triton_repo_builder.tasks.base import Asked, Encoded, Encoding, Example, Postprocess, TaskPlan, TextInput
-from triton_repo_builder.tasks.examples import LONG
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.support.examples import LONG
+from triton_repo_builder.tasks.task import (
+    Asked,
+    Encoded,
+    Encoding,
+    Example,
+    Postprocess,
+    TaskPlan,
+    TextInput,
+)
 
 NAME = "question-answering"
 LONGEST = 384
@@ -56,7 +65,7 @@ def fits(source: Source) -> bool:
     """config.json names the architecture, or the outputs are called so."""
     named = {spec.name for spec in source.signature.outputs}
     unnamed = not source.config.get("architectures") and {"start_logits", "end_logits"} <= named
-    return unnamed or base.architecture(source, "ForQuestionAnswering")
+    return unnamed or task.architecture(source, "ForQuestionAnswering")
 
 
 def stride(limit: int) -> int:
@@ -68,20 +77,20 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Start and end logits of all pieces from the graph; the best span after it."""
     names = _outputs(source)
     for name in names:
-        base.need_logits(source, name, NAME)
+        task.need_logits(source, name, NAME)
     impossible = bool(options.handle_impossible_answer)
-    first = base.token_id(source, "cls_token")
+    first = task.token_id(source, "cls_token")
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=token_heads.question_answering(),
+            text=tokens.question_answering(),
             bind={"start_logits": names[0], "end_logits": names[1], "places": ragged.PLACES},
         ),
         outputs=(
-            TensorPlan(name=token_heads.STARTS, data_type="TYPE_FP32", dims=(-1,)),
-            TensorPlan(name=token_heads.ENDS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tokens.STARTS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tokens.ENDS, data_type="TYPE_FP32", dims=(-1,)),
         ),
-        reference=base.by_answer,
+        reference=task.by_answer,
         texts=(TextInput(name="QUESTION"), TextInput(name="CONTEXT")),
         encoding=Encoding(
             truncation="only_second",
@@ -89,11 +98,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             longest=LONGEST,
             spans="words",
             segments="tokens",
-            parameters=(("cls_id", str(first)), ("no_empty", "true"), base.MOST_ROWS),
+            parameters=(("cls_id", str(first)), ("no_empty", "true"), task.MOST_ROWS),
         ),
         post=Postprocess(
             module="question_answering.py",
-            inputs=("CONTEXT", ragged.SPANS, token_heads.STARTS, token_heads.ENDS),
+            inputs=("CONTEXT", ragged.SPANS, tokens.STARTS, tokens.ENDS),
             outputs=OUTPUTS,
             parameters=(
                 ("impossible", "true" if impossible else "false"),

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import heads
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import prompts
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, architecture, by_rank, probabilities
-from triton_repo_builder.tasks.examples import PAIRS, renamed
+from triton_repo_builder.graph.heads import pooling
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support import prompts
+from triton_repo_builder.tasks.support.examples import PAIRS, renamed
+from triton_repo_builder.tasks.task import (
+    Arrays,
+    TaskPlan,
+    TextInput,
+    architecture,
+    by_rank,
+    probabilities,
+)
 
 NAME = "rerank"
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
@@ -59,7 +66,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     note = "no file states the cross-encoder's activation: sigmoid, as in sentence-transformers"
     return TaskPlan(
         name=NAME,
-        head=Head(text=heads.rerank(activation=activation), bind={"logits": logits.name}),
+        head=Head(text=pooling.rerank(activation=activation), bind={"logits": logits.name}),
         outputs=(TensorPlan(name="score", data_type="TYPE_FP32", dims=(1,)),),
         reference=_reference(logits.name, activation),
         texts=(TextInput(name="QUERY"), TextInput(name="DOCUMENT")),

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import tokenizer
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import sparse
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import embedding, prompts
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, by_rank
+from triton_repo_builder.graph.heads import sparse
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.support import prompts
+from triton_repo_builder.tasks.task import Arrays, TaskPlan, by_rank
 
 NAME = "sparse-embedding"
 MODULE = "SpladePooling"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import TensorPlan
-from triton_repo_builder.signature import TensorSpec
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Arrays, TaskPlan
+from triton_repo_builder.plan.model import TensorPlan
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.task import Arrays, TaskPlan
 
 NAME = "tensor"
 

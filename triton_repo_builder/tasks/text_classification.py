@@ -8,13 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import heads
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.signature import TensorSpec
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks.base import Arrays, TaskPlan, TextInput, by_rank, probabilities
-from triton_repo_builder.tasks.examples import PAIRS, SINGLE
+from triton_repo_builder.graph.heads import pooling
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support.examples import PAIRS, SINGLE
+from triton_repo_builder.tasks.task import (
+    Arrays,
+    TaskPlan,
+    TextInput,
+    by_rank,
+    probabilities,
+)
 
 NAME = "text-classification"
 LABEL_FILE = "labels.txt"
@@ -50,7 +56,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=heads.classification(activation=activation, labels=width),
+            text=pooling.classification(activation=activation, labels=width),
             bind={"logits": logits.name},
             strings=(("label_names", names),),
         ),

@@ -10,13 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import ragged, token_heads
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import base, text_classification
-from triton_repo_builder.tasks.base import Asked, Encoded, Encoding, Example, Postprocess, TaskPlan, by_rank
-from triton_repo_builder.tasks.examples import SINGLE
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.graph.heads import tokens as heads_tokens
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import task, text_classification
+from triton_repo_builder.tasks.support.examples import SINGLE
+from triton_repo_builder.tasks.task import (
+    Asked,
+    Encoded,
+    Encoding,
+    Example,
+    Postprocess,
+    TaskPlan,
+    by_rank,
+)
 
 NAME = "token-classification"
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
@@ -39,8 +48,8 @@ MORE: tuple[tuple[str, Example], ...] = (
 
 def fits(source: Source) -> bool:
     """config.json names the architecture, or there are some logits for each token."""
-    width = base.unnamed_logits(source)
-    return base.architecture(source, "ForTokenClassification") or width not in (
+    width = task.unnamed_logits(source)
+    return task.architecture(source, "ForTokenClassification") or width not in (
         0,
         source.signature.vocabulary,
     )
@@ -59,18 +68,18 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",
         )
-    base.need_logits(source, logits.name, NAME)
+    task.need_logits(source, logits.name, NAME)
     names, notes = text_classification.labels_of(source, logits)
-    unknown = base.token_id(source, "unk_token")
+    unknown = task.token_id(source, "unk_token")
     return TaskPlan(
         name=NAME,
-        head=Head(text=token_heads.token_classification(len(names)), bind={"logits": logits.name}),
-        outputs=(TensorPlan(name=token_heads.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
-        reference=base.by_answer,
+        head=Head(text=heads_tokens.token_classification(len(names)), bind={"logits": logits.name}),
+        outputs=(TensorPlan(name=heads_tokens.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
+        reference=task.by_answer,
         encoding=Encoding(spans="tokens", parameters=(("unk_id", str(unknown)),)),
         post=Postprocess(
             module="token_classification.py",
-            inputs=("TEXT", ragged.SPANS, token_heads.SCORES),
+            inputs=("TEXT", ragged.SPANS, heads_tokens.SCORES),
             outputs=OUTPUTS,
             parameters=(
                 ("aggregation", aggregation),

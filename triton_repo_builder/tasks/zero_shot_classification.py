@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import ragged, token_heads
-from triton_repo_builder.options import BuildOptions, usage
-from triton_repo_builder.plan import Head, TensorPlan
-from triton_repo_builder.source import Source
-from triton_repo_builder.tasks import base, text_classification
-from triton_repo_builder.tasks.base import (
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import task, text_classification
+from triton_repo_builder.tasks.support.examples import LONG
+from triton_repo_builder.tasks.task import (
     Asked,
     Encoded,
     Encoding,
@@ -27,7 +29,6 @@ from triton_repo_builder.tasks.base import (
     TextInput,
     by_rank,
 )
-from triton_repo_builder.tasks.examples import LONG
 
 NAME = "zero-shot-classification"
 HYPOTHESIS = "This example is {}."
@@ -62,7 +63,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
         )
-    base.need_logits(source, logits.name, NAME)
+    task.need_logits(source, logits.name, NAME)
     names, _ = text_classification.labels_of(source, logits)
     if len(names) < 2:
         raise TrbError(
@@ -80,21 +81,21 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(
-            text=token_heads.zero_shot(labels=len(names), contradiction=contradiction, entailment=entailment),
+            text=tokens.zero_shot(labels=len(names), contradiction=contradiction, entailment=entailment),
             bind={"logits": logits.name, "places": ragged.PLACES},
         ),
-        outputs=(TensorPlan(name=token_heads.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
-        reference=base.by_answer,
+        outputs=(TensorPlan(name=tokens.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
+        reference=task.by_answer,
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
         encoding=Encoding(
             truncation="only_first",
             segments="rows",
             whole=hypothesis.format("a"),
-            parameters=(("hypothesis", hypothesis), base.MOST_ROWS),
+            parameters=(("hypothesis", hypothesis), task.MOST_ROWS),
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
-            inputs=("LABELS", token_heads.LOGITS),
+            inputs=("LABELS", tokens.LOGITS),
             outputs=OUTPUTS,
             parameters=(("multi_label", "true" if multi else "false"),),
         ),

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from triton_repo_builder import cli
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import ORIGINS, BuildOptions
+from triton_repo_builder.read.options import ORIGINS, BuildOptions
 
 EXISTING = [name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()]
 HEAVY = (

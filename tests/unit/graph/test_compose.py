@@ -17,8 +17,9 @@ from onnx import helper
 
 from triton_repo_builder import releases
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import compose, heads, reader
-from triton_repo_builder.plan import Head
+from triton_repo_builder.graph import compose, reader
+from triton_repo_builder.graph.heads import pooling
+from triton_repo_builder.plan.model import Head
 
 IDS = np.array([[2, 5, 9, 3], [2, 7, 3, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -47,7 +48,7 @@ def served(path: Path, head: Head | None, release: Any = RELEASE) -> Path:
 
 
 def mean(output: str = "last_hidden_state", opset: int = 17) -> Head:
-    text = heads.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=opset)
+    text = pooling.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=opset)
     return Head(text=text, bind={"hidden": output, "attention_mask": "attention_mask"})
 
 
@@ -131,7 +132,7 @@ def test_a_mask_made_inside_is_not_the_mask_that_is_sent(tmp_path: Path) -> None
 
 def test_a_model_that_we_composed_before(tmp_path: Path) -> None:
     first = served(tiny.text_model(tmp_path / "m.onnx"), mean())
-    text = heads.embedding(pooling=None, normalise=True, width=tiny.WIDTH, opset=17)
+    text = pooling.embedding(pooling=None, normalise=True, width=tiny.WIDTH, opset=17)
     head = Head(text=text, bind={"hidden": "embedding"})
     content = compose.compose(first, weights="weights_1.onnx", head=head, release=RELEASE)
     second = first.with_name("second.onnx")
@@ -151,7 +152,7 @@ def test_an_input_called_like_our_output_is_refused(tmp_path: Path) -> None:
     )
     path = tiny.save(tmp_path / "m.onnx", graph)
     head = Head(
-        text=heads.classification(activation="softmax", labels=2),
+        text=pooling.classification(activation="softmax", labels=2),
         bind={"logits": "Y"},
         strings=(("label_names", ("a", "b")),),
     )
@@ -183,7 +184,7 @@ def test_names_in_both_branches_of_a_condition(inner: str, tmp_path: Path) -> No
         t.model(nodes, [t.tensor("X", ["n", 3])], [t.tensor("logits", ["n", 3])], initializers=constants)
     )
     head = Head(
-        text=heads.classification(activation="none", labels=3),
+        text=pooling.classification(activation="none", labels=3),
         bind={"logits": "logits"},
         strings=(("label_names", ("a", "b", "ü 😀")),),
     )

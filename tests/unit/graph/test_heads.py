@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from triton_repo_builder.graph import heads
+from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.tasks import embedding
 
 OPSETS = (11, 13, 17, 18, 21)
@@ -49,9 +49,9 @@ def by_hand(hidden: Array, mask: Array, pooling: str, skip: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("pooling", heads.POOLINGS)
+@pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 def test_pooling(pooling: str, opset: int) -> None:
-    text = heads.embedding(pooling=pooling, normalise=False, width=3, opset=opset)
+    text = heads_pooling.embedding(pooling=pooling, normalise=False, width=3, opset=opset)
     (got,) = session(text, opset).run(None, {"hidden": HIDDEN, "attention_mask": MASK})
     expected = [by_hand(h, m, pooling) for h, m in zip(HIDDEN, MASK, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
@@ -62,10 +62,10 @@ def test_pooling(pooling: str, opset: int) -> None:
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("skip", [1, 3])
-@pytest.mark.parametrize("pooling", heads.POOLINGS)
+@pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 def test_a_prompt_that_is_not_pooled(pooling: str, skip: int, opset: int) -> None:
     """Rows that are all prompt give zeros, as a row without tokens does."""
-    text = heads.embedding(pooling=pooling, normalise=False, width=3, opset=opset, skip=skip)
+    text = heads_pooling.embedding(pooling=pooling, normalise=False, width=3, opset=opset, skip=skip)
     (got,) = session(text, opset).run(None, {"hidden": HIDDEN, "attention_mask": MASK})
     expected = [by_hand(h, m, pooling, skip) for h, m in zip(HIDDEN, MASK, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
@@ -80,7 +80,8 @@ def test_the_first_values_of_an_embedding(pooling: str | None, normalise: bool, 
     feeds = {"hidden": HIDDEN[:, 0]} if pooling is None else {"hidden": HIDDEN, "attention_mask": MASK}
     whole, cut = (
         session(
-            heads.embedding(pooling=pooling, normalise=normalise, width=3, opset=opset, keep=keep), opset
+            heads_pooling.embedding(pooling=pooling, normalise=normalise, width=3, opset=opset, keep=keep),
+            opset,
         ).run(None, feeds)[0]
         for keep in (None, 2)
     )
@@ -89,9 +90,9 @@ def test_the_first_values_of_an_embedding(pooling: str | None, normalise: bool, 
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("pooling", heads.POOLINGS)
+@pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 def test_a_row_without_tokens_gives_zeros(pooling: str, normalise: bool) -> None:
-    text = heads.embedding(pooling=pooling, normalise=normalise, width=3, opset=17)
+    text = heads_pooling.embedding(pooling=pooling, normalise=normalise, width=3, opset=17)
     (got,) = session(text, 17).run(None, {"hidden": HIDDEN, "attention_mask": np.zeros_like(MASK)})
     np.testing.assert_array_equal(got, np.zeros((4, 3)))
 
@@ -99,7 +100,7 @@ def test_a_row_without_tokens_gives_zeros(pooling: str, normalise: bool) -> None
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("pooling", [None, "mean", "max"])
 def test_normalised_vectors_have_length_one(pooling: str | None, opset: int) -> None:
-    text = heads.embedding(pooling=pooling, normalise=True, width=None, opset=opset)
+    text = heads_pooling.embedding(pooling=pooling, normalise=True, width=None, opset=opset)
     feeds = {"hidden": HIDDEN[:, 0] if pooling is None else HIDDEN, "attention_mask": MASK}
     if pooling is None:
         del feeds["attention_mask"]
@@ -113,7 +114,7 @@ def test_normalised_vectors_have_length_one(pooling: str | None, opset: int) -> 
 
 
 def test_a_vector_of_zeros_stays_zeros() -> None:
-    text = heads.embedding(pooling=None, normalise=True, width=3, opset=17)
+    text = heads_pooling.embedding(pooling=None, normalise=True, width=3, opset=17)
     (got,) = session(text, 17).run(None, {"hidden": np.zeros((2, 3), np.float32)})
     np.testing.assert_array_equal(got, np.zeros((2, 3)))
 
@@ -121,7 +122,7 @@ def test_a_vector_of_zeros_stays_zeros() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_padding_changes_nothing(data: st.DataObject) -> None:
-    pooling = data.draw(st.sampled_from(heads.POOLINGS))
+    pooling = data.draw(st.sampled_from(heads_pooling.POOLINGS))
     length, padding = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 6))
     hidden = np.random.default_rng(length).normal(size=(1, length + padding, 3)).astype(np.float32)
     mask = np.array([[1] * length + [0] * padding])
@@ -132,17 +133,17 @@ def test_padding_changes_nothing(data: st.DataObject) -> None:
 
 
 _sessions = {
-    pooling: session(heads.embedding(pooling=pooling, normalise=False, width=3, opset=17), 17)
-    for pooling in heads.POOLINGS
+    pooling: session(heads_pooling.embedding(pooling=pooling, normalise=False, width=3, opset=17), 17)
+    for pooling in heads_pooling.POOLINGS
 }
 
 LOGITS = np.array([[1.0, 3.0, -2.0], [0.0, 0.0, 0.0], [200.0, -200.0, 199.0]], np.float32)
 
 
 @pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("activation", heads.ACTIVATIONS)
+@pytest.mark.parametrize("activation", heads_pooling.ACTIVATIONS)
 def test_classification(activation: str, opset: int) -> None:
-    text = heads.classification(activation=activation, labels=3)
+    text = heads_pooling.classification(activation=activation, labels=3)
     names = np.array(["no", "yes", "perhaps 😀"], dtype=object)
     label, score, scores = session(text, opset).run(None, {"logits": LOGITS, "label_names": names})
     wide = LOGITS.astype(np.float64)
@@ -156,9 +157,9 @@ def test_classification(activation: str, opset: int) -> None:
     np.testing.assert_allclose(score[:, 0], expected.max(axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("activation", heads.ACTIVATIONS)
+@pytest.mark.parametrize("activation", heads_pooling.ACTIVATIONS)
 def test_one_label_has_a_name_too(activation: str) -> None:
-    run = session(heads.classification(activation=activation, labels=1), 17)
+    run = session(heads_pooling.classification(activation=activation, labels=1), 17)
     feeds = {"logits": np.array([[0.0], [3.0]], np.float32), "label_names": np.array(["only"], dtype=object)}
     label, score, scores = run.run(None, feeds)
     assert label.tolist() == [["only"]] * 2
@@ -169,7 +170,7 @@ def test_one_label_has_a_name_too(activation: str) -> None:
 
 @pytest.mark.parametrize(("activation", "expected"), [("sigmoid", 0.952574), ("none", 3.0)])
 def test_a_cross_encoder_has_one_score(activation: str, expected: float) -> None:
-    (score,) = session(heads.rerank(activation=activation), 11).run(
+    (score,) = session(heads_pooling.rerank(activation=activation), 11).run(
         None, {"logits": np.array([[3.0]], np.float32)}
     )
     assert score.tolist() == [[pytest.approx(expected, rel=1e-5)]]

@@ -15,8 +15,14 @@ import tiny_onnx as t
 from onnx import helper
 
 from triton_repo_builder import releases
-from triton_repo_builder.graph import compose, heads, names, ragged, walk
-from triton_repo_builder.plan import Front, Head
+from triton_repo_builder.graph import (
+    compose,
+    names,
+    ragged,
+    walk,
+)
+from triton_repo_builder.graph.heads import pooling
+from triton_repo_builder.plan.model import Front, Head
 
 ROWS = [[2, 5, 9, 3], [2, 7, 3], [4]]
 TYPES = [[0, 0, 1, 1], [0, 1, 1], [0]]
@@ -26,7 +32,7 @@ OURS = (*ragged.NAMES, "embedding", "trb/front/rows", "trb/hidden32", "trb/user/
 
 def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
     """Composes front and head, and compares its answers to rows of any length with the original's to each."""
-    text = heads.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=11)
+    text = pooling.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=11)
     head = Head(text=text, bind={"hidden": output, "attention_mask": "attention_mask"})
     front = Front(text=ragged.front([(name, 7) for name in INPUTS], pad_id=0, types=True))
     release = releases.default()
@@ -139,7 +145,7 @@ def test_the_heads_outputs_have_as_many_rows_as_the_graph_says(rows: int | str, 
     model = onnx.load(path)
     model.graph.output[0].CopyFrom(t.tensor("logits", [rows, 3]))
     path.write_bytes(model.SerializeToString())
-    text = heads.classification(activation="softmax", labels=3)
+    text = pooling.classification(activation="softmax", labels=3)
     head = Head(text=text, bind={"logits": "logits"}, strings=(("label_names", ("a", "b", "c")),))
     content = compose.compose(path, weights="m.onnx", head=head, release=releases.default())
     (tmp_path / "served.onnx").write_bytes(content)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from triton_repo_builder import releases
-from triton_repo_builder.graph import compose, heads, ragged
-from triton_repo_builder.plan import Front, Head
+from triton_repo_builder.graph import compose, ragged
+from triton_repo_builder.graph.heads import pooling as heads_pooling
+from triton_repo_builder.plan.model import Front, Head
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
 WANTED = [("input_ids", INT64), ("attention_mask", INT64), ("token_type_ids", INT32), ("position_ids", INT64)]
@@ -89,11 +90,11 @@ RUNNER = session()
 
 
 @pytest.mark.parametrize("opset", [11, 17, 21])
-@pytest.mark.parametrize("pooling", heads.POOLINGS)
+@pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 @pytest.mark.parametrize("ids", [INT32, INT64])
 def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, pooling: str, ids: int) -> None:
     path = tiny.text_model(tmp_path / "model.onnx", opset=opset, ids=ids, ir_version=8, rows=300)
-    text = heads.embedding(pooling=pooling, normalise=True, width=8, opset=opset)
+    text = heads_pooling.embedding(pooling=pooling, normalise=True, width=8, opset=opset)
     head = Head(text=text, bind={"hidden": "last_hidden_state", "attention_mask": "attention_mask"})
     names = ("input_ids", "attention_mask", "token_type_ids")
     front = Front(text=ragged.front([(name, ids) for name in names], pad_id=0, types=False))
@@ -118,7 +119,7 @@ def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, poo
 
 def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "model.onnx", mask="none", types=False)
-    text = heads.embedding(pooling="cls", normalise=False, width=8, opset=17)
+    text = heads_pooling.embedding(pooling="cls", normalise=False, width=8, opset=17)
     head = Head(text=text, bind={"hidden": "last_hidden_state", "attention_mask": "attention_mask"})
     front = Front(text=ragged.front([("input_ids", INT64), ("attention_mask", INT64)], pad_id=0, types=False))
     content = compose.compose(path, weights="model.onnx", head=head, release=releases.default(), front=front)

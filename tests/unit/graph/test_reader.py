@@ -10,7 +10,7 @@ import tiny_onnx as t
 from onnx import helper, numpy_helper
 
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.graph import infer, reader
+from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.graph.skeleton import LFS
 
 
@@ -199,11 +199,11 @@ def test_shapes_are_inferred_where_onnx_can(tmp_path: Path) -> None:
     path.write_bytes(
         t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
     )
-    assert infer.output_shapes(path) == {"Y": ("n", 3)}
+    assert shape_inference.output_shapes(path) == {"Y": ("n", 3)}
     path.write_bytes(
         t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
     )
-    assert infer.output_shapes(path) == {}
+    assert shape_inference.output_shapes(path) == {}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from triton_repo_builder.graph import ragged, token_heads
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.graph.heads import tokens as heads_tokens
 
 OPSETS = [11, 13, 17, 18, 21]
 INPUTS = [("input_ids", 7), ("attention_mask", 7), ("token_type_ids", 6), ("position_ids", 7)]
@@ -78,7 +79,7 @@ def test_the_head_is_told_which_rows_are_whose(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_span_logits_go_back_to_their_row(opset: int) -> None:
-    run = session(token_heads.question_answering(), max(opset, 12))
+    run = session(heads_tokens.question_answering(), max(opset, 12))
     starts = np.arange(6, dtype=np.float32).reshape(2, 3)
     places = np.array([[[0, 0], [0, 2], [0, 0], [1, 1]]])
     found = answers(run, start_logits=starts, end_logits=-starts, places=places)
@@ -89,7 +90,7 @@ def test_span_logits_go_back_to_their_row(opset: int) -> None:
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize(("contradiction", "entailment"), [(0, 2), (0, -1), (-1, 0)])
 def test_two_logits_of_each_hypothesis(contradiction: int, entailment: int, opset: int) -> None:
-    run = session(token_heads.zero_shot(labels=3, contradiction=contradiction, entailment=entailment), opset)
+    run = session(heads_tokens.zero_shot(labels=3, contradiction=contradiction, entailment=entailment), opset)
     logits = np.arange(9, dtype=np.float32).reshape(3, 3)
     (found,) = answers(run, logits=logits, places=np.array([[0, 1], [2, 2]])).values()
     assert found.tolist() == logits[[[0, 1], [2, 2]]][:, :, [contradiction, entailment]].tolist()
@@ -97,7 +98,7 @@ def test_two_logits_of_each_hypothesis(contradiction: int, entailment: int, opse
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_top_tokens_of_every_mask(opset: int) -> None:
-    run = session(token_heads.fill_mask(mask_id=7, top_k=3, vocabulary=11), opset)
+    run = session(heads_tokens.fill_mask(mask_id=7, top_k=3, vocabulary=11), opset)
     logits = np.random.default_rng(0).normal(size=(3, 5, 11)).astype(np.float32)
     ids = np.array([[1, 7, 7, 0, 0], [7, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
     found = answers(run, logits=logits, ids=ids)
@@ -113,7 +114,7 @@ def test_top_tokens_of_every_mask(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_no_mask_at_all_is_no_failure(opset: int) -> None:
-    run = session(token_heads.fill_mask(mask_id=7, top_k=3, vocabulary="V"), opset)
+    run = session(heads_tokens.fill_mask(mask_id=7, top_k=3, vocabulary="V"), opset)
     found = answers(run, logits=np.zeros((2, 5, 11), np.float32), ids=np.zeros((2, 5), np.int64))
     assert found["trb_ids"].tolist() == np.zeros((2, 1, 3)).tolist()
 
@@ -121,6 +122,6 @@ def test_no_mask_at_all_is_no_failure(opset: int) -> None:
 @pytest.mark.parametrize("opset", OPSETS)
 def test_shares_of_the_labels_of_each_token(opset: int) -> None:
     logits = np.random.default_rng(1).normal(size=(2, 4, 5)).astype(np.float32)
-    (found,) = session(token_heads.token_classification(5), opset).run(None, {"logits": logits})
+    (found,) = session(heads_tokens.token_classification(5), opset).run(None, {"logits": logits})
     expected = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -15,7 +15,7 @@ import pytest
 import triton_python_backend_utils as pb_utils
 
 from triton_repo_builder import resources
-from triton_repo_builder.plan import TensorPlan
+from triton_repo_builder.plan.model import TensorPlan
 from triton_repo_builder.tasks import (
     fill_mask,
     question_answering,

@@ -16,8 +16,15 @@ import tiny_images
 import triton_python_backend_utils as pb_utils
 from PIL import Image
 
-from triton_repo_builder import golden_images, resources
-from triton_repo_builder.runtime.image_pixels import LARGEST, BadImage, Pixels, decode, resized
+from triton_repo_builder import resources
+from triton_repo_builder.golden import image
+from triton_repo_builder.runtime.image_pixels import (
+    LARGEST,
+    BadImage,
+    Pixels,
+    decode,
+    resized,
+)
 
 SETTINGS = {
     "resize": {"height": 8, "width": 6},
@@ -122,12 +129,12 @@ def test_images_are_turned_and_made_rgb() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     assert decode(tiny_images.file(20, 12, "JPEG", exif=exif)).size == (12, 20)
-    for data in golden_images.images().values():
+    for data in image.images().values():
         assert decode(data).mode == "RGB"
 
 
 def test_what_a_palette_hides_becomes_white_where_asked() -> None:
-    data = golden_images.images()["palette.png"]
+    data = image.images()["palette.png"]
     plain, white = pixels(data, resize=None), pixels(data, resize=None, white=True)
     assert (plain != white).any()
     top = (1 - np.array([0.5, 0.4, 0.3])) / [0.2, 0.3, 0.4]

@@ -7,9 +7,10 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import source, tasks
+from triton_repo_builder import tasks
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.tasks.base import takes_text
+from triton_repo_builder.read import source
+from triton_repo_builder.tasks.task import takes_text
 
 
 def chosen(folder: Path, wanted: str | None = None, **given: Any) -> tuple[str, str]:

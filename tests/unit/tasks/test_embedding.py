@@ -10,12 +10,13 @@ import tiny
 import tiny_onnx as t
 from safetensors.numpy import save_file
 
-from triton_repo_builder import releases, source
+from triton_repo_builder import releases
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import compose
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tasks.task import TaskPlan
 
 
 def plan(folder: Path, **options: Any) -> TaskPlan:

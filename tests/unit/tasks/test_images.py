@@ -14,11 +14,12 @@ import tiny_images
 import tiny_onnx as t
 from onnx import TensorProto
 
-from triton_repo_builder import releases, source, tasks
-from triton_repo_builder.build import Build
+from triton_repo_builder import releases, tasks
+from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Exit, TrbError
 from triton_repo_builder.graph import compose
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import image_classification, image_embedding
 
 

@@ -10,10 +10,11 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import source
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import BuildOptions
-from triton_repo_builder.tasks import embedding, prompts, rerank
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.tasks import embedding, rerank
+from triton_repo_builder.tasks.support import prompts
 
 SAVED = {"prompts": {"query": "hello ", "passage": "the fox ", "document": ""}}
 

@@ -14,10 +14,11 @@ import tiny
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, processors
 
-from triton_repo_builder import build, markers, source, tokenizer
+from triton_repo_builder.build import build
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import source, tokenizer, tokenizer_template
 from triton_repo_builder.tasks import sparse_embedding
-from triton_repo_builder.tasks.base import TokenRules
+from triton_repo_builder.tasks.task import TokenRules
 
 PUNCTUATION = (".", "!", "?")
 
@@ -203,7 +204,7 @@ def test_markers_in_every_kind_of_template(processor: Any, tmp_path: Path) -> No
     library = Tokenizer.from_file(str(file))
     library.post_processor = processor
     library.save(str(file))
-    spec = markers.apply(tokenizer.read(file), TokenRules(marker="[D]"))
+    spec = tokenizer_template.apply(tokenizer.read(file), TokenRules(marker="[D]"))
     assert spec.content is not None
     served = Tokenizer.from_str(spec.content.decode())
     assert served.encode("hello fox").tokens == ["[CLS]", "[D]", "hello", "fox", "[SEP]"]
@@ -213,4 +214,4 @@ def test_markers_in_every_kind_of_template(processor: Any, tmp_path: Path) -> No
 def test_no_template_to_put_a_marker_in(tmp_path: Path) -> None:
     file = tiny.tokenizer(tmp_path / "tokenizer.json", special=False, extra=("[D]",))
     with pytest.raises(TrbError, match="no special token first"):
-        markers.apply(tokenizer.read(file), TokenRules(marker="[D]"))
+        tokenizer_template.apply(tokenizer.read(file), TokenRules(marker="[D]"))

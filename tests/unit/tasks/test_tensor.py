@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import tiny_onnx as t
 
-from triton_repo_builder import source
 from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import source
 from triton_repo_builder.tasks import tensor
 
 

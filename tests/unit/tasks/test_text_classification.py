@@ -8,11 +8,11 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import source
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import BuildOptions
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import text_classification
-from triton_repo_builder.tasks.base import TaskPlan
+from triton_repo_builder.tasks.task import TaskPlan
 
 
 def plan(folder: Path) -> TaskPlan:

@@ -10,10 +10,12 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import inspection, source, tasks
+from triton_repo_builder import tasks
+from triton_repo_builder.build import inspect
 from triton_repo_builder.errors import Exit, TrbError
-from triton_repo_builder.options import BuildOptions, check
-from triton_repo_builder.tasks.base import TaskPlan, token
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions, check
+from triton_repo_builder.tasks.task import TaskPlan, token
 
 IDS = [t.tensor(name, ["n", "s"], t.INT64) for name in ("input_ids", "attention_mask")]
 NER = [t.tensor("logits", ["n", "s", 3])]
@@ -56,7 +58,7 @@ def test_the_task_is_that_of_the_architecture(
     architecture: str, outputs: list[Any], task: str, tmp_path: Path
 ) -> None:
     path = folder(tmp_path / "m", outputs, architectures=[architecture])
-    seen = inspection.inspect(path)
+    seen = inspect.inspect(path)
     assert (seen.task, seen.problem) == (task, None)
     assert bool(seen.task_reason) is (task == "tensor")
 

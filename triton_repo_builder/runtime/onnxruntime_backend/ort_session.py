@@ -15,7 +15,12 @@ if TYPE_CHECKING:
         Refused,
         ort_text,
     )
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import CPU, CUDA, Provider, providers
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import (
+        CPU,
+        CUDA,
+        Provider,
+        providers,
+    )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import session_options
 else:
     import ort_gpu

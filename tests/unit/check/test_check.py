@@ -1,0 +1,71 @@
+"""Every finding, on a repository that has just that fault; and none on one that has no fault.
+
+A new folder in tests/errors/repositories is a new test. ``TRB_EXPECT=write`` writes its expected.txt; the
+diff is then for a person to read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from bad_repositories import FOLDER, NAMES, findings, lay_out
+
+from triton_repo_builder import releases
+from triton_repo_builder.check.codes import CODES, document
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_findings_are_the_expected_ones(name: str, tmp_path: Path) -> None:
+    repository = lay_out(name, tmp_path / "repository")
+    text = "".join(f"{finding}\n" for finding in findings(repository)).replace(f"{repository}/", "")
+    expected = FOLDER / name / "expected.txt"
+    if os.environ.get("TRB_EXPECT") == "write":
+        expected.write_text(text)
+    assert text
+    assert text == expected.read_text()
+
+
+def test_each_code_has_a_repository() -> None:
+    texts = "".join((FOLDER / name / "expected.txt").read_text() for name in NAMES)
+    assert set(re.findall(r" \[([a-z0-9-]+)\]$", texts, re.MULTILINE)) == set(CODES)
+
+
+def test_document_lists_each_code() -> None:
+    written = (ROOT / "docs" / "checks.md").read_text()
+    assert written.endswith(document())
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("field-too-new", "24.11"),
+        ("field-too-new-ensemble", "25.11"),
+        ("parameter-ignored", "25.02"),
+        ("onnx-ir", "25.09"),
+        ("onnx-opset", "25.03"),
+    ],
+)
+def test_a_newer_release_takes_it(name: str, release: str, tmp_path: Path) -> None:
+    repository = lay_out(name, tmp_path / "repository")
+    assert findings(repository, releases.get(release)) == []
+    older = [known for known in releases.load() if known < release][-1]
+    assert [finding.code for finding in findings(repository, releases.get(older))] == [
+        name.removesuffix("-ensemble")
+    ]
+
+
+def test_bf16_is_served_from_26_03_on(tmp_path: Path) -> None:
+    repository = lay_out("onnx-type-unsupported", tmp_path / "repository")
+    assert findings(repository, releases.get("26.03")) == []
+    assert findings(repository, releases.get("26.02")) != []
+
+
+def test_a_missing_model_py_hangs_only_older_releases(tmp_path: Path) -> None:
+    repository = lay_out("model-file-missing-python", tmp_path / "repository")
+    assert "never ends" in str(findings(repository, releases.get("25.08")))
+    assert "never ends" not in str(findings(repository, releases.get("25.09")))

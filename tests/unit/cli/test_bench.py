@@ -1,0 +1,138 @@
+"""The command line of ``trb bench``: values, what is announced, what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+import pytest
+from bench_values import level, report, split
+from click.testing import CliRunner, Result
+
+from triton_repo_builder import cli
+from triton_repo_builder.bench.report.report import BenchReport, Ratio
+from triton_repo_builder.cli import addresses
+from triton_repo_builder.cli.bench import command
+from triton_repo_builder.cli.bench_report import print_report
+from triton_repo_builder.cli.options import Duration, Numbers
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.background import registry
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", *arguments])
+    return int(end.value.code or 0), capsys.readouterr().err
+
+
+def test_numbers_and_times() -> None:
+    assert Numbers(int).convert("4,1,4", None, None) == (4, 1)
+    assert Numbers(float).convert("0.5,2", None, None) == (0.5, 2.0)
+    for text in ("", "0", "1,,2", "a", "-3", "nan", "1e9", "inf"):
+        with pytest.raises(click.BadParameter, match="no list of numbers above 0 and below 1,000,000,000"):
+            Numbers(float).convert(text, None, None)
+    convert = Duration().convert
+    assert [convert(text, None, None) for text in ("2s", "500ms", "1.5m", "3")] == [2.0, 0.5, 90.0, 3.0]
+    for text in ("", "2h", "s", "-1s"):
+        with pytest.raises(click.BadParameter, match="no time like 2s"):
+            convert(text, None, None)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments)
+
+
+def test_what_cannot_be_meant_is_said_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = refused(["--fixed", "a", "--lengths", "3"], capsys)
+    assert (code, "leaves no room" in text) == (Exit.USAGE, True)
+    code, text = refused(["--grpc-url", "x:1"], capsys)
+    assert (code, "go with --url" in text) == (Exit.USAGE, True)
+    code, text = refused([str(tmp_path / "absent")], capsys)
+    assert (code, "no such model repository" in text) == (Exit.REPOSITORY_UNREADABLE, True)
+    code, text = refused(["--baseline", str(tmp_path / "absent.json")], capsys)
+    assert (code, "absent.json" in text) == (Exit.NOT_FOUND, True)
+    code, text = refused(["--max-windows", "2"], capsys)
+    assert (code, "less than --min-windows 3" in text) == (Exit.USAGE, True)
+    for option in ("--warmup", "--min-windows", "--processes"):
+        code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
+        assert (code, f"{option} is nothing that --client perf-analyzer knows" in text) == (Exit.USAGE, True)
+    assert "is no url" in invoke("--url", "ftp://x").output
+
+
+def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = refused(["--url", "http://127.0.0.1:9", "--min-windows", "20", "--concurrency", "1"], capsys)
+    assert code == Exit.UNREACHABLE
+    assert "no tritonserver answers" in text
+    assert "1 level of 42 to 42 s: at most 0:42 min" in text
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_was_measured_is_printed_though_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    def full(report: BenchReport, folder: Path) -> tuple[Path, ...]:
+        raise TrbError(Exit.DISK_FULL, "the disk is full", where=str(folder), remedy="free some space")
+
+    monkeypatch.setattr("triton_repo_builder.bench.write", full)
+    monkeypatch.setattr("triton_repo_builder.cli.bench._run", lambda *given: report(level()))
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "--url", "x", "--output", str(tmp_path), *(["--json"] if as_json else [])])
+    shown = capsys.readouterr()
+    assert end.value.code == Exit.DISK_FULL
+    assert "the disk is full" in shown.err
+    if as_json:
+        assert json.loads(shown.out)["levels"][0]["throughput"] == 100.0
+    else:
+        assert "100.0" in shown.out
+        assert "wrote" not in shown.out
+
+
+def test_addresses_default_to_the_host() -> None:
+    found = addresses.of("http://gpu-7:9000", None, None)
+    assert (found.http, found.grpc) == ("http://gpu-7:9000", "gpu-7:9001")
+    assert found.metrics == "http://gpu-7:9002/metrics"
+    assert addresses.of("[::1]:8000", None, None).grpc == "[::1]:8001"
+    assert addresses.of("https://x", None, None).grpc == "grpcs://x:8001"
+    assert addresses.of("https://x:443").grpc == "grpcs://x:444"
+    assert addresses.of("x:65535").metrics == "http://x:8002/metrics", "no port has two above it"
+
+
+def test_addresses_of_a_server_in_the_background_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    urls = {
+        "http": "http://127.0.0.1:9100",
+        "grpc": "127.0.0.1:9101",
+        "metrics": "http://127.0.0.1:9102/metrics",
+    }
+    pid = os.getpid()
+    entry = registry.Background(
+        pid=pid, born=registry.born(pid), name="a", repository="/a", engine="embedded", server_pid=None,
+        urls=urls, log="", started=0.0,
+    )  # fmt: skip
+    registry.write(registry.folder() / "a.json", entry)
+    found = addresses.of("localhost:9100")
+    assert (found.grpc, found.metrics) == (urls["grpc"], urls["metrics"])
+    assert addresses.of("localhost:9100", "x:1").grpc == "x:1"
+    assert addresses.of("localhost:9200").grpc == "localhost:9201"
+    assert addresses.of("gpu-7:9100").grpc == "gpu-7:9101"
+
+
+def test_the_report_is_printed_with_its_ratios_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    ratio = Ratio(
+        variant="b", against="a", level="grpc 16 clients", throughput=1.35, p50=0.5, p99=None, server_cpu=0.8
+    )
+    made = report(
+        level(variant="a"),
+        level(variant="b", models=(split("[red]"),), bottleneck="the client is late"),
+        ratios=(ratio,),
+    )
+    print_report(made, [Path("out/report.json")])
+    text = capsys.readouterr().out
+    for part in ("1.35 x", "bert_model", "[red]", "note: b grpc 16 clients: the client is late", "wrote out"):
+        assert part in text

@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import tasks
+from triton_repo_builder.build import build
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import (
+    cases,
+    original,
+)
+from triton_repo_builder.golden import (
+    tensor as golden_tensor,
+)
+from triton_repo_builder.golden import (
+    text as golden_text,
+)
+from triton_repo_builder.golden.cases import Case, CaseTensor
+from triton_repo_builder.read import source
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.tasks.support.examples import SINGLE
+from triton_repo_builder.tasks.task import Asked
+
+
+def case(*data: float, datatype: str = "FP32") -> Case:
+    output = CaseTensor(name="Y", datatype=datatype, shape=(1, len(data)), data=data)
+    return Case(name="a", inputs=(), outputs=(output,))
+
+
+# --- tolerance ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "alone"),
+    [
+        (case(0.5), 1e-4),
+        (case(-20.0), 2e-3),
+        (case(3e-6, -1e-7), 3e-7),
+        (case(0.0), 1e-4),
+        (case(123.4), 0.013),
+        (case(math.inf, math.nan, 3.0), 3e-4),
+        (case(0.5, datatype="FP16"), 5e-3),
+        (case(2**40, datatype="INT64"), 1e-4),
+        (case(True, datatype="BOOL"), 1e-4),
+        (case(), 1e-4),
+    ],
+)
+def test_tolerance_grows_with_float_answers_only(recorded: Case, alone: float) -> None:
+    made = original.tolerance([recorded], 0.0)
+    assert made.alone == made.batched == pytest.approx(alone)
+
+
+def test_drift_widens_only_the_batched_one() -> None:
+    made = original.tolerance([case(0.5)], 0.0123)
+    assert (made.alone, made.batched) == (1e-4, 0.025)
+    assert made.reason == "the original model's own answers move by 0.012 with their neighbours in a batch"
+
+
+@pytest.mark.parametrize("value", [1e-9, 0.00012345, 0.1, 1.0, 99.1, 12345.0])
+def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
+    rounded = original.round_up(value)
+    assert value <= rounded * (1 + 1e-12)
+    assert rounded <= value * 1.1
+    assert original.round_up(rounded) == pytest.approx(rounded)
+
+
+# --- tensor models -----------------------------------------------------------------------------------
+
+
+def tensor(
+    path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any
+) -> original.Recorded:
+    path.write_bytes(t.model(nodes, inputs, outputs, **options))
+    read = source.read(path)
+    return golden_tensor.tensor(original.session(read), read, "m", batching=read.signature.batch.possible)
+
+
+def test_independent_rows_can_be_batched(tmp_path: Path) -> None:
+    tiny.tensor_model(tmp_path / "m.onnx")
+    read = source.read(tmp_path / "m.onnx")
+    made = golden_tensor.tensor(original.session(read), read, "m", batching=True)
+    assert (made.batchable, made.note) == (True, "")
+    assert made.file is not None
+    assert [entry.name for entry in made.file.cases] == ["generated_1", "generated_2"]
+    first, second = (entry.inputs[0].array() for entry in made.file.cases)
+    assert not np.array_equal(first, second)
+
+
+def test_the_number_of_boxes_is_no_batch(tmp_path: Path) -> None:
+    """As a detector: any number of rows in, as many rows out as pass a threshold."""
+    nodes = [
+        t.node("ReduceMax", ["X"], ["best"], axes=[1], keepdims=0),
+        t.node("Greater", ["best", "half"], ["good"]),
+        t.node("Compress", ["X", "good"], ["boxes"], axis=0),
+        t.node("Concat", ["boxes", "always"], ["Y"], axis=0),
+    ]
+    constants = [t.constant("half", t.FLOAT, [], [0.5]), t.constant("always", t.FLOAT, [1, 4], [0.0] * 4)]
+    made = tensor(
+        tmp_path / "m.onnx",
+        nodes,
+        [t.tensor("X", ["n", 4])],
+        [t.tensor("Y", ["m", 4])],
+        initializers=constants,
+    )
+    assert not made.batchable
+    assert made.note == "output 'Y' gives 3 rows for a batch of two"
+
+
+def test_a_model_that_fails_on_two_rows(tmp_path: Path) -> None:
+    made = tensor(
+        tmp_path / "m.onnx",
+        [t.node("Reshape", ["X", "one"], ["Y"])],
+        [t.tensor("X", ["n", 4])],
+        [t.tensor("Y", ["n", 4])],
+        initializers=[t.constant("one", t.INT64, [2], [1, 4])],
+    )
+    assert not made.batchable
+    assert made.note.startswith("it fails on a batch of two (")
+
+
+def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) -> None:
+    """Y = [0/0, sum of the column]: the NaN must not hide that the second number moves."""
+    nodes = [
+        t.node("ReduceSum", ["X", "axis"], ["sum"], keepdims=1),
+        t.node("Mul", ["X", "zero"], ["zeros"]),
+        t.node("Div", ["zeros", "zeros"], ["nan"]),
+        t.node("Add", ["zeros", "sum"], ["sums"]),
+        t.node("Concat", ["nan", "sums"], ["Y"], axis=1),
+    ]
+    constants = [t.constant("axis", t.INT64, [1], [0]), t.constant("zero", t.FLOAT, [], [0.0])]
+    made = tensor(
+        tmp_path / "m.onnx",
+        nodes,
+        [t.tensor("X", ["n", 2])],
+        [t.tensor("Y", ["n", 4])],
+        initializers=constants,
+    )
+    assert made.note == "rows of output 'Y' depend on each other"
+
+
+def test_sizes_are_tried_until_one_fits(tmp_path: Path) -> None:
+    made = tensor(
+        tmp_path / "m.onnx",
+        [t.node("MatMul", ["X", "W"], ["Y"])],
+        [t.tensor("X", ["n", "width"])],
+        [t.tensor("Y", ["n", 1])],
+        initializers=[t.constant("W", t.FLOAT, [64, 1], [1.0] * 64)],
+    )
+    assert made.file is not None
+    assert made.file.cases[0].inputs[0].shape == (1, 64)
+
+
+def test_a_model_that_takes_no_generated_input(tmp_path: Path) -> None:
+    made = tensor(
+        tmp_path / "m.onnx",
+        [t.node("MatMul", ["X", "W"], ["Y"])],
+        [t.tensor("X", ["n", "width"])],
+        [t.tensor("Y", ["n", 1])],
+        initializers=[t.constant("W", t.FLOAT, [63, 1], [1.0] * 63)],
+    )
+    assert (made.file, made.batchable) == (None, True)
+    assert made.note.startswith("no golden cases: the model refuses generated inputs (")
+
+
+@pytest.mark.parametrize("dtype", [t.FLOAT, t.FP16, t.INT32, t.INT64, t.BOOL, t.STRING])
+@pytest.mark.parametrize("shape", [["n", 3], ["n"], [], [2, 3], ["n", 100, 100]])
+def test_every_type_and_shape_is_recorded_and_read_back(dtype: int, shape: list[Any], tmp_path: Path) -> None:
+    made = tensor(
+        tmp_path / "m.onnx",
+        [t.node("Identity", ["X"], ["Y"])],
+        [t.tensor("X", shape, dtype)],
+        [t.tensor("Y", shape, dtype)],
+    )
+    assert made.file is not None
+    (tmp_path / "smoke.json").write_text(cases.dump(made.file))
+    read = cases.load(tmp_path / "smoke.json")
+    for entry in read.cases:
+        assert cases.difference(entry.outputs[0], entry.inputs[0].array()) == 0.0
+
+
+def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(
+        t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n"])], [t.tensor("Y", ["n"])])
+    )
+    with pytest.raises(TrbError) as caught:
+        original.session(source.read(tmp_path / "m.onnx"))
+    assert caught.value.code == Exit.GOLDEN_FAILED
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "größer, 1.onnx"])
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("linked", ["", "blobs", "blobs/{}"])
+def test_weights_that_are_mapped_are_the_same(
+    name: str, outside: bool, linked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the files are links to blobs, all in one folder (Hugging Face) or in one each (DVC)."""
+    path = tiny.tensor_model(tmp_path / "given" / name, inputs=("A", "B"))
+    if outside:
+        tiny.externalise(path)
+    for number, file in enumerate(sorted(path.parent.iterdir()) if linked else ()):
+        blob = tmp_path / linked.format(number) / f"{number:03}"
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(blob)
+        file.symlink_to(blob)
+    read = source.read(path)
+    feeds = {one: np.random.default_rng(3).normal(size=(5, 32)).astype(np.float32) for one in "AB"}
+    (loaded,) = original.session(read).run(None, feeds)
+    monkeypatch.setattr(original, "MAPPED", 0)
+    (mapped,) = original.session(read).run(None, feeds)
+    np.testing.assert_allclose(mapped, loaded, rtol=1e-6, atol=1e-6)
+
+
+def test_a_large_model_that_onnx_runtime_cannot_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(original, "MAPPED", 0)
+    test_a_model_that_onnx_runtime_cannot_load(tmp_path)
+
+
+# --- text models -------------------------------------------------------------------------------------
+
+
+def text(
+    folder: Path, *, batching: bool = True, max_length: int | None = 24, pad_to: int = 0
+) -> original.Recorded:
+    read = source.read(folder)
+    options = BuildOptions(model=folder)
+    task = tasks.choose(read, None)[0].plan(read, options)
+    settings = golden_text.TextSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
+    return golden_text.text(original.session(read), read, task, settings, "m", batching=batching)
+
+
+def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> None:
+    made = text(tiny.embedder(tmp_path / "bert"))
+    assert made.batchable
+    assert made.file is not None
+    assert "transformers" in made.file.recorded_with
+    assert [entry.name for entry in made.file.cases] == [name for name, _ in SINGLE]
+    assert made.file.tolerance.alone == made.file.tolerance.batched == 1e-4
+    for entry in made.file.cases:
+        (output,) = entry.outputs
+        assert output.shape == (1, tiny.WIDTH)
+        assert np.linalg.norm(output.data) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "c", labels=2)
+    read = source.read(folder)
+    task = tasks.choose(read, None)[0].plan(read, BuildOptions(model=folder))
+    close = {"scores": np.array([[0.5, 0.50001]]), "label": np.array([[b"x"]]), "score": np.array([[0.5]])}
+    assert [tensor.name for tensor in golden_text._outputs(task, close, 1e-4)] == ["score", "scores"]
+
+
+@pytest.mark.parametrize("beside", [math.nan, math.inf, 0.9])
+def test_an_answer_that_changes_beside_a_long_text(
+    beside: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tolerance, and no infinite one, makes up for it: the model is served one text at a time."""
+    run_rows = golden_text._run_rows
+
+    def changing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
+        values, mask = run_rows(runner, read, rows, settings)
+        if len(rows) > 1:
+            values = {name: np.full_like(array, beside) for name, array in values.items()}
+        return values, mask
+
+    monkeypatch.setattr(golden_text, "_run_rows", changing)
+    made = text(tiny.embedder(tmp_path / "bert"))
+    assert (made.batchable, made.note) == (
+        False,
+        "its answer to a text changes with the length of the other texts in the batch",
+    )
+    assert made.file is not None
+    assert made.file.tolerance.batched == 1e-4
+
+
+def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
+    """Of a model that quantises its activations the longest text; else enough to pad every shorter one."""
+
+    def asked(*lengths: int) -> Asked:
+        rows = [{"input_ids": [1] * n, "token_type_ids": [0] * n} for n in lengths]
+        return Asked(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
+
+    read = source.read(tiny.embedder(tmp_path / "bert"))
+    quantised = replace(read, signature=replace(read.signature, operators={"MatMulInteger"}))
+
+    def widths(read: source.Source, *given: Asked) -> list[int]:
+        return [len(row["input_ids"]) for row in golden_text._neighbour(given, read)]
+
+    assert widths(read, asked(3), asked(28), asked(500, 510)) == [32]
+    assert widths(read, asked(3), asked(50), asked(500)) == [54]
+    assert widths(read, asked(3), asked(62), asked(70), asked(500)) == [64]
+    assert widths(quantised, asked(3), asked(500, 510)) == [500, 510]
+    assert widths(read, asked(3), asked(20)) == [20]
+    assert widths(read, asked(300), asked(500)) == [500]
+    assert widths(read, asked(100), asked(500)) == [200]
+    assert widths(read) == []
+
+
+def test_a_tokenizer_under_another_name_is_the_one_that_records(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    # tokenizer.json beside it is another one: it knows no special tokens
+    tiny.tokenizer(folder / "mine.json")
+    tiny.tokenizer(folder / "tokenizer.json", special=False)
+    made = build.build(BuildOptions(model=folder, tokenizer=folder / "mine.json"))
+    other = build.build(BuildOptions(model=folder))
+    answers = [
+        next(file.content for file in each.files if file.path.endswith("smoke.json"))
+        for each in (made, other)
+    ]
+    assert answers[0] != answers[1]
+
+
+def test_a_text_without_any_token(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert")
+    tiny.tokenizer(folder / "tokenizer.json", special=False)
+    made = text(folder)
+    assert made.file is not None
+    empty = next(entry for entry in made.file.cases if entry.name == "empty")
+    assert empty.outputs[0].data == (0.0,) * tiny.WIDTH
+
+
+def test_a_model_that_fails_on_a_long_text(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path / "bert", length=16)
+    with pytest.raises(TrbError) as caught:
+        text(folder, max_length=20)
+    assert caught.value.code == Exit.GOLDEN_FAILED
+    assert caught.value.message.startswith("the original model fails on ")
+
+
+def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
+    """TF32: what is proven there must outlive more noise, and says so."""
+    folder = tiny.embedder(tmp_path / "bert")
+
+    def tolerance(device: str) -> Any:
+        made = tiny.make(folder, tmp_path / device, golden=True, device=device)
+        content = next(file.content for file in made.files if file.path == "bert/smoke.json")
+        return json.loads(content)["tolerance"]
+
+    assert tolerance("cpu")["alone"] == 1e-4
+    assert (tolerance("gpu")["alone"], "TF32" in tolerance("gpu")["reason"]) == (5e-3, True)
+    scores = golden_text._outputs
+    task = tasks.choose(source.read(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
+    read = source.read(tmp_path / "c")
+    planned = task.plan(read, BuildOptions(model=tmp_path / "c"))
+    near = {"scores": np.array([[0.49, 0.51]]), "label": np.array([[b"x"]]), "score": np.array([[0.51]])}
+    assert [t.name for t in scores(planned, near, original.ABSOLUTE)] == ["label", "score", "scores"]
+    assert [t.name for t in scores(planned, near, original.HALF)] == ["score", "scores"]

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_images
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import image
+from triton_repo_builder.read import image_processor
+from triton_repo_builder.read.image_processor import ImageSpec
+
+MEAN = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
+
+
+def read(folder: Path, **settings: Any) -> ImageSpec:
+    return image_processor.read(tiny.put_json(folder / "preprocessor_config.json", settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "resize", "crop"),
+    [
+        ({"image_processor_type": "ViTImageProcessor", "size": 48}, {"height": 48, "width": 48}, None),
+        ({"feature_extractor_type": "ViTFeatureExtractor", "size": 48}, {"height": 48, "width": 48}, None),
+        ({"image_processor_type": "ViTImageProcessor"}, {"height": 224, "width": 224}, None),
+        (
+            {
+                "image_processor_type": "ConvNextImageProcessor",
+                "size": {"shortest_edge": 224},
+                "crop_pct": 0.875,
+            },
+            {"shortest_edge": 256},
+            (224, 224),
+        ),
+        (
+            {
+                "image_processor_type": "ConvNextImageProcessor",
+                "size": {"shortest_edge": 384},
+                "crop_pct": 0.875,
+            },
+            {"height": 384, "width": 384},
+            None,
+        ),
+        (
+            {"image_processor_type": "CLIPImageProcessor", "size": 32, "crop_size": 24},
+            {"shortest_edge": 32},
+            (24, 24),
+        ),
+        (
+            {
+                "image_processor_type": "BitImageProcessor",
+                "size": {"shortest_edge": 32},
+                "crop_size": {"height": 20, "width": 30},
+            },
+            {"shortest_edge": 32},
+            (20, 30),
+        ),
+        ({"image_processor_type": "SiglipImageProcessor", "do_resize": False}, None, None),
+        ({"size": [20, 30], "crop_size": 16, **MEAN}, {"height": 20, "width": 30}, (16, 16)),
+        ({"image_processor_type": "MobileViTImageProcessor", "size": 32}, {"shortest_edge": 32}, (256, 256)),
+    ],
+)
+def test_what_the_files_say(
+    settings: dict[str, Any], resize: dict[str, int] | None, crop: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    spec = read(tmp_path, **settings)
+    assert (spec.resize, spec.crop) == (resize, crop)
+    if resize is not None:
+        files = list(image.images().values())
+        assert image_processor.prove(spec, files).shape[1] == 3
+
+
+def test_steps_that_are_left_out_are_left_out(tmp_path: Path) -> None:
+    spec = read(tmp_path, image_processor_type="ViTImageProcessor", do_normalize=False, do_rescale=False)
+    assert (spec.mean, spec.std, spec.rescale) == (None, None, None)
+    plain = read(tmp_path, size=8)
+    assert (plain.kind, plain.mean, plain.rescale, plain.flip, plain.white) == (
+        "",
+        None,
+        1 / 255,
+        False,
+        False,
+    )
+
+
+def test_a_file_without_a_processor_is_taken_as_it_stands(tmp_path: Path) -> None:
+    settings = {"size": 8, "do_rescale": False, "image_mean": [123, 117, 104], "do_flip_channel_order": True}
+    spec = read(tmp_path, **settings)
+    white = tiny_images.file(8, 8)
+    pixels = image_processor.prove(spec, [white])
+    from triton_repo_builder.runtime.image_pixels import decode
+
+    expected = np.asarray(decode(white)).astype(np.float32)[:, :, ::-1] - [104, 117, 123]
+    np.testing.assert_allclose(pixels[0], np.moveaxis(expected, 2, 0))
+
+
+def test_an_image_may_have_to_go_through_a_jpeg_file(tmp_path: Path) -> None:
+    files = list(image.images().values())
+    spec = read(tmp_path, size=32, crop_size=24, jpeg_quality=75)
+    stored = image_processor.prove(spec, files)
+    assert np.abs(stored - image_processor.prove(read(tmp_path, size=32, crop_size=24), files)).max() > 0.01
+    named = read(tmp_path, image_processor_type="ViTImageProcessor", jpeg_quality=75)
+    assert named.jpeg == 0  # transformers has no such step
+
+
+def test_transformers_5_keeps_it_in_another_file(tmp_path: Path) -> None:
+    document = {
+        "processor_class": "CLIPProcessor",
+        "image_processor": {"image_processor_type": "CLIPImageProcessor"},
+    }
+    tiny.put_json(tmp_path / "processor_config.json", document)
+    found = image_processor.find(tmp_path / "model.onnx")
+    assert found == tmp_path / "processor_config.json"
+    assert image_processor.read(found).crop == (224, 224)
+    tiny.put_json(tmp_path / "processor_config.json", {"processor_class": "LlavaProcessor"})
+    assert image_processor.find(tmp_path / "model.onnx") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"image_processor_type": "LevitImageProcessor"},
+            "LevitImageProcessor does more than resize, crop, rescale and normalise",
+        ),
+        (
+            {"image_processor_type": "EfficientNetImageProcessor"},
+            "EfficientNetImageProcessor does more than resize, crop, rescale and normalise",
+        ),
+        ({"image_processor_type": "NoSuchProcessor"}, "transformers cannot load it: "),
+        (
+            {"size": {"longest_edge": 8}},
+            "the preprocessing cannot be read: a size of longest_edge is not supported",
+        ),
+        ({"size": 8, "image_mean": [0.5]}, "the preprocessing cannot be read: 1 channels in place of 3"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TrbError) as caught:
+        image_processor.prove(read(tmp_path, **settings), list(image.images().values()))
+    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.message.startswith(message)
+    assert "--preprocessor" in caught.value.remedy
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text("{")
+    with pytest.raises(TrbError, match="is not readable JSON"):
+        image_processor.find(tmp_path / "model.onnx")
+    with pytest.raises(TrbError) as caught:
+        image_processor.find(tmp_path / "model.onnx", tmp_path / "nowhere")
+    assert caught.value.code == Exit.NOT_FOUND

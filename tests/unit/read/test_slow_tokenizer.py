@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+from tokenizers import Tokenizer
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import slow_tokenizer, tokenizer
+
+
+def slow_bert(folder: Path, **settings: object) -> Path:
+    """vocab.txt and tokenizer_config.json as the slow BertTokenizer saves them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join((*tiny.WORDS, "[MASK]")) + "\n")
+    tiny.put_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **settings})
+    tiny.put_json(folder / "config.json", {"model_type": "bert"})
+    return folder
+
+
+@pytest.mark.parametrize("name", slow_tokenizer.VOCABULARIES)
+def test_a_vocabulary_is_found(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("")
+    assert tokenizer.find(tmp_path) == tmp_path / name
+    assert tokenizer.locate(tmp_path) == tmp_path / name
+
+
+def test_a_fast_one_is_preferred(tmp_path: Path) -> None:
+    slow_bert(tmp_path)
+    tiny.tokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer.find(tmp_path) == tmp_path / "tokenizer.json"
+
+
+def test_a_vocabulary_is_converted(tmp_path: Path) -> None:
+    spec = tokenizer.read(slow_bert(tmp_path, model_max_length=24) / "vocab.txt")
+    served = Tokenizer.from_str(spec.served.decode())
+    assert served.encode("Hello the").tokens == ["[CLS]", "hello", "the", "[SEP]"]
+    assert served.encode("fox", "the").type_ids == [0, 0, 0, 1, 1]
+    assert (spec.pad_id, spec.max_length, spec.special_tokens) == (0, 24, 2)
+    assert json.loads(spec.served)["model"]["type"] == "WordPiece"
+
+
+def test_its_settings_count(tmp_path: Path) -> None:
+    spec = tokenizer.read(slow_bert(tmp_path, do_lower_case=False) / "vocab.txt")
+    assert Tokenizer.from_str(spec.served.decode()).encode("Hello").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+def test_the_same_bytes_again(tmp_path: Path) -> None:
+    file = slow_bert(tmp_path) / "vocab.txt"
+    assert slow_tokenizer.convert(file) == slow_tokenizer.convert(file)
+
+
+def test_what_it_was_made_of(tmp_path: Path) -> None:
+    names = [file.name for file in slow_tokenizer.sources(slow_bert(tmp_path) / "vocab.txt")]
+    assert names == ["vocab.txt", "tokenizer_config.json"]
+
+
+def test_a_class_without_a_fast_form_is_named(tmp_path: Path) -> None:
+    folder = slow_bert(tmp_path, tokenizer_class="CanineTokenizer")
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(folder / "vocab.txt")
+    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert "CanineTokenizer has no fast form" in caught.value.message
+
+
+def test_a_folder_that_says_nothing_of_its_class(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(tmp_path / "vocab.txt")
+    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert "has 'vocab.txt' but no tokenizer.json" in caught.value.message
+
+
+def test_sentencepiece_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(tmp_path / "spiece.model")
+    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert "needs the package sentencepiece" in caught.value.message
+    assert "triton_repo_builder[sentencepiece]" in caught.value.remedy

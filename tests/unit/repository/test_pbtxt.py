@@ -1,0 +1,90 @@
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_repo_builder.repository import pbtxt
+
+# Half of a surrogate pair is no text: it has no UTF-8.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXT)
+def test_any_text_reads_back(text: str) -> None:
+    assert pbtxt.parse(f"name: {pbtxt.quote(text)}").get("name", "") == text
+
+
+@given(TEXT)
+def test_a_literal_is_one_line_without_control_characters(text: str) -> None:
+    literal = pbtxt.quote(text)
+    assert literal.isprintable()
+    assert len(literal.splitlines()) == 1
+
+
+@given(TEXT)
+def test_any_text_is_a_configuration_or_an_error_with_a_position(text: str) -> None:
+    try:
+        assert isinstance(pbtxt.parse(text), dict)
+    except pbtxt.PbtxtError as error:
+        assert error.line >= 1
+        assert error.column >= 1
+        assert error.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max_batch_size: 8", {"max_batch_size": 8}),
+        ("max_batch_size: 0", {}),
+        ("input [ ] output []", {}),
+        ("dynamic_batching { }", {"dynamic_batching": {}}),
+        (
+            "dynamic_batching { max_queue_delay_microseconds: 200 preferred_batch_size: [4, 8] }",
+            {"dynamic_batching": {"preferred_batch_size": [4, 8], "max_queue_delay_microseconds": 200}},
+        ),
+        (
+            'input { name: "X" data_type: TYPE_FP32 dims: -1 reshape { } }',
+            {"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1], "reshape": {}}]},
+        ),
+        (
+            'parameters { key: "a" value { string_value: "1" } }',
+            {"parameters": {"a": {"string_value": "1"}}},
+        ),
+        (
+            "version_policy { specific { versions: [1, 3] } }",
+            {"version_policy": {"specific": {"versions": [1, 3]}}},
+        ),
+        (
+            'model_warmup { inputs { key: "X" value { dims: 7 zero_data: true } } }',
+            {"model_warmup": [{"inputs": {"X": {"dims": [7], "zero_data": True}}}]},
+        ),
+    ],
+)
+def test_integers_are_integers(text: str, expected: dict[str, object]) -> None:
+    assert pbtxt.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("batch_size: 8", (1, 1)),
+        ("max_batch_size: 8\nmax_batch_size: 8", (2, 17)),
+        ('name: "a"\n\ninput [', (3, 8)),
+        ('name: "\\377"', (1, 13)),
+    ],
+)
+def test_errors_have_a_position(text: str, where: tuple[int, int]) -> None:
+    with pytest.raises(pbtxt.PbtxtError) as caught:
+        pbtxt.parse(text)
+    assert (caught.value.line, caught.value.column) == where
+
+
+def test_the_error_passes_through_a_context_manager() -> None:
+    @contextlib.contextmanager
+    def block() -> Iterator[None]:
+        yield
+
+    with pytest.raises(pbtxt.PbtxtError), block():
+        pbtxt.parse("name")

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.write import staging
+from triton_repo_builder.write.staging import File
+
+
+def test_content_and_sources_are_described_alike(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc" * 9)
+    given = File(path="x", content=b"abc" * 9), File(path="x", source=tmp_path / "a")
+    assert given[0].sha256() == given[1].sha256() == staging.hash_file(tmp_path / "a")
+    assert given[0].size() == given[1].size() == 27
+
+
+def test_a_source_is_linked_and_a_link_to_it_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("a")
+    staging.put(File(path="d/e/f", source=tmp_path / "link"), tmp_path)
+    target = tmp_path / "d" / "e" / "f"
+    assert (target.is_symlink(), target.read_bytes()) == (False, b"abc")
+
+
+def test_a_source_is_copied_where_it_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "a").chmod(0o444)
+    staging.put(File(path="b", source=tmp_path / "a"), tmp_path)
+    assert (tmp_path / "b").read_bytes() == b"abc"
+    assert not (tmp_path / "b").samefile(tmp_path / "a")
+    staging.keep(tmp_path / "a", tmp_path / "c")
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o444
+
+
+def test_two_files_of_one_path_never_reach_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"precious")
+    (tmp_path / "other").write_bytes(b"x")
+    stage = tmp_path / "stage"
+    staging.put(File(path="f", source=tmp_path / "mine"), stage)
+    for second in (File(path="f", content=b"y"), File(path="f", source=tmp_path / "other")):
+        with pytest.raises(AssertionError, match="two files are called f"):
+            staging.put(second, stage)
+    assert (tmp_path / "mine").read_bytes() == b"precious"
+
+
+# --- staging -----------------------------------------------------------------------------------------
+
+
+def test_the_stage_lies_beside_the_output_and_is_removed(tmp_path: Path) -> None:
+    with staging.staging(tmp_path / "deep" / "repo") as stage:
+        assert stage.parent == tmp_path / "deep"
+        assert stage.name.startswith(".repo.trb-")
+        (stage / "x" / "y").mkdir(parents=True)
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), RuntimeError(), OSError(errno.EACCES, "Permission denied")]
+)
+def test_the_stage_is_removed_after_a_failure(error: BaseException, tmp_path: Path) -> None:
+    expected = TrbError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected), staging.staging(tmp_path / "repo") as stage:
+        (stage / "x").write_text("x")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def left(output: Path, *, age: float = 3600, old: bool = False) -> Path:
+    """A staging folder as a build that was killed ``age`` seconds ago leaves it."""
+    killed = (
+        "import os, signal, sys; from pathlib import Path; from triton_repo_builder.write import staging\n"
+        "with staging.staging(Path(sys.argv[1])) as stage:\n"
+        "    (stage / 'weights').write_bytes(b'x' * 1000)\n"
+        "    print(stage, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, str(output)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL
+    folder = Path(done.stdout.strip())
+    if old:
+        (folder / ".old").mkdir()
+    os.utime(folder, (time.time() - age,) * 2)
+    return folder
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    folder = left(tmp_path / "repo")
+    (tmp_path / ".other.trb-1234").mkdir()
+    os.utime(tmp_path / ".other.trb-1234", (0, 0))
+    with staging.staging(tmp_path / "repo"):
+        assert not folder.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".other.trb-1234"]
+
+
+def test_what_may_be_needed_stays(tmp_path: Path) -> None:
+    """A young one may belong to a build that just began; one with .old holds what was the user's."""
+    folders = [left(tmp_path / "repo", age=0), left(tmp_path / "repo", old=True)]
+    with staging.staging(tmp_path / "repo"):
+        assert all(folder.exists() for folder in folders)
+
+
+def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
+    with staging.staging(tmp_path / "repo") as mine:
+        os.utime(mine, (0, 0))
+        with staging.staging(tmp_path / "repo"):
+            assert mine.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, Exit.DISK_FULL),
+        (errno.EDQUOT, Exit.DISK_FULL),
+        (errno.EACCES, Exit.OUTPUT_NOT_WRITABLE),
+        (errno.EROFS, Exit.OUTPUT_NOT_WRITABLE),
+    ],
+)
+def test_file_system_errors_are_explained(number: int, code: Exit) -> None:
+    assert staging.explain(OSError(number, os.strerror(number)), Path("repo")).code == code

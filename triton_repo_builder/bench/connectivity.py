@@ -1,0 +1,116 @@
+"""Whether the requests that are going to be measured reach the server whose statistics are read."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from triton_repo_builder.bench.load.requests import Payload
+from triton_repo_builder.bench.load.senders import METHOD
+from triton_repo_builder.bench.target import Target
+from triton_repo_builder.client import (
+    Body,
+    GrpcClient,
+    HttpClient,
+    RequestFailed,
+    statistics,
+)
+from triton_repo_builder.errors import Exit, TrbError
+
+CONNECT = 10.0
+"""Seconds in which a gRPC server must say which version it is."""
+SETTLE = 2.0
+"""Seconds in which the statistics must show a request that was answered."""
+ELSEWHERE = ("UNAVAILABLE", "UNIMPLEMENTED", "NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""What a server says that has no such model, or is no tritonserver."""
+
+
+def check(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
+    """Send one request as it will be measured; the statistics must count it.
+
+    Raises ``TrbError`` where gRPC leads nowhere or to another server. Gives a note where only the statistics
+    are in doubt. A request that the server refuses is not this function's business: levels count those.
+    """
+    try:
+        before = _counted(target)
+    except RequestFailed as error:
+        _send(target, protocol, payload, timeout)
+        return f"the server does not give its statistics ({error}): rows per execution and times are unknown"
+    failure = _send(target, protocol, payload, timeout)
+    deadline = time.monotonic() + (SETTLE if failure in ("", *ELSEWHERE) else 0.0)
+    while not (seen := _grew(target, before)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if seen or failure not in ("", *ELSEWHERE):
+        return ""
+    if protocol != "grpc":
+        return (
+            f"a request over HTTP was not counted by the statistics of {target.http.url}: where several "
+            "servers answer there, rows per execution and times are those of any one of them"
+        )
+    said = f"says {failure}" if failure else "answered a request"
+    raise _error(target, f"{said}, but the statistics of {target.http.url} did not count it: another server")
+
+
+def _grew(target: Target, before: int) -> bool:
+    try:
+        return _counted(target) != before
+    except RequestFailed:
+        return False
+
+
+def _counted(target: Target) -> int:
+    """Requests of the endpoint so far, well answered or not."""
+    return statistics.snapshot(target.http).get(target.endpoint, statistics.Counters()).requests
+
+
+def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
+    """Empty where it was answered well, else what kind of failure it was."""
+    if protocol == "grpc":
+        _connect(target)
+        return _send_grpc(payload, timeout)
+    body = Body(data=payload.bodies[0], headers=payload.headers[0])
+    path = payload.address.removeprefix(target.http.url)
+    try:
+        status = HttpClient(target.http.url, timeout).send("POST", path, body).status
+    except RequestFailed as error:
+        return str(error)
+    return "" if status == 200 else f"HTTP {status}"
+
+
+def _connect(target: Target) -> None:
+    address = target.variant.urls.grpc
+    client = GrpcClient(address.removeprefix("grpcs://"), CONNECT, secure=address.startswith("grpcs://"))
+    try:
+        client.version()
+    except RequestFailed as error:
+        raise _error(target, f"no tritonserver answers gRPC: {error}") from None
+    finally:
+        client.close()
+
+
+def _send_grpc(payload: Payload, timeout: float) -> str:
+    import grpc
+
+    address = payload.address.removeprefix("grpcs://")
+    settings = [("grpc.max_receive_message_length", -1)]
+    if address == payload.address:
+        channel = grpc.insecure_channel(address, options=settings)
+    else:
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(), options=settings)
+    with channel:
+        call: Any = channel.unary_unary(METHOD)
+        try:
+            call(payload.bodies[0], timeout=timeout)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return ""
+
+
+def _error(target: Target, message: str) -> TrbError:
+    return TrbError(
+        Exit.UNREACHABLE,
+        message,
+        where=target.variant.urls.grpc,
+        remedy=f"name the gRPC address of the server at {target.http.url} with --grpc-url HOST:PORT, "
+        "or measure HTTP alone with --protocol http",
+    )

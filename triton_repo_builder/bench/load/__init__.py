@@ -1,0 +1,1 @@
+"""The load generator: workers, requests, arrivals."""

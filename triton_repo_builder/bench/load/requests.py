@@ -1,0 +1,256 @@
+"""Requests made ready before the clock starts: bytes that clients only have to send."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from triton_repo_builder.bench.options import Options
+from triton_repo_builder.bench.target import Target
+from triton_repo_builder.client import (
+    Array,
+    RequestFailed,
+    Tensor,
+    encode_binary,
+    encode_json,
+    wire_type,
+)
+from triton_repo_builder.dtypes import BY_WIRE
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import cases
+
+OPEN_AXES = (8, 224)
+"""Sizes tried for axes that a model leaves open."""
+MADE = 8
+"""Different requests made for an endpoint without golden cases."""
+LONG = 3000
+"""Words of the text that shows whether any length is taken."""
+ROOM = 64 * 2**20
+"""Bytes of ready requests that each client process keeps at most."""
+NO_JSON = {"FP16", "BF16"}
+
+Inputs = Mapping[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload:
+    """Encoded requests of one endpoint."""
+
+    address: str
+    bodies: tuple[bytes, ...]
+    headers: tuple[Mapping[str, str], ...]
+    sent: str = ""
+    """Digest of the inputs."""
+
+
+def needed(target: Target) -> tuple[Tensor, ...]:
+    """Inputs that a request must have."""
+    return tuple(tensor for tensor in target.metadata.inputs if tensor.name not in target.optional)
+
+
+def takes_text(target: Target) -> bool:
+    """Whether the corpus is what this endpoint reads: any text, alone or in each of its inputs.
+
+    Some take only texts of a kind (with a mask, as short as a question), or no texts but files: their golden
+    cases are sent instead.
+    """
+    texts = [tensor for tensor in needed(target) if tensor.datatype == "BYTES"]
+    golden = target.golden.cases if target.golden else ()
+    if not texts or any(tensor.binary for case in golden for tensor in case.inputs):
+        return False
+    probe = "word" if len(texts) == 1 else "word " * LONG
+    return target.golden is None or _accepted(target, text_inputs(target, (probe,), 1)[0])
+
+
+def check_kind(target: Target, options: Options) -> None:
+    """Raise ``TrbError`` on options that choose texts where none of them would be sent."""
+    given = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
+    sent = "its golden cases" if target.golden else "tensors made from its metadata"
+    for option in (option for option, is_given in given.items() if is_given):
+        raise TrbError(
+            Exit.USAGE,
+            f"does not take texts as they come and is sent {sent}: {option} would change nothing",
+            where=target.endpoint,
+            remedy=f"leave {option} out",
+        )
+    if options.lengths and not open_axes(target):
+        raise TrbError(
+            Exit.USAGE,
+            "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
+            f"{sent}: every level of --lengths would be the same",
+            where=target.endpoint,
+            remedy="leave --lengths out",
+        )
+
+
+def open_axes(target: Target) -> bool:
+    """Whether a length can be chosen: tensors alone, of which one has an open axis beside the batch."""
+    inputs = needed(target)
+    if any(tensor.datatype == "BYTES" for tensor in inputs):
+        return False
+    skip = 1 if target.max_batch_size else 0
+    return any(dim < 0 for tensor in inputs for dim in tensor.shape[skip:])
+
+
+def check_rows(target: Target, rows: int) -> None:
+    """Raise ``TrbError`` where a request cannot have so many rows."""
+    most = target.max_batch_size or 1
+    if rows > most:
+        raise TrbError(
+            Exit.USAGE,
+            f"takes at most {most} row{'s' * (most != 1)} in a request, not {rows}",
+            where=target.endpoint,
+            remedy="lower --rows, or build with a larger --max-batch-size",
+        )
+
+
+def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]:
+    """Requests of ``rows`` neighbouring texts each; inputs that are no text are made."""
+    made: list[Inputs] = []
+    for start in range(len(texts)):
+        chosen = [texts[(start + number) % len(texts)] for number in range(rows)]
+        made.append(
+            {
+                tensor.name: _texts(tensor, chosen, bool(target.max_batch_size))
+                if tensor.datatype == "BYTES"
+                else _made(tensor, start, OPEN_AXES[0], rows, bool(target.max_batch_size))
+                for tensor in needed(target)
+            }
+        )
+    return made
+
+
+def _texts(tensor: Tensor, texts: Sequence[str], batched: bool) -> Array:
+    shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
+    array = np.empty((len(texts), *shape[1:]) if batched else shape, dtype=object)
+    for number, text in enumerate(texts if batched else texts[:1]):
+        array[number if batched else ...] = text.encode()
+    return array
+
+
+def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
+    """Requests from golden cases, or made from the metadata; and which."""
+    if length is None and target.golden is not None:
+        golden = _golden(target.golden, rows, bool(target.max_batch_size))
+        names = {tensor.name for tensor in needed(target)}
+        if golden and all(names <= inputs.keys() for inputs in golden):
+            return golden, f"{len(golden)} golden cases"
+    unknown = [tensor for tensor in needed(target) if tensor.datatype not in BY_WIRE]
+    if unknown:
+        raise TrbError(
+            Exit.UNSUPPORTED_TYPE,
+            f"input {unknown[0].name} has type {unknown[0].datatype}, which bench cannot make",
+            where=target.endpoint,
+            remedy="choose another endpoint with --endpoint",
+        )
+    sizes = (length,) if length else OPEN_AXES
+    for size in sizes:
+        made: list[Inputs] = [
+            {
+                tensor.name: _made(tensor, number, size, rows, bool(target.max_batch_size))
+                for tensor in needed(target)
+            }
+            for number in range(MADE)
+        ]
+        if len(sizes) == 1 or size == sizes[-1] or _accepted(target, made[0]):
+            break
+    return made, f"{MADE} inputs made from the metadata, open axes {size}"
+
+
+def _golden(file: cases.CaseFile, rows: int, batched: bool) -> list[Inputs]:
+    singles = [{tensor.name: tensor.array() for tensor in case.inputs} for case in file.cases]
+    if not batched or rows == 1:
+        return list(singles)
+    # Rows of one request must be of one shape, so a case is repeated rather than mixed with others.
+    return [
+        {name: np.repeat(array[:1], rows, axis=0) for name, array in single.items()} for single in singles
+    ]
+
+
+def _made(tensor: Tensor, number: int, size: int, rows: int, batched: bool) -> Array:
+    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
+    if batched:
+        shape = (rows, *shape[1:])
+    if "mask" in tensor.name.lower() and tensor.datatype in BY_WIRE and tensor.datatype != "BYTES":
+        return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
+    # Steps of the golden ratio: the first numbers of all requests lie far apart.
+    return cases.pattern(shape, tensor.datatype, 2_654_435_769 * (number + 1) % 2**32)
+
+
+def _accepted(target: Target, inputs: Inputs) -> bool:
+    try:
+        target.http.infer(target.endpoint, encode_binary(inputs))
+    except RequestFailed:
+        return False
+    return True
+
+
+def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload:
+    """The bytes of each request; fewer requests where they would need too much memory."""
+    bodies: list[bytes] = []
+    headers: list[Mapping[str, str]] = []
+    for inputs in requests:
+        body, head = _encode_one(target, protocol, inputs)
+        if bodies and sum(map(len, bodies)) + len(body) > ROOM:
+            break
+        bodies.append(body)
+        headers.append(head)
+    path = f"/v2/models/{quote(target.endpoint, safe='')}/infer"
+    address = target.variant.urls.grpc if protocol == "grpc" else target.http.url + path
+    return Payload(
+        address=address,
+        bodies=tuple(bodies),
+        headers=tuple(headers),
+        sent=digest(requests[: len(bodies)], bool(target.max_batch_size)),
+    )
+
+
+def digest(requests: Sequence[Inputs], batched: bool) -> str:
+    """Equal where the same was sent, however it travelled; of several rows the first stands for all."""
+    whole = hashlib.sha256()
+    for inputs in requests:
+        for array in inputs.values():
+            row = array[:1] if batched else array
+            texts = row.dtype.kind == "O"
+            values = row.reshape(-1).tolist() if texts else [row.tobytes()]
+            kind = [len(value) for value in values] if texts else f"{row.dtype.str} {row.shape}"
+            whole.update(b"".join([f"{kind}\n".encode(), *values]))
+    return whole.hexdigest()[:16]
+
+
+def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:
+    if protocol == "grpc":
+        return _grpc(target.endpoint, inputs), {}
+    types = {tensor.datatype for tensor in target.metadata.inputs + target.metadata.outputs}
+    # Neither half floats nor the bytes of a file can travel as JSON (TRITON.md, section 7).
+    no_json = types & NO_JSON or any(_no_text(array) for array in inputs.values())
+    encoder = encode_binary if protocol == "http-binary" or no_json else encode_json
+    body = encoder(inputs)
+    return body.data, body.headers
+
+
+def _no_text(array: Array) -> bool:
+    try:
+        for value in array.reshape(-1) if array.dtype.kind == "O" else ():
+            value.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _grpc(endpoint: str, inputs: Inputs) -> bytes:
+    from tritonclient.grpc import service_pb2
+    from tritonclient.utils import serialize_byte_tensor
+
+    request: Any = service_pb2.ModelInferRequest(model_name=endpoint)
+    for name, array in inputs.items():
+        tensor = request.inputs.add(name=name, datatype=wire_type(array))
+        tensor.shape.extend(array.shape)
+        raw = serialize_byte_tensor(array).item() if array.dtype.kind == "O" else array.tobytes()
+        request.raw_input_contents.append(raw)
+    return bytes(request.SerializeToString())

@@ -1,0 +1,141 @@
+"""The client processes, from the run's side."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from triton_repo_builder import process
+from triton_repo_builder.bench.load.messages import (
+    Begin,
+    Chunk,
+    Load,
+    Ready,
+    Take,
+)
+from triton_repo_builder.errors import Exit, TrbError
+
+START = 60.0
+"""Seconds in which a client process must be there; importing gRPC takes one on a busy machine."""
+ANSWER = 30.0
+"""Seconds in which it must answer the run."""
+
+
+class Fleet:
+    """Up to ``most`` client processes, started as they are needed and kept for all levels."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="trb-bench-"))
+        self._workers: list[_Worker] = []
+        self._active: list[_Worker] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def prepare(self, loads: Sequence[Load]) -> None:
+        """Give each process its share, and return when all are connected."""
+        while len(self._workers) < len(loads):
+            self._workers.append(_Worker(self._folder, len(self._workers)))
+        self._active = self._workers[: len(loads)]
+        for worker, load in zip(self._active, loads, strict=True):
+            worker.send(load)
+        for worker in self._active:
+            worker.receive(Ready, ANSWER)
+
+    def begin(self, at: float) -> None:
+        """Start all at the same moment."""
+        for worker in self._active:
+            worker.send(Begin(at=at))
+
+    def take(self) -> list[Chunk]:
+        """What each recorded since the last time."""
+        return self._ask(Take(), ANSWER)
+
+    def stop(self, timeout: float) -> list[Chunk]:
+        """Stop sending, wait for the answers under way, and give the rest."""
+        return self._ask(Take(stop=True), timeout + ANSWER)
+
+    def _ask(self, message: Take, seconds: float) -> list[Chunk]:
+        for worker in self._active:
+            worker.send(message)
+        return [worker.receive(Chunk, seconds) for worker in self._active]
+
+
+class _Worker:
+    def __init__(self, folder: Path, number: int) -> None:
+        self._log = folder / f"{number}.log"
+        path = folder / f"{number}.socket"
+        package = str(Path(__file__).resolve().parents[3])
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRPC_VERBOSITY": "NONE"}
+        argv = [sys.executable, "-m", "triton_repo_builder.bench.load.worker", str(path)]
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(path))
+            door.listen(1)
+            door.settimeout(0.1)
+            self._process = process.spawn(argv, log=self._log, env=environment)
+            self._connection = self._accept(door)
+
+    def _accept(self, door: socket.socket) -> Connection[Any, Any]:
+        deadline = time.monotonic() + START
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                made, _ = door.accept()
+            except TimeoutError:
+                continue
+            made.setblocking(True)
+            return Connection(made.detach())
+        raise self._lost("did not start")
+
+    def send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._lost("ended") from None
+
+    def receive(self, kind: type[Any], seconds: float) -> Any:
+        try:
+            if not self._connection.poll(seconds):
+                raise self._lost(f"was silent for {seconds:g} s")
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._lost("ended") from None
+        if not isinstance(answer, kind):
+            raise self._lost("lost its place")
+        return answer
+
+    def _lost(self, what: str) -> TrbError:
+        self.end()
+        text = self._log.read_text(encoding="utf-8", errors="replace").strip() if self._log.exists() else ""
+        return TrbError(
+            Exit.TIMED_OUT,
+            f"a client process of the benchmark {what}"
+            + (f"; it said last:\n{text[-2000:]}" if text else ""),
+            remedy="use fewer clients (--concurrency) or processes (--processes), or report this as a bug",
+        )
+
+    def end(self) -> None:
+        """Kill it: it holds nothing that needs saving."""
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()

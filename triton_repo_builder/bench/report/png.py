@@ -1,0 +1,120 @@
+"""PNG plots of a report. Only importer of matplotlib, which the ``bench`` extra brings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triton_repo_builder.bench.options import CLOSED, OPEN
+from triton_repo_builder.bench.report.report import BenchReport, Level
+from triton_repo_builder.errors import Exit, TrbError
+
+WIDTH, HEIGHT, DPI = 7.2, 4.2, 110
+Series = dict[str, list[Level]]
+Draw = Callable[[Any, list[Level], str, str], None]
+"""Draws one line: axes, levels, name, colour."""
+
+
+def require() -> None:
+    """Raise ``TrbError`` where matplotlib is missing: before the run, not after it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise TrbError(
+            Exit.ENGINE_MISSING,
+            "plots need matplotlib, which is not installed",
+            where="--output",
+            remedy='pip install "triton_repo_builder[bench]", or use --json without --output',
+        ) from None
+
+
+def throughput(report: BenchReport) -> bytes:
+    """Answered requests per second over the load."""
+
+    def draw(axes: Any, levels: list[Level], name: str, colour: str) -> None:
+        values = [level.throughput for level in levels]
+        axes.plot(_loads(levels), values, marker="o", color=colour, label=name)
+
+    return _plot(report, draw, "answered requests per second", logarithmic=False)
+
+
+def latency(report: BenchReport) -> bytes:
+    """Median and 99th percentile over the load."""
+
+    def draw(axes: Any, levels: list[Level], name: str, colour: str) -> None:
+        known = [level for level in levels if level.latency]
+        for part, line in (("p50", "-"), ("p99", "--")):
+            values = [getattr(level.latency, part) for level in known]
+            axes.plot(_loads(known), values, line, marker="o", color=colour, label=f"{name} {part}".strip())
+
+    return _plot(report, draw, "latency in ms", logarithmic=True)
+
+
+def series(levels: Sequence[Level]) -> Series:
+    """Levels by the line they belong to; a name says only what differs between the lines."""
+    parts = [(level.variant, level.protocol, _length(level)) for level in levels]
+    telling = [len({part[column] for part in parts}) > 1 for column in range(3)]
+    found: Series = {}
+    for level, part in zip(levels, parts, strict=True):
+        name = " ".join(text for text, tells in zip(part, telling, strict=True) if tells and text)
+        found.setdefault(name, []).append(level)
+    return {name: sorted(group, key=_load) for name, group in found.items()}
+
+
+def _length(level: Level) -> str:
+    return f"length {level.length}" if level.length else ""
+
+
+def _load(level: Level) -> float:
+    return float(level.concurrency or level.rate or 0)
+
+
+def _loads(levels: Sequence[Level]) -> list[float]:
+    return [_load(level) for level in levels]
+
+
+def _plot(report: BenchReport, draw: Draw, label: str, *, logarithmic: bool) -> bytes:
+    """A panel for the closed loop and one for the open loop: clients and rates share no axis."""
+    # Not pyplot: it would look for a display and keep every figure alive.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    modes = [
+        (title, levels)
+        for mode, title in ((CLOSED, "clients at once"), (OPEN, "requests per second that arrive"))
+        for levels in [[level for level in report.levels if level.mode == mode]]
+        if levels
+    ]
+    figure = Figure(figsize=(WIDTH * max(1, len(modes)), HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, max(1, len(modes)), squeeze=False)[0]
+    for axes, (title, levels) in zip(panels, modes, strict=False):
+        for number, (name, group) in enumerate(series(levels).items()):
+            draw(axes, group, name, f"C{number % 10}")
+        axes.set_xlabel(title)
+        axes.set_ylabel(label)
+        _scale(axes, levels, logarithmic)
+    out = io.BytesIO()
+    # No date and no version inside: the same report gives the same bytes.
+    figure.savefig(out, format="png", metadata={"Software": None})
+    return out.getvalue()
+
+
+def _scale(axes: Any, levels: list[Level], logarithmic: bool) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    loads = sorted(set(_loads(levels)))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(loads, [f"{load:g}" for load in loads])
+    axes.minorticks_off()
+    if logarithmic and any(level.latency for level in levels):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    if any(text for text in axes.get_legend_handles_labels()[1]):
+        axes.legend(fontsize="small")

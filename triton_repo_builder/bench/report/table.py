@@ -1,0 +1,249 @@
+"""The report as rows: what the terminal, the CSV file and the page all show."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from triton_repo_builder.bench.load.messages import OVERRUN, TIMEOUT
+from triton_repo_builder.bench.options import SETTLED
+from triton_repo_builder.bench.report.report import (
+    BenchReport,
+    Level,
+    ModelSplit,
+    Ratio,
+)
+
+COLUMNS = (
+    "variant", "endpoint", "protocol", "mode", "concurrency", "rate", "length", "rows", "seconds", "answered",
+    "throughput", "rows_per_second", "mean_ms", "std_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms",
+    "failed", "failures", "stable", "rows_per_execution", "outside_ms", "server_cpu_ms", "server_cores",
+    "gpu_utilization", "client_processes", "client_busiest_core", "client_cpu_ms", "client_lag_ms",
+    "machine_busy", "bottleneck",
+)  # fmt: skip
+
+NOISE = 0.15
+"""Share of the machine that other programs may use before a reader should know."""
+
+
+def main_model(level: Level) -> ModelSplit | None:
+    """The model that most compute time goes to: the one whose batching matters."""
+    inner = [one for one in level.models if one.model != level.endpoint] or list(level.models)
+    return max(inner, key=lambda one: (one.infer_ms or 0.0) * one.requests, default=None)
+
+
+def busiest_gpu(level: Level) -> float | None:
+    """A model has the GPUs that its instances have; a mean with idle ones beside them would say nothing."""
+    return max(level.gpu_utilization.values(), default=None)
+
+
+def csv_text(report: BenchReport) -> str:
+    """One row per level; empty where a number is unknown."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for level in report.levels:
+        writer.writerow({key: "" if value is None else value for key, value in _row(level).items()})
+    return out.getvalue()
+
+
+def _row(level: Level) -> dict[str, object]:
+    latency, client, main = level.latency, level.client, main_model(level)
+    names = ("mean", "std", "p50", "p90", "p95", "p99", "max")
+    return {
+        **{name: getattr(level, name) for name in COLUMNS[:12]},
+        **{f"{name}_ms": getattr(latency, name) if latency else None for name in names},
+        "failed": level.failed,
+        "failures": "; ".join(f"{kind}: {count}" for kind, count in level.failures.items()),
+        "stable": level.stable,
+        "rows_per_execution": main.rows_per_execution if main else None,
+        "outside_ms": level.outside_ms,
+        "server_cpu_ms": level.server_cpu_ms,
+        "server_cores": level.server_cores,
+        "gpu_utilization": busiest_gpu(level),
+        "client_processes": client.processes,
+        "client_busiest_core": client.busiest_core,
+        "client_cpu_ms": client.cpu_ms,
+        "client_lag_ms": client.lag_ms,
+        "machine_busy": client.machine_busy,
+        "bottleneck": level.bottleneck,
+    }
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """For people: three figures are enough, unknown is a dash."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the main table."""
+    several = len({level.variant for level in report.levels}) > 1
+    lengths = any(level.length for level in report.levels)
+    gpu = any(level.gpu_utilization for level in report.levels)
+    header = [
+        *(["variant"] if several else []),
+        "protocol",
+        "load",
+        *(["length"] if lengths else []),
+        *("req/s", "p50 ms", "p95 ms", "p99 ms", "failed", "rows/exec", "server CPU ms/req"),
+        *(["busiest GPU"] if gpu else []),
+        *("client core", "stable"),
+    ]
+    return header, [_cells(level, several, lengths, gpu) for level in report.levels]
+
+
+def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
+    latency, main = level.latency, main_model(level)
+    return [
+        *([level.variant] if several else []),
+        level.protocol,
+        level.load,
+        *([str(level.length or "")] if lengths else []),
+        number(level.throughput),
+        *(number(getattr(latency, name) if latency else None, 2) for name in ("p50", "p95", "p99")),
+        str(level.failed),
+        number(main.rows_per_execution if main else None, 2),
+        number(level.server_cpu_ms, 2),
+        *([_percent(busiest_gpu(level))] if gpu else []),
+        _percent(level.client.busiest_core),
+        _stability(level),
+    ]
+
+
+def _stability(level: Level) -> str:
+    if level.stable is None:
+        return "unknown"
+    if level.stable:
+        return "yes"
+    known = [value for value in level.spread.values() if value is not None]
+    return f"no, ±{max(known):.0%}" if known else "no"
+
+
+MODEL_HEADER = (
+    "load",
+    "model",
+    "req/s",
+    "rows/exec",
+    "total ms",
+    "queue",
+    "input",
+    "infer",
+    "output",
+    "failed",
+)
+
+
+def model_table(report: BenchReport) -> list[list[str]]:
+    """Rows of the split per model; times are means per request in milliseconds."""
+    rows = []
+    for level in report.levels:
+        name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
+        for position, one in enumerate(level.models):
+            times = (one.request_ms, one.queue_ms, one.input_ms, one.infer_ms, one.output_ms)
+            rows.append(
+                [
+                    name if not position else "",
+                    one.model,
+                    number(one.requests / level.split_seconds if level.split_seconds else None),
+                    number(one.rows_per_execution, 2),
+                    *(number(value, 2) for value in times),
+                    str(one.failed),
+                ]
+            )
+        if level.outside_ms is not None:
+            rows.append(["", "(outside the server)", "", "", number(level.outside_ms, 2), *[""] * 5])
+    return rows
+
+
+def _length(level: Level) -> str:
+    return f"length {level.length}" if level.length else ""
+
+
+RATIO_HEADER = ("level", "throughput", "p50", "p99", "server CPU")
+
+
+def ratio_table(ratios: tuple[Ratio, ...]) -> list[list[str]]:
+    """Rows of ratios, as ``1.35 x``."""
+    return [
+        [
+            " ".join(filter(None, [one.variant, one.level])),
+            *(
+                "-" if value is None else f"{value:.2f} x"
+                for value in (one.throughput, one.p50, one.p99, one.server_cpu)
+            ),
+        ]
+        for one in ratios
+    ]
+
+
+def remarks(report: BenchReport) -> list[str]:
+    """What a reader must know beside the numbers, each once."""
+    found = list(report.notes)
+    for level in report.levels:
+        name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
+        if level.ended:
+            found.append(f"{name}: {level.ended}")
+        if level.bottleneck:
+            found.append(f"{name}: {level.bottleneck}")
+        if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
+            found.append(f"{name}: other programs used {others:.0%} of this machine's CPU; it can do better")
+        for kind, count in level.failures.items():
+            example = level.examples.get(kind)
+            found.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))
+        found += [f"{name}: {text}" for text in (*_twice(level), *_partly(level))]
+        if not level.stable:
+            found.append(f"{name}: {_unstable(level)}")
+    return found
+
+
+def _others(level: Level, cores: int) -> float:
+    """Share of the machine that neither server nor clients used; 0 where that is unknown."""
+    client = level.client
+    if client.machine_busy is None or client.cores is None or level.server_cores is None:
+        return 0.0
+    return client.machine_busy - (level.server_cores + client.cores) / cores
+
+
+def _twice(level: Level) -> list[str]:
+    """An ensemble's own row says more than failed: measured, 6 for 3 requests (tritonserver 2.51)."""
+    return [
+        f"{one.model} is an ensemble: Triton counts a request that failed in it twice, hence {one.failed} in "
+        f"the table; the clients saw {level.failed}"
+        for one in level.models
+        if one.model == level.endpoint and one.failed > level.failed and len(level.models) > 1
+    ]
+
+
+def _partly(level: Level) -> list[str]:
+    """Why the split is not that of the requests that the clients' latencies are of."""
+    if level.outside_ms is not None or level.split_seconds is None or level.seconds is None:
+        return []
+    if level.split_seconds < level.seconds:
+        return [
+            f"the split per model is of {level.split_seconds:.1f} of {level.seconds:.1f} s: in the rest the "
+            "server did not tell of all models (one was unloaded, or it was too busy to answer)"
+        ]
+    if level.failures.keys() - {OVERRUN} or TIMEOUT in level.examples:
+        return [
+            "time outside the server is not known: failed requests are in the server's times, not in the "
+            "clients' latencies"
+        ]
+    return []
+
+
+def _unstable(level: Level) -> str:
+    count = len(level.windows)
+    if level.stable is None:
+        had = "was 1" if count == 1 else f"were {count}"
+        return f"whether it is stable is unknown: that takes {SETTLED} windows, and there {had}"
+    if not count:
+        return "not stable, says the client"
+    known = [f"{name} ±{value:.0%}" for name, value in level.spread.items() if value is not None]
+    how = f"the last differ by {', '.join(known)}" if known else "nothing was answered in some of them"
+    return f"not stable after {count} windows; {how}"

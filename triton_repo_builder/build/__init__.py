@@ -1,0 +1,1 @@
+"""``trb build`` and ``trb inspect``."""

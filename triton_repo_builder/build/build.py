@@ -1,0 +1,416 @@
+"""``trb build``: source → plan → files. Nothing is written here; ``publish.py`` does that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from pathlib import PurePosixPath
+from typing import Any
+
+from triton_repo_builder import (
+    __version__,
+    hardware,
+    releases,
+    repository,
+    tasks,
+)
+from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden import tensor as golden_tensor
+from triton_repo_builder.golden.cases import CaseFile
+from triton_repo_builder.graph import compose, shape_inference, skeleton
+from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.plan import (
+    defaults,
+    image,
+    onnx_model,
+    shared_tokenizer,
+    text,
+)
+from triton_repo_builder.plan.defaults import Settings
+from triton_repo_builder.plan.model import (
+    Front,
+    ModelPlan,
+    RepositoryPlan,
+    TensorPlan,
+)
+from triton_repo_builder.read import slow_tokenizer, source
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.signature import refine
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.releases import Release
+from triton_repo_builder.render import config
+from triton_repo_builder.repository import provenance
+from triton_repo_builder.tasks import (
+    embedding,
+    fill_mask,
+    image_classification,
+    image_embedding,
+    late_interaction,
+    question_answering,
+    raw_outputs,
+    sparse_embedding,
+    tensor,
+    token_classification,
+    zero_shot_classification,
+)
+from triton_repo_builder.tasks.task import TaskPlan
+from triton_repo_builder.tasks.text_classification import LABEL_FILE
+from triton_repo_builder.write.staging import File
+
+CASES_FILE = "smoke.json"
+LARGEST = (1 << 31) - 1
+"""Bytes of a model file that ONNX Runtime can load: protobuf's limit for a message."""
+OWN_OPTIONS = {
+    "pooling": (embedding.NAME, image_embedding.NAME),
+    "normalize": (embedding.NAME, image_embedding.NAME),
+    "truncate_dim": (embedding.NAME,),
+    "prompt": (embedding.NAME, sparse_embedding.NAME),
+    "aggregation": (token_classification.NAME,),
+    "handle_impossible_answer": (question_answering.NAME,),
+    "top_k": (fill_mask.NAME, image_classification.NAME),
+    "hypothesis_template": (zero_shot_classification.NAME,),
+    "multi_label": (zero_shot_classification.NAME,),
+    "query": (late_interaction.NAME,),
+    "query_length": (late_interaction.NAME,),
+}
+"""Options of some tasks only."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What will be written: the plan, every file, and this endpoint's entry for the manifest."""
+
+    plan: RepositoryPlan
+    files: tuple[File, ...]
+    entry: dict[str, Any]
+    notes: tuple[str, ...]
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name."""
+        return self.plan.endpoint.name
+
+
+def build(
+    options: BuildOptions,
+    progress: Progress = lambda message: None,
+    machine: Hardware | None = None,
+    common: frozenset[str] = frozenset(),
+) -> Build:
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing.
+
+    ``common`` are options that were given for many models: this one's task may have no use for them.
+    """
+    name = source.check_name(options.name) if options.name is not None else None
+    progress("reading the model")
+    src = source.read(options.model, options.tokenizer, options.preprocessor)
+    name = name or source.check_name(source.default_name(src.path))
+    release = releases.get(options.triton_release) if options.triton_release else releases.default()
+    check_release(src, release)
+    tensor.check_types(src)
+    _check_ports(src)
+    src = src.summed()
+    chosen = defaults.decide(
+        options, machine or hardware.here(), model_bytes=src.signature.bytes, tokens=_tokens(src, options)
+    )
+    runner = None
+    if options.golden:
+        progress("loading the original model")
+        runner = original.session(src, gpu=chosen.kind == "KIND_GPU")
+    shapes = original.output_shapes(runner) if runner else shape_inference.output_shapes(src.path)
+    src = replace(src, signature=refine(src.signature, shapes))
+    _check_sizes(src)
+    module, guess = tasks.choose(src, options.task)
+    as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
+    _check_meaning(
+        options, raw_outputs.NAME if as_is else module.NAME, common, guess if module is tensor else ""
+    )
+    task: TaskPlan = raw_outputs.plan(src) if as_is else module.plan(src, options)
+    batching = _batching(src, options)
+    notes = [note for note in (guess, *task.notes) if note]
+    progress("recording the original model's answers")
+    front = None
+    if module is tensor:
+        plan, case_file, more, chosen = _plain(src, task, options, name, chosen, batching, runner)
+        extra: tuple[File, ...] = ()
+    elif module in tasks.IMAGE_TASKS:
+        seen = image.parts(src, task, options, name, chosen, release, batching=batching, runner=runner)
+        if seen.not_batchable:
+            _refuse_batching(src, options, seen.not_batchable, "leave that option out")
+        why = seen.not_batchable or ("" if batching else src.signature.batch.reason)
+        plan, case_file, extra, chosen = seen.plan, seen.cases, seen.files, seen.settings
+        more = (*seen.notes, *((f"served without batching: {why}",) if why else ()))
+        task = replace(task, facts=(*task.facts, *seen.facts))
+    else:
+        made = text.parts(src, task, options, name, chosen, batching=batching, runner=runner)
+        if made.not_batchable:
+            _refuse_batching(src, options, made.not_batchable, "leave that option out")
+        why = made.not_batchable or ("" if batching else src.signature.batch.reason)
+        plan, case_file, extra, front = made.plan, made.cases, made.files, made.front
+        chosen = made.settings
+        more = (*made.notes, *((f"served without batching: {why}",) if why else ()))
+        task = replace(task, facts=(*task.facts, ("padding", made.padding)))
+    if options.share_tokenizer:
+        plan, extra = shared_tokenizer.share(plan, extra)
+    progress("taking checksums")
+    entry = _entry(src, task, options, plan, release, case_file)
+    plan = provenance.stamp(plan, entry)
+    progress("composing the graph")
+    files = [*_rendered(plan), *_model_files(src, task, plan, release, front), *extra]
+    if case_file:
+        files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
+    if task.labels:  # what a client gets by the classification extension
+        labels = "\n".join(task.labels) + "\n"
+        files.append(File(path=f"{plan.network.name}/{LABEL_FILE}", content=labels.encode()))
+    return Build(
+        plan=plan,
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        entry=entry,
+        notes=(*notes, *more),
+        settings=chosen,
+    )
+
+
+def check_release(src: Source, release: Release) -> None:
+    """``TrbError`` TOO_NEW where the release's ONNX Runtime cannot load the model's opset.
+
+    A newer IR version alone is no obstacle: the served model is written with one the release knows.
+    """
+    opset = src.signature.opset
+    if opset <= release.max_opset:
+        return
+    able = [name for name, other in releases.load().items() if opset <= other.max_opset]
+    remedy = f"export with opset {release.max_opset} or older"
+    remedy += f", or target --triton-release {able[0]}" if able else "; no known release can load it"
+    raise TrbError(
+        Exit.TOO_NEW,
+        f"opset {opset} is too new for Triton {release.name}, whose ONNX Runtime {release.onnxruntime} "
+        f"takes up to {release.max_opset}",
+        where=str(src.path),
+        remedy=remedy,
+    )
+
+
+def _check_ports(src: Source) -> None:
+    """A config.pbtxt tells inputs and outputs by name, and a request has at least one input."""
+    for role, specs in (("input", src.signature.inputs), ("output", src.signature.outputs)):
+        names = [spec.name for spec in specs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if names and twice is None:
+            continue
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"two {role}s are called '{twice}'" if twice is not None else f"the model has no {role}s",
+            where=str(src.path),
+            remedy=f"export it again with at least one {role}, each under a name of its own",
+        )
+
+
+def _check_sizes(src: Source) -> None:
+    """Triton takes no tensor that has an axis of size 0."""
+    for spec in (*src.signature.inputs, *src.signature.outputs):
+        if 0 in spec.dims:
+            raise TrbError(
+                Exit.UNSUPPORTED_MODEL,
+                f"'{spec.name}' has an axis of size 0, which Triton does not take",
+                where=str(src.path),
+                remedy="export it again without that input or output",
+            )
+
+
+def _check_meaning(options: BuildOptions, task: str, common: frozenset[str], guess: str) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models.
+
+    ``guess`` says how the task came about.
+    """
+    images = {module.NAME for module in tasks.IMAGE_TASKS}
+    given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
+    if task == tensor.NAME or task in images:
+        given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
+    if task in images:
+        given |= {"raw_output": options.raw_output or None}
+    else:
+        given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
+    for field, value in given.items():
+        if value is not None and field not in common:
+            because = f" ({guess})" if guess else ""
+            raise usage(
+                field, f"has no meaning for the task {task}{because}", "leave it out, or name another --task"
+            )
+
+
+def _batching(src: Source, options: BuildOptions) -> bool:
+    """Whether the model gets a batch axis in Triton."""
+    verdict = src.signature.batch
+    if not verdict.possible:
+        _refuse_batching(
+            src,
+            options,
+            verdict.reason,
+            f"export again with a dynamic first axis on '{verdict.tensor}' (torch: dynamic_axes), or use "
+            "--batching off",
+        )
+    return verdict.possible
+
+
+def _refuse_batching(src: Source, options: BuildOptions, why: str, remedy: str) -> None:
+    """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
+    asked = {
+        "--batching on": options.batching == "on",
+        f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
+        "--preferred-batch-size": bool(options.preferred_batch_size),
+        "--max-queue-delay": bool(options.max_queue_delay),
+    }
+    field = next((field for field, given in asked.items() if given), None)
+    if field is not None:
+        raise TrbError(
+            Exit.NOT_BATCHABLE, f"cannot batch ({field}): {why}", where=str(src.path), remedy=remedy
+        )
+
+
+def _tokens(src: Source, options: BuildOptions) -> int | None:
+    """Of the longest text, by option or config.json: none where neither tells, and for other models."""
+    told = options.max_length or src.config.get("max_position_embeddings")
+    return told if isinstance(told, int) else None
+
+
+_Parts = tuple[RepositoryPlan, CaseFile | None, tuple[str, ...], Settings]
+
+
+def _plain(
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    name: str,
+    chosen: Settings,
+    batching: bool,
+    runner: original.Original | None,
+) -> _Parts:
+    why = "" if batching else src.signature.batch.reason
+    notes: tuple[str, ...] = ()
+    case_file = None
+    if runner is not None:
+        recorded = golden_tensor.tensor(runner, src, name, batching=batching)
+        case_file = recorded.file
+        if batching and not recorded.batchable:
+            _refuse_batching(src, options, recorded.note, "leave that option out")
+            batching, why = False, recorded.note
+        elif recorded.note:
+            notes += (recorded.note,)
+    chosen = chosen.without_tokenizer()
+    if why:
+        chosen = chosen.unbatched(why)
+        notes += (f"served without batching: {why}",)
+    if open_axes := [spec.name for spec in src.signature.inputs if -1 in spec.dims[1:]]:
+        listed = f"'{open_axes[0]}'" + (f" and {len(open_axes) - 1} more" if len(open_axes) > 1 else "")
+        chosen = chosen.joining(f"{defaults.EQUAL_SHAPES} ({listed})")
+    # Inputs that the original accepts; where none was found, a warm-up would keep the server from starting.
+    accepted = {tensor.name: tensor.shape for tensor in case_file.cases[0].inputs} if case_file else {}
+    warmup = options.warmup and (runner is None or bool(accepted))
+    plan = onnx_model.plain(
+        name,
+        src.signature,
+        task,
+        replace(options, warmup=warmup),
+        chosen,
+        batching=batching,
+        accepted=accepted,
+    )
+    return plan, case_file, notes, chosen
+
+
+def _rendered(plan: RepositoryPlan) -> list[File]:
+    return [File(path=f"{m.name}/config.pbtxt", content=config.config(m).encode()) for m in plan.models]
+
+
+def _model_files(
+    src: Source, task: TaskPlan, plan: RepositoryPlan, release: Release, front: Front | None
+) -> list[File]:
+    """``model.onnx`` and the files its weights lie in, the user's own byte for byte."""
+    root = f"{plan.network.name}/{plan.version}"
+    taken = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
+    ours = {"model.onnx": "the served model is", repository.SHARED: "that of the version's own files is"}
+    if name := next((name for name in ours if name in taken), ""):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"its external data is in a file or folder called '{name}', as {ours[name]}",
+            where=str(src.path),
+            remedy="save the model again with its external data under another name",
+        )
+    external = [
+        src.file(src.path.parent / file.location, f"{root}/{file.location}")
+        for file in src.signature.external
+    ]
+    loads = src.signature.ir_version <= release.max_ir and src.path.stat().st_size <= LARGEST
+    if task.head is None and front is None and loads:
+        return [src.file(src.path, f"{root}/model.onnx"), *external]
+    numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
+    weights = next(name for name in numbered if name not in taken)
+    content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)
+    files = [File(path=f"{root}/model.onnx", content=content), *external]
+    if skeleton.read(src.path, location=weights).external_bytes:
+        files.append(src.file(src.path, f"{root}/{weights}"))
+    return files
+
+
+def _entry(
+    src: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    plan: RepositoryPlan,
+    release: Release,
+    case_file: CaseFile | None,
+) -> dict[str, Any]:
+    """This endpoint's part of manifest.json: no path and no date of this machine."""
+    import onnx  # noqa: TID251  only its version
+
+    endpoint = plan.endpoint
+    sources = [*src.weights]
+    if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
+        sources += [src.preprocessor] if src.preprocessor else []
+    elif src.tokenizer and task.name != tensor.NAME:
+        slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
+        sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
+    given = [src.file(path) for path in sources]
+    return {
+        "task": task.name,
+        "facts": dict(task.facts),
+        "models": [model.name for model in plan.models],
+        **({"shared": list(plan.shared)} if plan.shared else {}),
+        "version": plan.version,
+        "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
+        "max_batch_size": endpoint.max_batch_size,
+        "inputs": [_io(endpoint, item) for item in endpoint.input],
+        "outputs": [_io(endpoint, item) for item in endpoint.output],
+        "triton_release": release.name,
+        "sources": [{"file": file.path, "sha256": file.sha256(), "bytes": file.size()} for file in given],
+        "opset": src.signature.opset,
+        "ir_version": src.signature.ir_version,
+        "tools": {"triton_repo_builder": __version__, "onnx": onnx.__version__},
+        **provenance.recorded(options),
+    }
+
+
+def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
+    """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
+    batch = [-1] if model.max_batch_size else []
+    wire = BY_CONFIG[item.data_type].wire
+    stated = {"name": item.name, "datatype": wire, "shape": [*batch, *item.dims]}
+    return {**stated, "optional": True} if item.optional else stated
+
+
+def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:
+    """The text of manifest.json."""
+    document = {
+        "schema": 1,
+        "generator": {"name": "triton_repo_builder", "version": __version__},
+        "endpoints": dict(sorted(entries.items())),
+        "files": dict(sorted(files.items())),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

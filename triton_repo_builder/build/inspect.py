@@ -1,0 +1,104 @@
+"""``trb inspect``: everything that is known of a model before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import releases, tasks
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.read import slow_tokenizer, source, tokenizer
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """The source and what follows from it; ``problem`` is what a build would stumble over."""
+
+    source: Source
+    task: str
+    task_reason: str
+    releases: tuple[str, ...]
+    """Releases that load the file as it is."""
+    after_lowering: tuple[str, ...]
+    """Releases that load what ``trb build`` writes, which lowers the IR version where it must."""
+    max_length: int | None
+    max_length_from: str
+    problem: TrbError | None
+
+
+def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
+    """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
+    src = source.read(path, given_tokenizer)
+    signature = src.signature
+    problem: TrbError | None = None
+    task, reason = "tensor", ""
+    try:
+        module, reason = tasks.choose(src, None)
+        task = module.NAME
+        tasks.tensor.check_types(src)
+        if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
+            tokenizer.read(src.tokenizer)
+        module.plan(src, BuildOptions(model=path))
+    except TrbError as error:
+        problem = error
+    length, length_from = tokenizer.max_length(src.tokenizer.parent) if src.tokenizer else (None, "")
+    return Inspection(
+        source=src,
+        task=task,
+        task_reason=reason,
+        releases=tuple(releases.can_load(signature.ir_version, signature.opset)),
+        after_lowering=tuple(releases.can_load(0, signature.opset)),
+        max_length=length,
+        max_length_from=length_from,
+        problem=problem,
+    )
+
+
+def as_json(found: Inspection) -> dict[str, Any]:
+    """The facts as plain values; the paths are as the user gave them."""
+    signature = found.source.signature
+    problem = found.problem
+    return {
+        "model": str(found.source.path),
+        "inputs": [_tensor(spec) for spec in signature.inputs],
+        "outputs": [_tensor(spec) for spec in signature.outputs],
+        "batchable": signature.batch.possible,
+        "batching_prevented_by": signature.batch.tensor or None,
+        "batching_reason": signature.batch.reason or None,
+        "opset": signature.opset,
+        "opsets": dict(signature.opsets),
+        "ir_version": signature.ir_version,
+        "producer": signature.producer or None,
+        "bytes": signature.bytes,
+        "external_data": [{"file": file.location, "bytes": file.bytes} for file in signature.external],
+        "operators": sorted(signature.operators),
+        "tokenizer": str(found.source.tokenizer) if found.source.tokenizer else None,
+        "preprocessor": str(found.source.preprocessor) if found.source.preprocessor else None,
+        "max_length": found.max_length,
+        "vocabulary": signature.vocabulary,
+        "task": found.task,
+        "task_note": found.task_reason or None,
+        "releases": list(found.releases),
+        "releases_after_build": list(found.after_lowering),
+        "problem": None
+        if problem is None
+        else {
+            "code": int(problem.code),
+            "message": problem.message,
+            "where": problem.where,
+            "remedy": problem.remedy,
+        },
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "type": spec.dtype.name if spec.kind == "tensor" else spec.kind,
+        "triton_type": spec.dtype.config or None,
+        "shape": None if spec.shape is None else list(spec.shape),
+    }

@@ -1,0 +1,247 @@
+"""Every kind of finding: how bad it is, what it means, what to do. docs/checks.md is made from this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_repo_builder.check.finding import Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """One kind of finding; ``remedy`` is what a finding says unless it knows better."""
+
+    severity: Severity
+    group: str
+    meaning: str
+    remedy: str
+
+
+def _group(name: str, *rows: tuple[Severity, str, str, str]) -> dict[str, Code]:
+    return {
+        code: Code(severity=severity, group=name, meaning=meaning, remedy=remedy)
+        for severity, code, meaning, remedy in rows
+    }
+
+
+_TEXT = _group(
+    "Text of config.pbtxt",
+    ("error", "config-syntax", "No ModelConfig: bad syntax, an unknown field or value, a field given twice.",
+     "correct it at that line and column; the fields are those of Triton's model_config.proto"),
+    ("error", "field-too-new", "The release does not know the field yet and refuses the whole file.",
+     "remove the field, or serve with a newer release"),
+    ("warning", "parameter-ignored", "The release does not know the parameter and ignores it.",
+     "remove it, or serve with a newer release"),
+)  # fmt: skip
+
+_LAYOUT = _group(
+    "Directories and files",
+    ("error", "not-a-model", "A directory that is no model: Triton tries to load it and by default exits.",
+     "move it out of the repository: every directory in it counts as a model"),
+    ("error", "name-mismatch", "`name` is not the directory's name.",
+     "make the two equal, or leave name out"),
+    ("error", "platform-unknown", "No backend follows from `backend`, `platform` or the files.",
+     'set backend: "onnxruntime" or "python", or platform: "ensemble"'),
+    ("error", "platform-backend-pair", "`platform` belongs to another backend.",
+     "drop platform"),
+    ("error", "backend-unknown", "A name that is no backend.",
+     "use the backend's own name"),
+    ("warning", "backend-custom", "A backend that the stock image does not have.",
+     "serve it with an image that has this backend"),
+    ("error", "version-missing", "No version directory is selected.",
+     "make a directory 1/ with the model's files"),
+    ("error", "version-overflow", "A numeric directory name too large for an integer kills the server.",
+     "rename or remove the directory"),
+    ("warning", "version-ignored", "A directory that looks like a version and is none (`v1`, `01`).",
+     "name it with an integer without leading zeros, or remove it"),
+    ("error", "version-misread", "A directory name that starts with a number counts as that version.",
+     "name it with the number alone, or remove it"),
+    ("warning", "version-absent", "`version_policy` names a version that is not there.",
+     "add the version, or take it out of version_policy"),
+    ("warning", "version-empty", "An ensemble's version directory without a file in it.",
+     "put a placeholder file in it, such as .gitkeep"),
+    ("error", "model-file-missing", "The version directory has no model file of the expected name.",
+     "put the file there, or set default_model_filename"),
+    ("error", "lfs-pointer", "A git-LFS pointer in place of the file.",
+     "run 'git lfs pull'"),
+    ("error", "labels-missing", "`label_filename` names no file in the model directory.",
+     "the path is relative to the model directory, beside config.pbtxt"),
+)  # fmt: skip
+
+_BATCHING = _group(
+    "Batching, queue, cache, instances",
+    ("error", "max-batch-size", "`max_batch_size` is negative.",
+     "0 for none, else the largest batch"),
+    ("error", "preferred-size", "A preferred batch size is not in 1 … `max_batch_size`.",
+     "keep each preferred size between 1 and max_batch_size"),
+    ("warning", "batching-idle", "`dynamic_batching` on a model without a batch axis.",
+     "set max_batch_size, or drop dynamic_batching"),
+    ("warning", "queue-delay-long", "The batcher holds a lone request for more than a second.",
+     "the unit is microseconds; most loads are best without a delay"),
+    ("warning", "queue-delay-unused", "A preferred size of 1 sends each request at once.",
+     "drop 1 from preferred_batch_size, or drop the delay"),
+    ("error", "priority-range", "A priority level outside 1 … `priority_levels`.",
+     "set default_priority_level, and keep the keys of priority_queue_policy in range"),
+    ("error", "preserve-ordering", "`preserve_ordering` with priorities or with timeout action DELAY.",
+     "drop preserve_ordering, or the priorities, or use REJECT"),
+    ("error", "cache-unsupported", "`response_cache` on a decoupled or sequence model.",
+     "drop response_cache"),
+    ("error", "instance-gpus", "`gpus` on an instance group of a kind that takes none.",
+     "drop gpus, or write kind: KIND_GPU"),
+    ("error", "instance-profile", "`profile` outside TensorRT.",
+     "drop profile"),
+    ("warning", "instance-count", "No instance count on an ONNX model that may run on a CPU.",
+     "write instance_group [ { count: 1 kind: KIND_CPU } ] and intra_op_thread_count"),
+)  # fmt: skip
+
+_WARMUP = _group(
+    "Warm-up",
+    ("error", "warmup-batch-size", "A sample larger than `max_batch_size`, which often kills the server.",
+     "keep batch_size within max_batch_size"),
+    ("error", "warmup-inputs", "A sample that lacks an input, or names one that the model has not.",
+     "give each input of the model, under its own name"),
+    ("error", "warmup-shape", "A sample whose dims are variable or do not fit the input.",
+     "write the concrete dims of one item, without the batch axis"),
+    ("error", "warmup-type", "A sample of another type than the input.",
+     "write the input's data_type"),
+    ("error", "warmup-data", "A sample input without a kind of data.",
+     "write zero_data: true, random_data: true or input_data_file"),
+    ("error", "warmup-file", "The sample's data file is missing or too short.",
+     "put it in <model>/warmup/, with as many bytes as the shape takes"),
+)  # fmt: skip
+
+_TENSORS = _group(
+    "Inputs and outputs",
+    ("error", "tensor-incomplete", "`name`, `data_type` or `dims` is missing.",
+     "write all three; a scalar per item is dims: [ 1 ] reshape { shape: [] }"),
+    ("error", "tensor-dims", "A dimension that is 0 or below -1.",
+     "write a size, or -1 for a variable one"),
+    ("error", "tensor-reshape", "`reshape` has another number of elements than `dims`.",
+     "keep the product of the sizes, and the variable dimensions one by one"),
+    ("error", "tensor-format", "An image format on other than 3 dims.",
+     "three dims without the batch axis, or no format"),
+    ("error", "tensor-shape-tensor", "A shape tensor outside TensorRT.",
+     "drop is_shape_tensor"),
+    ("error", "tensor-duplicate", "A name declared twice, which the server does not notice.",
+     "declare each tensor once; the other one can never be sent or asked for"),
+    ("error", "batch-input", "A `batch_input` with a wrong source, type or target.",
+     "one source_input that is an input, TYPE_INT32 or TYPE_FP32, and a target that is none"),
+    ("error", "batch-output", "A `batch_output` with a wrong source or target.",
+     "one source_input that is an input, and each target an output, once"),
+    ("warning", "ragged-alone", "`allow_ragged_batch` without what makes it work.",
+     "set max_batch_size and add a batch_input of kind BATCH_ITEM_SHAPE, or drop it"),
+)  # fmt: skip
+
+_ONNX = _group(
+    "ONNX models",
+    ("error", "onnx-unreadable", "The file is not a complete ONNX model.",
+     "export or copy it again"),
+    ("error", "onnx-external-data", "A file with the model's weights is not beside it.",
+     "copy it beside the model, under the recorded name"),
+    ("error", "onnx-ir", "The file's IR version is newer than the release's ONNX Runtime accepts.",
+     "lower ir_version, or serve with a newer release"),
+    ("error", "onnx-opset", "The graph's opset is newer than the release's ONNX Runtime accepts.",
+     "export with an older opset, or serve with a newer release"),
+    ("error", "onnx-option", "A parameter that the backend cannot convert, or that makes requests fail.",
+     "correct the parameter's value"),
+    ("warning", "onnx-decoupled", "`decoupled` on an ONNX model.",
+     "drop model_transaction_policy"),
+    ("error", "onnx-kind", "A graph input or output that is a sequence or a map.",
+     "export tensors only (scikit-learn: without ZipMap)"),
+    ("error", "onnx-batch-axis", "Batching is on and the graph fixes the first axis of a tensor.",
+     "export with a dynamic first axis on every tensor, or set max_batch_size: 0 and write full dims"),
+    ("warning", "onnx-completed", "The server completes the config in a way that may surprise.",
+     "declare max_batch_size and every input and output"),
+    ("error", "onnx-input-count", "The config feeds more or fewer inputs than the graph has.",
+     "list every graph input that is not an initializer"),
+    ("error", "onnx-name", "A name that the graph does not have.",
+     "copy the names from 'trb inspect'"),
+    ("error", "onnx-optional", "An optional input on a model that batches.",
+     "drop the input, or set max_batch_size: 0"),
+    ("error", "onnx-type", "Another type than the graph's.",
+     "copy the type from the graph"),
+    ("error", "onnx-type-unsupported", "A type that the release's backend cannot carry.",
+     "cast at the graph's edge"),
+    ("error", "onnx-shape", "`dims` do not fit the graph's shape.",
+     "copy the dims from the graph, without the first one where max_batch_size is above 0"),
+    ("warning", "onnx-shape-open", "A size that only ONNX Runtime can infer: its operator is not ONNX's.",
+     "state the shape in the graph, or copy what onnxruntime's get_outputs() prints"),
+    ("error", "onnx-scalar", "A scalar tensor with other dims than [1].",
+     "write dims: [ 1 ] and max_batch_size: 0"),
+    ("warning", "onnx-scalar-batch", "A scalar tensor on a model that batches.",
+     "set max_batch_size: 0, or give the tensor a batch axis"),
+    ("error", "onnx-ragged", "`allow_ragged_batch` on a graph input that is not of rank 1.",
+     "the graph must take a flat [-1] tensor and lengths ('trb build' makes one), or drop the flag"),
+)  # fmt: skip
+
+_PYTHON = _group(
+    "Python models",
+    ("error", "python-syntax", "`model.py` does not parse as the release's Python.",
+     "correct it at that line"),
+    ("error", "python-class-missing", "`model.py` defines no class TritonPythonModel.",
+     "define class TritonPythonModel with execute(self, requests)"),
+    ("error", "python-execute-missing", "The class cannot answer a request.",
+     "define execute(self, requests)"),
+    ("warning", "python-io-missing", "No inputs or outputs, in the config or by `auto_complete_config`.",
+     "declare input and output in config.pbtxt"),
+    ("warning", "python-import", "A module that neither the image nor the version directory has.",
+     "put it beside model.py, build an image with it, or set EXECUTION_ENV_PATH"),
+)  # fmt: skip
+
+_ENSEMBLES = _group(
+    "Ensembles",
+    ("error", "ensemble-platform", "An ensemble whose platform or backend says something else.",
+     'write platform: "ensemble" and no backend'),
+    ("error", "ensemble-forbidden", "A field that an ensemble may not have.",
+     "put it on the steps' models"),
+    ("error", "ensemble-scheduling", "No steps, or a step without model or maps.",
+     "write ensemble_scheduling { step [ { model_name model_version: -1 input_map output_map } ] }"),
+    ("error", "ensemble-unused", "A tensor that nobody reads or writes.",
+     "map it, or drop it; a map's key is the step's name for the tensor, its value the ensemble's"),
+    ("error", "ensemble-unconnected", "A tensor that is read and never written.",
+     "use one ensemble-wide name (the map's value) where it is written and where it is read"),
+    ("error", "ensemble-written-twice", "A tensor with two writers.",
+     "give each output_map value its own name"),
+    ("error", "ensemble-step-unknown", "A step names a model that is not in the repository.",
+     "correct model_name, or add the model"),
+    ("error", "ensemble-step-version", "A step asks for a version that is not loaded; none given means 0.",
+     "write model_version: -1"),
+    ("error", "ensemble-batch-size", "`max_batch_size` above that of a step.",
+     "use the smallest max_batch_size of the steps that batch"),
+    ("error", "ensemble-key", "A map's key is no tensor of the step's model.",
+     "the key is the step's own tensor name"),
+    ("error", "ensemble-input-unmapped", "A step's input gets no tensor.",
+     "map it in input_map"),
+    ("error", "ensemble-type", "A tensor has two types.",
+     "give both models the same data_type"),
+    ("error", "ensemble-shape", "A tensor has two shapes.",
+     "give both models the same dims, -1 where a size varies"),
+    ("error", "ensemble-cycle", "An ensemble that is a step of itself.",
+     "take one of the steps out"),
+)  # fmt: skip
+
+_MANIFEST = _group(
+    "Manifest",
+    ("warning", "manifest-changed", "A file differs from what `trb build` wrote.",
+     "restore it (git checkout), or build again with --force, which writes it anew"),
+    ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
+     "restore it (git checkout), or build again"),
+    ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
+     "remove it if it is not yours; a build leaves it alone"),
+)  # fmt: skip
+
+CODES: dict[str, Code] = {
+    **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_PYTHON, **_ENSEMBLES, **_MANIFEST,
+}  # fmt: skip
+
+
+def document() -> str:
+    """The tables of docs/checks.md."""
+    lines: list[str] = []
+    group = ""
+    for name, code in CODES.items():
+        if code.group != group:
+            group = code.group
+            lines += ["", f"## {group}", "", "| code | | meaning | what to do |", "|---|---|---|---|"]
+        lines.append(f"| `{name}` | {code.severity} | {code.meaning} | {code.remedy} |")
+    return "\n".join(lines).lstrip("\n") + "\n"

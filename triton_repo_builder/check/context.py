@@ -1,0 +1,142 @@
+"""What every check is given: one model, its repository, the target release, and a way to report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.check import line_numbers
+from triton_repo_builder.check.codes import CODES
+from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.rules import backends, versions
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.read.signature import ModelSignature, refine
+from triton_repo_builder.releases import Release
+from triton_repo_builder.repository import Model, Repository
+
+
+def _read(path: Path) -> ModelSignature:
+    """The signature with its outputs as ONNX Runtime sees them: narrowed by shape inference."""
+    # These import onnx; a repository of Python models never needs it.
+    from triton_repo_builder.graph import shape_inference
+    from triton_repo_builder.graph.reader import read_signature
+
+    return refine(read_signature(path), shape_inference.output_shapes(path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """One repository under check; remembers the graphs it has read."""
+
+    repository: Repository
+    release: Release
+    _graphs: dict[Path, ModelSignature | TrbError] = field(default_factory=dict)
+
+    def graph(self, path: Path) -> ModelSignature | TrbError:
+        """The signature of an ONNX file, or why it cannot be read."""
+        if path not in self._graphs:
+            try:
+                self._graphs[path] = _read(path)
+            except TrbError as error:
+                self._graphs[path] = error
+        return self._graphs[path]
+
+    def site(self, model: Model) -> Site:
+        """The model as the checks see it."""
+        return Site(survey=self, model=model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One model under check."""
+
+    survey: Survey
+    model: Model
+
+    @property
+    def name(self) -> str:
+        """The model's name, which is its directory's."""
+        return self.model.name
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The parsed config.pbtxt."""
+        return self.model.config
+
+    @property
+    def release(self) -> Release:
+        """The release that is to serve it."""
+        return self.survey.release
+
+    @property
+    def rows(self) -> int:
+        """max_batch_size; 0 means that shapes have no implicit batch axis."""
+        return int(self.config.get("max_batch_size", 0))
+
+    @cached_property
+    def backend(self) -> str:
+        """The backend the server would choose, ``ensemble``, or ""."""
+        return backends.backend_of(self.model)
+
+    @cached_property
+    def ensemble(self) -> bool:
+        """Whether it is, or is meant as, an ensemble."""
+        return backends.is_ensemble(self.model)
+
+    @cached_property
+    def selected(self) -> tuple[int, ...]:
+        """The versions that would be loaded."""
+        return versions.selected(self.model)
+
+    @cached_property
+    def fields(self) -> list[line_numbers.Field]:
+        """The fields of config.pbtxt with their lines."""
+        return line_numbers.scan(self.model.text or "")
+
+    def written(self, *path: str) -> bool:
+        """Whether a field stands in the text, even with its default value."""
+        return line_numbers.present(self.fields, path)
+
+    def messages(self, *path: str) -> Sequence[Mapping[str, Any]]:
+        """A repeated message field; empty where it is absent."""
+        value: Any = self.config
+        for name in path:
+            value = value.get(name, {})
+        return value or []
+
+    def file(self, version: int) -> Path | None:
+        """The model file of a version; an ONNX "file" may be a directory that holds model.onnx."""
+        name = backends.filename_of(self.model, self.backend)
+        if name is None:
+            return None
+        path = self.model.path / str(version) / name
+        return path / "model.onnx" if self.backend == "onnxruntime" and path.is_dir() else path
+
+    def at(self, *path: str | int) -> str:
+        """Where a field stands: ``repo/bert/config.pbtxt:12``."""
+        if self.model.text is None:
+            return str(self.model.path)
+        line = line_numbers.line(self.fields, path)
+        file = self.model.path / "config.pbtxt"
+        return f"{file}:{line}" if line else str(file)
+
+    def finding(self, code: str, message: str, *path: str | int, remedy: str = "") -> Finding:
+        """A finding at a field of config.pbtxt."""
+        return report(code, self.at(*path), message, remedy=remedy)
+
+
+def report(
+    code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None
+) -> Finding:
+    """A finding anywhere; severity and remedy are the code's own unless given."""
+    known = CODES[code]
+    return Finding(
+        severity=severity or known.severity,
+        code=code,
+        where=where,
+        message=message,
+        remedy=remedy or known.remedy,
+    )

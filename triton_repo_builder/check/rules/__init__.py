@@ -1,0 +1,1 @@
+"""The rules of ``trb check``, one topic a module."""

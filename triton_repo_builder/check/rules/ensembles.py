@@ -1,0 +1,168 @@
+"""Ensembles by themselves: what may stand in one, and whether its tensors connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.finding import Finding
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Everything that the server refuses before it looks at the steps' models."""
+    if not site.ensemble:
+        return
+    yield from _declaration(site)
+    yield from _forbidden(site)
+    steps = site.config.get("ensemble_scheduling", {}).get("step", [])
+    if "ensemble_scheduling" not in site.config:
+        message = f"ensemble scheduling must be set for ensemble {site.name} whose platform is ensemble"
+        yield site.finding("ensemble-scheduling", message, "platform")
+    elif not steps:
+        message = f"must specify 'step' for ensemble '{site.name}'"
+        yield site.finding("ensemble-scheduling", message, "ensemble_scheduling")
+    else:
+        yield from _steps(site, steps)
+        yield from _wiring(site, Wiring.of(site))
+
+
+def _declaration(site: Site) -> Iterator[Finding]:
+    platform, backend = str(site.config.get("platform", "")), str(site.config.get("backend", ""))
+    message = ""
+    if platform == "ensemble" and backend:
+        message = f"Ensemble model '{site.name}' must have platform type 'ensemble' and empty backend type"
+    elif platform != "ensemble" and site.backend:
+        message = f"ensemble scheduling cannot be set for model '{site.name}' whose platform is not ensemble"
+    elif not platform:
+        message = (
+            f"Invalid model name: Could not determine backend for model '{site.name}' with no backend in "
+            f"model configuration. Expected model name of the form 'model.<backend_name>'."
+        )
+    if message:
+        yield site.finding("ensemble-platform", message, "backend" if backend else "platform")
+
+
+def _forbidden(site: Site) -> Iterator[Finding]:
+    for field, message in (
+        ("instance_group", f"instance group should not be specified for ensemble '{site.name}'"),
+        ("optimization", f"optimization should not be specified for ensemble '{site.name}'"),
+        ("model_warmup", f"model_warmup can not be specified for ensemble '{site.name}'"),
+    ):
+        if field in site.config:
+            yield site.finding("ensemble-forbidden", message, field)
+
+
+def _steps(site: Site, steps: list[dict[str, Any]]) -> Iterator[Finding]:
+    for index, step in enumerate(steps):
+        for field in ("model_name", "input_map", "output_map"):
+            if not step.get(field):
+                message = f"must specify '{field}' in step {index} of ensemble '{site.name}'"
+                yield site.finding("ensemble-scheduling", message, "ensemble_scheduling", "step", index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """Which step writes and reads which of the ensemble's tensors."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reads: tuple[tuple[str, ...], ...]
+    """Per step, the ensemble tensors in its input_map."""
+    writes: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, site: Site) -> Wiring:
+        """From the maps of config.pbtxt."""
+        steps = site.config["ensemble_scheduling"]["step"]
+        return cls(
+            inputs=tuple(str(item.get("name", "")) for item in site.messages("input")),
+            outputs=tuple(str(item.get("name", "")) for item in site.messages("output")),
+            reads=tuple(tuple(step.get("input_map", {}).values()) for step in steps),
+            writes=tuple(tuple(step.get("output_map", {}).values()) for step in steps),
+        )
+
+    @property
+    def read(self) -> set[str]:
+        """Every tensor that some step reads."""
+        return {name for names in self.reads for name in names}
+
+    @property
+    def written(self) -> set[str]:
+        """Every tensor that some step writes."""
+        return {name for names in self.writes for name in names}
+
+    def ready(self) -> set[str]:
+        """The tensors that get a value when every step runs as soon as it can."""
+        ready = set(self.inputs)
+        waiting = list(range(len(self.reads)))
+        while runnable := [step for step in waiting if ready.issuperset(self.reads[step])]:
+            for step in runnable:
+                ready.update(self.writes[step])
+                waiting.remove(step)
+        return ready
+
+    def needed(self, name: str) -> list[str]:
+        """The tensor and all that it depends on, nearest first."""
+        found = [name]
+        for current in found:
+            for reads, writes in zip(self.reads, self.writes, strict=True):
+                if current in writes:
+                    found += [other for other in reads if other not in found]
+        return found
+
+
+def _wiring(site: Site, wiring: Wiring) -> Iterator[Finding]:
+    known = wiring.read | wiring.written
+    for role, names in (("input", wiring.inputs), ("output", wiring.outputs)):
+        for index, name in enumerate(names):
+            if name and name not in known:
+                message = f"ensemble {role} '{name}' for ensemble {site.name}' is not used"
+                yield site.finding("ensemble-unused", message, role, index)
+    yield from _twice(site, wiring)
+    for name in sorted(wiring.written - wiring.read - set(wiring.outputs)):
+        message = f"ensemble tensor '{name}' is unused in ensemble '{site.name}'"
+        yield site.finding("ensemble-unused", message, *_step(wiring.writes, name))
+    yield from _unwritten(site, wiring)
+
+
+def _twice(site: Site, wiring: Wiring) -> Iterator[Finding]:
+    seen = set(wiring.inputs)
+    for index, names in enumerate(wiring.writes):
+        for name in names:
+            if name in seen:
+                message = (
+                    f"ensemble tensor '{name}' can appear in an output map only once for ensemble "
+                    f"'{site.name}' step {index}"
+                )
+                yield site.finding(
+                    "ensemble-written-twice", message, *_step(wiring.writes[: index + 1], name)
+                )
+            seen.add(name)
+
+
+def _unwritten(site: Site, wiring: Wiring) -> Iterator[Finding]:
+    ready = wiring.ready()
+    loose = wiring.read - wiring.written - set(wiring.inputs)
+    said: set[str] = set()
+    for index, output in enumerate(wiring.outputs):
+        if output in ready or output not in wiring.written | wiring.read:
+            continue
+        needed = [name for name in wiring.needed(output) if name not in ready]
+        culprit = next((name for name in needed if name in loose), needed[-1])
+        said.add(culprit)
+        message = (
+            f"output '{output}' for ensemble '{site.name}' is not written: at least one of its depending "
+            f"tensors, '{culprit}', is not connected"
+        )
+        yield site.finding("ensemble-unconnected", message, "output", index)
+    for name in sorted(loose - said):
+        message = f"ensemble tensor '{name}' is read by a step and nothing writes it"
+        yield site.finding("ensemble-unconnected", message, *_step(wiring.reads, name))
+
+
+def _step(maps: tuple[tuple[str, ...], ...], name: str) -> tuple[str | int, ...]:
+    """The path of the last step whose map has that tensor."""
+    index = max(i for i, names in enumerate(maps) if name in names)
+    return ("ensemble_scheduling", "step", index)

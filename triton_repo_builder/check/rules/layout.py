@@ -1,0 +1,179 @@
+"""Directories: what is a model, its name, its backend, its versions and their files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from triton_repo_builder.check.context import Site, report
+from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.rules import backends, versions
+from triton_repo_builder.repository import VERSION, Model
+
+LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_model(model: Model) -> bool:
+    """Whether a directory of the repository holds, or is meant to hold, a model."""
+    if model.text is not None:
+        return True
+    return not model.name.startswith(".") and bool(model.versions) and bool(backends.backend_of(model))
+
+
+def not_a_model(model: Model) -> Finding:
+    """Triton takes every directory for a model, so one that is none fails to load."""
+    message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
+    remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
+    return report("not-a-model", str(model.path), message, remedy=remedy)
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Everything about a model's directory but the content of its files."""
+    name = str(site.config.get("name", ""))
+    if name and name != site.name:
+        yield site.finding(
+            "name-mismatch",
+            f"unexpected directory name '{site.name}' for model '{name}', directory name must equal model "
+            "name",
+            "name",
+        )
+    yield from _backend(site)
+    yield from _versions(site)
+    yield from _files(site)
+    yield from _pointers(site)
+
+
+def _backend(site: Site) -> Iterator[Finding]:
+    config = site.config
+    backend, platform = str(config.get("backend", "")), str(config.get("platform", ""))
+    if platform == "ensemble" or (site.ensemble and not platform):
+        return  # ensembles.py
+    if not site.backend:
+        remedy = backends.MISSPELT.get(platform, "")
+        if platform or config.get("default_model_filename"):
+            message = f"unexpected platform type '{platform}' for {site.name}"
+        else:
+            message = (
+                f"Invalid model name: Could not determine backend for model '{site.name}' with no backend in "
+                f"model configuration. Expected model name of the form 'model.<backend_name>'."
+            )
+        remedy = f"write {remedy} in place of platform" if remedy else ""
+        yield site.finding("platform-unknown", message, "platform", remedy=remedy)
+    elif backend and platform and _family(backend) != backends.PLATFORMS.get(platform):
+        message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
+        yield site.finding("platform-backend-pair", message, "platform")
+    elif backend in backends.MISSPELT:
+        message = (
+            f"unable to find backend library for backend '{backend}', "
+            f"try specifying runtime on the model configuration."
+        )
+        remedy = f"write {backends.MISSPELT[backend]}"
+        yield site.finding("backend-unknown", message, "backend", remedy=remedy)
+    elif site.backend not in backends.STOCK | backends.TOYS:
+        message = f"backend '{site.backend}' is not in the stock image"
+        yield site.finding("backend-custom", message, "backend")
+
+
+def _family(backend: str) -> str | None:
+    """The backends whose platform the server knows; of the others it compares nothing."""
+    return backend if backend in backends.PLATFORMS.values() else None
+
+
+def _versions(site: Site) -> Iterator[Finding]:
+    folders = sorted(entry for entry in site.model.path.iterdir() if entry.is_dir())
+    for folder in folders:
+        if folder.name.isdecimal() and int(folder.name) > versions.LARGEST:
+            message = f"the server aborts on a numeric directory name above {versions.LARGEST}"
+            yield report("version-overflow", str(folder), message)
+        elif not VERSION.fullmatch(folder.name) and (number := re.match(r"\d+", folder.name)):
+            yield from _misread(folder, int(number[0]))
+        elif re.fullmatch(r"v\d+", folder.name):
+            message = f"ignore version directory '{folder.name}' which fails to convert to integral number"
+            yield report("version-ignored", str(folder), message)
+    for version in site.config.get("version_policy", {}).get("specific", {}).get("versions", []):
+        if version not in site.model.versions:
+            message = (
+                f"version {version} is specified for model '{site.name}', but the version directory is "
+                "not present"
+            )
+            yield site.finding("version-absent", message, "version_policy", "specific", "versions")
+    if not site.selected:
+        message = f"at least one version must be available under the version policy of model '{site.name}'"
+        yield site.finding("version-missing", message, "version_policy", remedy=_remedy(site, folders))
+    for version in site.selected:
+        folder = site.model.path / str(version)
+        if site.ensemble and not any(folder.rglob("*")):
+            yield report(
+                "version-empty", str(folder), "an empty directory, which git, S3 and OCI images drop"
+            )
+
+
+def _misread(folder: Path, number: int) -> Iterator[Finding]:
+    """The server converts with C++'s stoll, which stops at the first character that is no digit."""
+    if folder.name.startswith("0"):
+        message = (
+            f"ignore version directory '{folder.name}' which contains leading zeros in its directory name"
+        )
+        yield report("version-ignored", str(folder), message)
+    elif not (folder.parent / str(number)).is_dir():
+        message = (
+            f"the server takes '{folder.name}' for version {number}, then looks for its files in {number}/"
+        )
+        yield report("version-misread", str(folder), message)
+
+
+def _remedy(site: Site, folders: list[Path]) -> str:
+    policy = site.config.get("version_policy", {})
+    if site.model.versions and "latest" in policy:
+        return "write latest { num_versions: 1 }: without a number it means 0"
+    if site.model.versions:
+        return f"name a version that is there: {', '.join(map(str, site.model.versions))}"
+    near = [folder.name for folder in folders if re.fullmatch(r"v?0*[1-9]\d*", folder.name)]
+    if near:
+        return f"rename {near[0]}/ to {near[0].lstrip('v0')}/"
+    kind = "a placeholder file (1/.gitkeep)" if site.ensemble else "the model's files"
+    return f"make a directory 1/ with {kind} in it"
+
+
+def _files(site: Site) -> Iterator[Finding]:
+    for version in site.selected:
+        file = site.file(version)
+        if file is None or file.exists() or site.ensemble:
+            continue
+        if site.backend == "python":
+            hangs = "; the load never ends" if "python_load_bounded" not in site.release.features else ""
+            message = f"Python model file not found in '{file}'{hangs}"
+        else:
+            message = f"failed to stat file {file}"
+        beside = (
+            sorted(entry.name for entry in file.parent.glob(f"*{file.suffix}"))
+            if file.parent.is_dir()
+            else []
+        )
+        remedy = f'write default_model_filename: "{beside[0]}", or rename it to {file.name}' if beside else ""
+        yield report("model-file-missing", str(file), message, remedy=remedy)
+    for index, output in enumerate(site.messages("output")):
+        label = str(output.get("label_filename", ""))
+        path = site.model.path / label
+        if label and not path.is_file():
+            message = f"failed to open text file for read {path}: No such file or directory"
+            yield site.finding("labels-missing", message, "output", index, "label_filename")
+        elif (
+            label and "label_path_restricted" in site.release.features and not _inside(path, site.model.path)
+        ):
+            message = f"label file path {path} is outside model directory"
+            yield site.finding("labels-missing", message, "output", index, "label_filename")
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _pointers(site: Site) -> Iterator[Finding]:
+    """Any file may be in LFS, a tokenizer as well as a model."""
+    for file in sorted(site.model.path.rglob("*")):
+        if file.is_file() and file.stat().st_size < 1024:
+            with file.open("rb") as stream:
+                if stream.read(len(LFS)) == LFS:
+                    yield report("lfs-pointer", str(file), "this is a git-LFS pointer, not the file itself")

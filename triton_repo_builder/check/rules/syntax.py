@@ -1,0 +1,64 @@
+"""A config.pbtxt that does not parse: protobuf's reason, and what people usually meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from triton_repo_builder.check.context import report
+from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.repository import Model
+
+_USUAL: tuple[tuple[str, str], ...] = (
+    (r'^Enum type "inference.DataType" has no value named "TYPE_', "no quotes round enum values"),
+    (r'^Enum type .* has no value named "', "no quotes round enum values"),
+    (r'^Enum type "inference.DataType" has no value named (TYPE_)?(STR|STRING|BYTES)\.', "write TYPE_STRING"),
+    (r'^Enum type "inference.DataType" has no value named (TYPE_)?(FLOAT|FLOAT32)\.', "write TYPE_FP32"),
+    (r'^Enum type "inference.DataType" has no value named ((?:FP|BF|U?INT)\d+|BOOL)\.', r"write TYPE_\1"),
+    (r'^Message type "inference.ModelParameter"', 'every parameter is text: value { string_value: "2" }'),
+    (r"^Couldn't parse integer: [\"']", "no quotes round numbers"),
+    (r"^Couldn't parse integer: \]", "no comma after the last element of a list"),
+    (r"^Couldn't parse integer: \$|got \$", "a placeholder was not filled in"),
+    (r'^Expected "{"', "a message { … } belongs here: no bare value, and no comma after the last of a list"),
+    (r'^Expected ","', "a comma between the elements of a list"),
+    (r'^Expected ":"', "write field: value"),
+    (r"^Expected string but found", "quotes round text"),
+    (r"got /", "comments start with #"),
+    (r"^Value out of range: -", "0 or more"),
+    (r"should not have multiple", "keep one"),
+    (r"another member of oneof \"scheduling_choice\"", "keep one scheduler per model"),
+)
+
+
+def finding(model: Model) -> Finding:
+    """The parse error of a model that has one, with line and column."""
+    assert model.error is not None  # The caller has looked.
+    reason = model.error.reason
+    lines = (model.text or "").splitlines()
+    if 0 < model.error.line <= len(lines):
+        # Protobuf quotes the whole line before some of its reasons; the position says it shorter.
+        reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
+    where = f"{model.path / 'config.pbtxt'}:{model.error.line}:{model.error.column}"
+    return report("config-syntax", where, reason, remedy=_remedy(reason))
+
+
+def _remedy(reason: str) -> str:
+    for pattern, remedy in _USUAL:
+        if match := re.search(pattern, reason):
+            return match.expand(remedy) if "\\1" in remedy else remedy
+    if match := re.match(r'Message type "inference\.(\w+)" has no field named "(\w+)"', reason):
+        near = difflib.get_close_matches(match[2], _fields(match[1]), 1)
+        return f"did you mean {near[0]}?" if near else f"{match[1]} has: {', '.join(_fields(match[1]))}"
+    return ""
+
+
+def _fields(message: str) -> list[str]:
+    """The fields of one of Triton's messages, which may stand inside another."""
+    from tritonclient.grpc import model_config_pb2
+
+    waiting = list(model_config_pb2.DESCRIPTOR.message_types_by_name.values())
+    for descriptor in waiting:
+        if descriptor.name == message:
+            return [field.name for field in descriptor.fields]
+        waiting += descriptor.nested_types
+    return []

@@ -1,0 +1,144 @@
+"""Inputs and outputs by the rules of the core, which hold for any backend."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.finding import Finding
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Each declared input and output, and the batch_input and batch_output entries."""
+    for role in ("input", "output"):
+        items = site.messages(role)
+        for index, item in enumerate(items):
+            yield from _tensor(site, role, index, item)
+        names = [str(item.get("name", "")) for item in items]
+        for name, count in Counter(names).items():
+            if name and count > 1:
+                last = len(names) - 1 - names[::-1].index(name)
+                message = f"{role} '{name}' is declared {count} times; the server does not notice"
+                yield site.finding("tensor-duplicate", message, role, last, "name")
+    yield from _batch_inputs(site)
+    yield from _batch_outputs(site)
+    yield from _ragged(site)
+
+
+def _tensor(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
+    name, whose = str(item.get("name", "")), f"for {site.name}"
+    who = f"model {role} '{name}'" if name else f"model {role}"
+    absent = [
+        field for field in ("name", "data_type", "dims") if item.get(field) in (None, "", [], "TYPE_INVALID")
+    ]
+    for field in absent:
+        owner = f"model {role}" if field == "name" else who
+        yield site.finding("tensor-incomplete", f"{owner} must specify '{field}' {whose}", role, index)
+    if any(dim == 0 or dim < -1 for dim in item.get("dims", [])):
+        message = f"{who} dimension must be integer >= 1, or -1 to indicate a variable-size dimension {whose}"
+        yield site.finding("tensor-dims", message, role, index, "dims")
+    elif "reshape" in item and item.get("dims"):
+        yield from _reshape(site, role, index, item)
+    if item.get("format", "FORMAT_NONE") != "FORMAT_NONE" and len(item.get("dims", [])) != 3:
+        yield site.finding(
+            "tensor-format", f"model {role} NHWC/NCHW require 3 dims {whose}", role, index, "format"
+        )
+    if item.get("is_shape_tensor") and site.backend != "tensorrt":
+        message = f"shape tensors are only supported for TensorRT platform {whose}"
+        yield site.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
+
+
+def _reshape(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
+    """ValidateIOShape of core's model_config_utils.cc."""
+    who, whose = f"model {role} '{item.get('name', '')}'", f"for {site.name}"
+    dims, shape = list(item["dims"]), list(item["reshape"].get("shape", []))
+    message = ""
+    if not shape and site.rows == 0:
+        message = (
+            f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
+            f"{whose}"
+        )
+    elif any(dim == 0 or dim < -1 for dim in shape):
+        message = (
+            f"{who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension "
+            f"{whose}"
+        )
+    elif dims.count(-1) != shape.count(-1) and -1 in dims and -1 in shape:
+        message = f"{who} has different number of variable-size dimensions for dims and reshape {whose}"
+    elif _runs(dims) != _runs(shape):
+        message = f"{who} has different size for dims and reshape {whose}"
+    if message:
+        yield site.finding("tensor-reshape", message, role, index, "reshape")
+
+
+def _runs(dims: Sequence[int]) -> list[int]:
+    """The sizes between the variable dimensions, which a reshape must keep one by one."""
+    runs: list[list[int]] = [[]]
+    for dim in dims:
+        if dim == -1:
+            runs.append([])
+        else:
+            runs[-1].append(dim)
+    return [prod(run) for run in runs]
+
+
+def _batch_inputs(site: Site) -> Iterator[Finding]:
+    inputs = {str(item.get("name", "")) for item in site.messages("input")}
+    for index, item in enumerate(site.messages("batch_input")):
+        kind = item.get("kind", "BATCH_ELEMENT_COUNT")
+        sources = item.get("source_input", [])
+        if len(sources) != 1:
+            message = f"batch input kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}"
+            yield site.finding("batch-input", message, "batch_input", index)
+        if item.get("data_type") not in ("TYPE_INT32", "TYPE_FP32"):
+            message = f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {site.name}"
+            yield site.finding("batch-input", message, "batch_input", index, "data_type")
+        for source in sources:
+            if source not in inputs:
+                message = f"unknown source input name '{source}' for {site.name}"
+                yield site.finding("batch-input", message, "batch_input", index, "source_input")
+        for target in item.get("target_name", []):
+            if target in inputs:
+                message = f"'{target}' is filled by batch_input and must not be listed under input"
+                yield site.finding("batch-input", message, "batch_input", index, "target_name")
+
+
+def _batch_outputs(site: Site) -> Iterator[Finding]:
+    outputs = {str(item.get("name", "")) for item in site.messages("output")}
+    inputs = {str(item.get("name", "")) for item in site.messages("input")}
+    seen: set[str] = set()
+    for index, item in enumerate(site.messages("batch_output")):
+        kind = item.get("kind", "BATCH_SCATTER_WITH_INPUT_SHAPE")
+        sources = item.get("source_input", [])
+        messages = []
+        if len(sources) != 1:
+            messages.append(
+                f"batch output kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}"
+            )
+        messages += [f"unknown source input name '{s}' for {site.name}" for s in sources if s not in inputs]
+        for target in item.get("target_name", []):
+            if target not in outputs:
+                messages.append(f"unknown target output name '{target}' for {site.name}")
+            elif target in seen:
+                messages.append(f"target output name '{target}' can only be specified once for {site.name}")
+            seen.add(target)
+        for message in messages:
+            yield site.finding("batch-output", message, "batch_output", index)
+
+
+def _ragged(site: Site) -> Iterator[Finding]:
+    sources = {source for item in site.messages("batch_input") for source in item.get("source_input", [])}
+    for index, item in enumerate(site.messages("input")):
+        if not item.get("allow_ragged_batch") or site.backend != "onnxruntime":
+            continue  # Python models get one tensor per request and see each shape.
+        if site.rows == 0:
+            message = f"allow_ragged_batch on '{item.get('name')}' has no effect without max_batch_size"
+            yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
+        elif not sources:
+            message = (
+                f"ragged input '{item.get('name')}' without batch_input: answers are cut to one row, silently"
+            )
+            yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")

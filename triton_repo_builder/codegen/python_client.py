@@ -1,0 +1,144 @@
+"""``trb client``: a typed Python client of an endpoint, and calls to paste: curl, Python, JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import json
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from triton_repo_builder.codegen import snippets
+from triton_repo_builder.codegen.snippets import Tensor
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.render import config
+from triton_repo_builder.repository.interface import Interface
+
+KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
+"""Python's types; every other datatype is an int."""
+OURS = frozenset({"url", "timeout", "given", "counts", "answers", "outputs", "start", "batch", "row", "rows"})
+
+
+def typed(interface: Interface, url: str) -> str:
+    """The source of a client module. Raises ``TrbError`` UNSUPPORTED_TYPE."""
+    for tensor in (*interface.inputs, *interface.outputs):
+        if tensor.datatype == "BF16":
+            raise _unsupported(interface.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
+    if "decoupled" in interface.obstacle:
+        raise _unsupported(interface.name, interface.obstacle)
+    inputs = _named(interface.inputs, interface, OURS)
+    outputs = _named(interface.outputs, interface, frozenset())
+    examples = {item["name"]: item for item in interface.example}
+    for named in inputs:
+        item = examples.get(named["name"])
+        named["example"] = _example(item, named["scalar"]) if item else ""
+    needed = [tensor for tensor in inputs if tensor["name"] not in interface.optional]
+    one_text = len(needed) == 1 and needed[0]["datatype"] == "BYTES" and needed[0]["scalar"]
+    text = config.render(
+        "client.py.jinja",
+        name=interface.name,
+        url=url,
+        path=f"/v2/models/{quote(interface.name)}/infer",
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=interface.max_batch_size,
+        argument=needed[0] if one_text and interface.max_batch_size else None,
+    )
+    compile(text, "client", "exec")
+    return text
+
+
+def calls(interface: Interface, url: str) -> dict[str, str]:
+    """A request in each language, ready to paste. Raises ``TrbError`` UNSUPPORTED_TYPE."""
+    if interface.obstacle:
+        raise _unsupported(interface.name, interface.obstacle)
+    target = f"{url.rstrip('/')}/v2/models/{quote(interface.name)}/infer"
+    plain = [dict(item) for item in interface.example]
+    if interface.file is not None:
+        return _file_calls(interface, interface.file, target)
+    items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
+    return {
+        "curl": snippets.curl_line(target, plain, interface.outputs),
+        "python": config.render("call.py.jinja", url=target, items=items).rstrip("\n"),
+        "javascript": config.render("call.js.jinja", url=target, items=items).rstrip("\n"),
+    }
+
+
+def _file_calls(interface: Interface, file: bytes, target: str) -> dict[str, str]:
+    """The same where the only input is a file: a JSON header, then the file after its length."""
+    item = {key: value for key, value in interface.example[0].items() if key != "data"}
+    given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
+    return {
+        "curl": snippets.curl_file(target, interface.inputs[0], file),
+        "python": config.render("call_file.py.jinja", **given).rstrip("\n"),
+        "javascript": config.render("call_file.js.jinja", **given).rstrip("\n"),
+    }
+
+
+def _unsupported(name: str, why: str) -> TrbError:
+    return TrbError(Exit.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
+
+
+def _named(
+    tensors: tuple[Tensor, ...], interface: Interface, reserved: frozenset[str]
+) -> list[dict[str, Any]]:
+    """What the template needs of each tensor, under a Python name of its own."""
+    taken: set[str] = set(reserved)
+    named = []
+    for tensor in tensors:
+        identifier = _identifier(tensor.name, taken)
+        taken.add(identifier)
+        dims = tensor.shape[1:] if interface.max_batch_size else tensor.shape
+        scalar = dims == (1,)
+        kind = KINDS.get(tensor.datatype, "int")
+        given = "str | bytes" if kind == "str" else kind
+        depth = 0 if scalar else len(dims)
+        rows = 1 if interface.max_batch_size else 0
+        whole = f"{'Sequence[' * (depth + rows)}{given}{']' * (depth + rows)}"
+        named.append(
+            {
+                "name": tensor.name,
+                "identifier": identifier,
+                "datatype": tensor.datatype,
+                "scalar": scalar,
+                "type": f"{'list[' * depth}{kind}{']' * depth}",
+                "given": f"{whole} | None = None" if tensor.name in interface.optional else whole,
+                "about": f"{tensor.datatype} {list(dims)}",
+            }
+        )
+    return named
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """A Python name like the tensor's, none that is taken, a keyword or a builtin."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII).lower().strip("_") or "tensor"
+    base = f"t_{base}" if base[0].isdigit() else base
+    if keyword.iskeyword(base) or hasattr(builtins, base):
+        base += "_"
+    numbers = (f"{base}_{number}" for number in range(2, len(taken) + 3))
+    return base if base not in taken else next(name for name in numbers if name not in taken)
+
+
+def _example(item: Mapping[str, Any], scalar: bool) -> str:
+    """A Python expression of the example's rows."""
+    shape = item["shape"][:-1] if scalar else item["shape"]
+    data = item["data"]
+    if isinstance(data, list) and len(shape) == 1:
+        return repr(data)
+    return f"_nest({_python(item)}, {list(shape)})"
+
+
+def _python(item: Mapping[str, Any]) -> str:
+    """The data of an example as a Python expression."""
+    data = item["data"]
+    return repr(data) if isinstance(data, list) else f"[{data!r}] * {math.prod(item['shape'])}"
+
+
+def _javascript(item: Mapping[str, Any]) -> str:
+    """The data of an example as a JavaScript expression."""
+    text = json.dumps(item["data"])
+    return text if isinstance(item["data"], list) else f"Array({math.prod(item['shape'])}).fill({text})"

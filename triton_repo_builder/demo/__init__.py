@@ -1,0 +1,1 @@
+"""``trb demo``, and the real models it and the tests use."""

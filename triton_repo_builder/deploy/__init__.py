@@ -1,0 +1,1 @@
+"""Change which version a repository, or a running server, serves."""

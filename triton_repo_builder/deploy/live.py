@@ -1,0 +1,224 @@
+"""Another version takes over on a server that runs, with no request lost.
+
+The order, each step by explicit load, during which the model that was there goes on answering:
+
+0. A rehearsal: the new version alone on a server of its own passes ``trb smoke``.
+1. The ensemble, whose steps are pinned to the version that is served: from here on nothing mixes.
+2. Each step, with both versions.
+3. The ensemble at the new version: requests that are under way keep the steps that they started with.
+4. ``trb smoke`` against the new version's golden cases.
+5. Each step, with the new version alone.
+
+Where any of it fails the way back is the same: the ensemble first, to steps that are still loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from triton_repo_builder import repository, smoke
+from triton_repo_builder.client import control
+from triton_repo_builder.deploy import preflight, promote
+from triton_repo_builder.deploy.promote import Move
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.serve.loading.loader import Hung, Loader
+from triton_repo_builder.write import staging, versions
+
+LOAD_TIMEOUT = 300.0
+DRAIN = 60.0
+"""Seconds that requests under way get before a version counts as stuck."""
+COUNTED = "executions"
+"""Checks of the statistics, which other clients' requests disturb."""
+OTHERS = ("ready", "models loaded")
+"""Checks of the whole server: another endpoint that failed is no reason to keep this one back."""
+FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
+"""What a backend loads from a version directory where the configuration names no file."""
+Tell = Callable[[str], None]
+RESTART = (
+    "start the server again: a load whose Python process died stays open for ever in this Triton, and until "
+    "then the server says that it is not ready"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The server that versions change on."""
+
+    urls: smoke.Urls
+    loader: Loader
+
+
+def on_server(
+    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, rehearse: bool = True
+) -> None:
+    """The same on a server that runs from this repository in explicit mode; undone where anything fails.
+
+    With ``rehearse`` the new version first has to pass on a server of its own. Raises ``TrbError``
+    PROMOTE_FAILED, UNREACHABLE.
+    """
+    for model in move.models:
+        old, new = (
+            pbtxt.parse(shared[f"{model}/{versions.CONFIG}"].decode())
+            for shared in (move.old_files, move.new_files)
+        )
+        if field := versions.unlike(old, new):
+            raise _failed(
+                move,
+                f"version {move.new} of {model} has another {field}: both cannot be loaded at once",
+                "promote it in the repository (without --url), then start a server on it and switch clients",
+            )
+    site = Site(urls=urls, loader=Loader(urls.http))
+    if stuck := site.loader.open(move.models):
+        raise _failed(move, f"the server still loads {stuck}", RESTART)
+    if rehearse:
+        _rehearse(move, options, tell)
+    tell(f"smoke: version {move.old} as it is served now")
+    _prove(move, urls, options, "nothing was changed")
+    manifest = (move.root / repository.MANIFEST).read_bytes()
+    switched = False
+    try:
+        _load_both(move, site, tell)
+        switched = True
+        _switch(move, site, options, tell)
+    except Hung as error:
+        # It holds the server's lock on these models: every other load would wait for it.
+        tell(f"version {move.old} goes on answering; its files are put back")
+        for model in (*move.steps, move.name):
+            promote.write(move, model, move.old_files, (move.old,))
+        staging.write(move.root / repository.MANIFEST, manifest)
+        raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
+    except BaseException as error:
+        tell(f"going back to version {move.old}")
+        lost = _back(move, site, manifest, switched)
+        if lost and isinstance(error, TrbError):
+            error.message += f"; and version {move.old} could not be loaded again: {lost}"
+        raise
+
+
+def _rehearse(move: Move, options: smoke.Options, tell: Tell) -> None:
+    tell(f"rehearsal: version {move.new} on a server of its own")
+    remedy = f"correct version {move.new} and build it again; --no-rehearsal leaves this out"
+    try:
+        bad = preflight.run(move, options)
+    except TrbError as error:
+        message = (
+            f"version {move.new} does not start on a server of its own, nothing was changed\n{error.message}"
+        )
+        raise _failed(move, message, remedy) from None
+    if bad is None:
+        tell("no rehearsal: the embedded engine is not installed here")
+    elif bad:
+        raise _unproven(move, bad, "on a server of its own; nothing was changed", remedy)
+
+
+def _load_both(move: Move, site: Site, tell: Tell) -> None:
+    if not move.steps:
+        return
+    tell(f"{move.name}: steps pinned to version {move.old}")
+    promote.write(move, move.name, move.old_files, (move.old,))
+    _load(move, site, move.name, (move.old,))
+    for step in move.steps:
+        tell(f"{step}: versions {move.old} and {move.new}")
+        promote.write(move, step, move.new_files, sorted((move.old, move.new)))
+        _load(move, site, step, (move.old, move.new))
+
+
+def _switch(move: Move, site: Site, options: smoke.Options, tell: Tell) -> None:
+    tell(f"{move.name}: version {move.new}")
+    promote.write(move, move.name, move.new_files, (move.new,))
+    _load(move, site, move.name, (move.new,))
+    versions.write_manifest(move.root, promote.manifest(move))
+    tell(f"smoke: version {move.new}")
+    _prove(move, site.urls, options, f"version {move.old} serves again")
+    for step in move.steps:
+        promote.write(move, step, move.new_files, (move.new,))
+        _load(move, site, step, (move.new,))
+    tell(f"version {move.old} is unloaded")
+
+
+def _back(move: Move, site: Site, manifest: bytes, switched: bool) -> str:
+    """Undo, as far as the server lets us; what could not be loaded."""
+    if switched and move.steps:
+        for step in move.steps:
+            promote.write(move, step, move.new_files, sorted((move.old, move.new)))
+            _again(site, step)
+        promote.write(move, move.name, move.old_files, (move.old,))
+        _again(site, move.name)
+    lost = []
+    for model in (*move.steps, move.name):
+        promote.write(move, model, move.old_files, (move.old,))
+        lost += [_again(site, model), _forget(move, site, model)]
+    staging.write(move.root / repository.MANIFEST, manifest)
+    return "; ".join(dict.fromkeys(text for text in lost if text))
+
+
+def _forget(move: Move, site: Site, model: str) -> str:
+    """Have the server forget that the new version failed; what went wrong with that.
+
+    A server with a failed version says that it is not ready, whatever else answers, until a version of that
+    number was loaded. So the old one's files are, for a moment, under the new number.
+    """
+    if not control.failed(site.urls.http, model, move.new):
+        return ""
+    path = f"{model}/{versions.CONFIG}"
+    config = pbtxt.parse(move.old_files[path].decode())
+    instead = b""
+    if file := FILES.get(config.get("backend", "")):
+        instead = f'default_model_filename: "../{move.old}/{file}"\n'.encode()
+    posed = {**move.old_files, path: move.old_files[path] + instead}
+    promote.write(move, model, posed, sorted((move.old, move.new)))
+    said = _again(site, model)
+    promote.write(move, model, move.old_files, (move.old,))
+    return _again(site, model) or said
+
+
+def _again(site: Site, model: str) -> str:
+    try:
+        said = site.loader.load(model, LOAD_TIMEOUT)
+        control.settled(site.urls.http, model, DRAIN)
+        return said
+    except (OSError, Hung) as error:  # on the way back nothing may stop the rest
+        return f"{model}: {error}"
+
+
+def _load(move: Move, site: Site, model: str, numbers: tuple[int, ...]) -> None:
+    """Load, and see that the server has these versions: else it runs from another repository.
+
+    Returns once what is unloaded has answered its last request: until then the server says it is not ready.
+    """
+    try:
+        said = site.loader.load(model, LOAD_TIMEOUT)
+        states = control.settled(site.urls.http, model, DRAIN)
+    except OSError as error:
+        raise _failed(
+            move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"
+        ) from None
+    if said:
+        raise _failed(move, f"{model} could not be loaded: {said}", "see the server's log")
+    if missing := [number for number in numbers if states.get(number) != "READY"]:
+        raise _failed(
+            move,
+            f"the server has no version {missing[0]} of {model} after loading it",
+            f"start it from this repository, in explicit mode ('trb serve {move.root}' does), and try again",
+        )
+
+
+def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
+    report = smoke.run(urls, repository.read(move.root), options)
+    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
+    bad = [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
+    if bad:
+        remedy = f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again"
+        raise _unproven(move, bad, state, remedy)
+
+
+def _unproven(move: Move, bad: Sequence[smoke.Check], state: str, remedy: str) -> TrbError:
+    shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
+    number = "a check" if len(bad) == 1 else f"{len(bad)} checks"
+    return _failed(move, f"trb smoke finds {number} not to hold; {state}{shown}", remedy)
+
+
+def _failed(move: Move, message: str, remedy: str) -> TrbError:
+    return TrbError(Exit.PROMOTE_FAILED, message, where=move.name, remedy=remedy)

@@ -1,0 +1,64 @@
+"""A version proves itself on a server of its own, before one that has clients touches it.
+
+A Python process that dies while its model loads cannot be undone on a running server: Triton keeps that load
+open for ever, and requests that are under way may never be answered. On a server of its own it costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from triton_repo_builder import repository, smoke
+from triton_repo_builder.deploy import promote
+from triton_repo_builder.deploy.promote import Move
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.engine import ServeOptions
+from triton_repo_builder.write import staging, versions
+
+
+def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
+    """The checks that fail on a server that serves the new version; None where no engine is installed here.
+
+    Raises ``TrbError`` where that server does not start.
+    """
+    from triton_repo_builder import serve
+
+    with tempfile.TemporaryDirectory(prefix="trb-rehearsal-") as folder:
+        root = Path(folder) / "model_repository"
+        _lay_out(move, root)
+        ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(move.name,))
+        try:
+            server = serve.start(root, ports, engine="embedded")
+        except TrbError as error:
+            if error.code == Exit.ENGINE_MISSING:
+                return None
+            raise
+        with server:
+            report = smoke.run(server.urls, repository.read(root), options)
+    bad = (smoke.Status.FAILED, smoke.Status.UNVERIFIED)
+    return tuple(check for check in report.checks if check.status in bad)
+
+
+def _lay_out(move: Move, root: Path) -> None:
+    """The endpoint alone, as it is once the new version is served; large files are links."""
+    for model in move.models:
+        shutil.copytree(
+            move.root / model / str(move.new), root / model / str(move.new), copy_function=_link_or_copy
+        )
+    for path, content in versions.serving(move.new_files, (move.new,)).items():
+        staging.write(root / path, content)
+    whole = promote.manifest(move)
+    mine = tuple(f"{model}/" for model in move.models)
+    listed = {path: fact for path, fact in whole["files"].items() if path.startswith(mine)}
+    endpoints = {move.name: whole["endpoints"][move.name]}
+    versions.write_manifest(root, {**whole, "endpoints": endpoints, "files": listed})
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copy2(source, target)

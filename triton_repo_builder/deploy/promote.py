@@ -1,0 +1,176 @@
+"""Serve another version of an endpoint, in the repository; ``takeover`` does it on a server that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import repository
+from triton_repo_builder.client import control
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.write import staging, versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A change of the served version that the repository allows."""
+
+    root: Path
+    name: str
+    models: tuple[str, ...]
+    """The endpoint first."""
+    manifest: Mapping[str, Any]
+    old: int
+    new: int
+    old_files: Mapping[str, bytes]
+    """What lies in the models' folders while ``old`` is served, without policy."""
+    new_files: Mapping[str, bytes]
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The models behind the endpoint."""
+        return self.models[1:]
+
+
+def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> Move | None:
+    """The move to ``version``, or back to the one before (None); None where it is served already.
+
+    Raises ``TrbError`` PROMOTE_FAILED, EDITED_FILE.
+    """
+    manifest = repository.read(root).manifest
+    if manifest is None or name not in manifest["endpoints"]:
+        known = ", ".join(sorted(manifest["endpoints"])) if manifest else ""
+        raise TrbError(
+            Exit.PROMOTE_FAILED,
+            f"trb built no endpoint '{name}' here",
+            where=str(root),
+            remedy=f"its endpoints: {known}" if known else "name a repository that trb built",
+        )
+    entry = manifest["endpoints"][name]
+    there, old = versions.present(root, entry["models"]), int(entry["version"])
+    new = entry.get("previous") if version is None else version
+    if new is None or new not in there:
+        others = [number for number in there if number != old]
+        raise TrbError(
+            Exit.PROMOTE_FAILED,
+            f"has no version {new}" if new else f"version {old} is the first that was served",
+            where=f"{root}: {name}",
+            remedy=f"promote one that is there: {', '.join(map(str, others))}"
+            if others
+            else "add one with trb build --version next",
+        )
+    if new == old:
+        return None
+    shared = {number: versions.stored(root, entry["models"], number) for number in (old, new)}
+    move = Move(
+        root=root,
+        name=name,
+        models=tuple(entry["models"]),
+        manifest=manifest,
+        old=old,
+        new=new,
+        old_files=shared[old],
+        new_files=shared[new],
+    )
+    _check(move, force)
+    return move
+
+
+def _check(move: Move, force: bool) -> None:
+    for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
+        missing = [model for model in move.models if f"{model}/{versions.CONFIG}" not in shared]
+        if missing:
+            raise TrbError(
+                Exit.PROMOTE_FAILED,
+                f"version {number} has no configuration of its own: no {missing[0]}/{number}/shared",
+                where=f"{move.root}: {move.name}",
+                remedy=f"build it again: trb build --name {move.name} --version {number} …",
+            )
+        for model in move.models:
+            versions.read_config(move.root / model / str(number) / versions.SHARED / versions.CONFIG)
+    recorded = move.manifest["files"]
+    own = tuple(f"{model}/{move.new}/" for model in move.models)
+    for path in sorted(path for path in recorded if path.startswith(own)):
+        file = move.root / path
+        if not file.is_file() or staging.hash_file(file) != recorded[path]["sha256"]:
+            what = "was changed" if file.is_file() else "is missing"
+            raise TrbError(
+                Exit.PROMOTE_FAILED,
+                f"version {move.new} is not as it was built: {path} {what}",
+                where=f"{move.root}: {move.name}",
+                remedy="restore the file (git checkout, trb fetch), or build the version again",
+            )
+    edited = [
+        path
+        for path in move.old_files
+        if (file := move.root / path).is_file() and path in recorded
+        if staging.hash_file(file) != recorded[path]["sha256"]
+        and file.read_bytes() not in _halfway(move, path)
+    ]
+    if edited and not force:
+        raise TrbError(
+            Exit.EDITED_FILE,
+            f"changed since trb wrote it: {', '.join(edited[:5])}",
+            where=str(move.root),
+            remedy="keep your edit elsewhere, or replace it with --force",
+        )
+
+
+def _halfway(move: Move, path: str) -> list[bytes]:
+    """What a promotion that was killed may have left there."""
+    return [
+        versions.serving(shared, numbers)[path]
+        for shared in (move.old_files, move.new_files)
+        for numbers in ((move.old,), (move.new,), sorted((move.old, move.new)))
+        if path in shared
+    ]
+
+
+def served(root: Path, name: str) -> int:
+    """The version that the repository serves."""
+    manifest = repository.read(root).manifest or {}
+    return int(manifest["endpoints"][name]["version"])
+
+
+def check_server(root: Path, name: str, url: str) -> None:
+    """``TrbError`` PROMOTE_FAILED where the server does not have the version that the repository serves."""
+    version = served(root, name)
+    listed = control.model(url.rstrip("/"), name).get("versions") or []
+    if str(version) not in [str(number) for number in listed]:
+        raise TrbError(
+            Exit.PROMOTE_FAILED,
+            f"the repository serves version {version} already, the server {', '.join(map(str, listed))}",
+            where=url,
+            remedy=f"trb rollback {name}, then promote with --url in one step; or start the server again",
+        )
+
+
+def in_repository(move: Move) -> None:
+    """Serve the new version from the next load on: the steps' files first, the manifest last."""
+    for model in (*move.steps, move.name):
+        write(move, model, move.new_files, (move.new,))
+    versions.write_manifest(move.root, manifest(move))
+
+
+def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
+    """A model's own files, of one version, with these versions loaded; what only the other has goes."""
+    wanted = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
+    for path in {*move.old_files, *move.new_files} - {*wanted}:
+        if path.split("/")[0] == model:
+            (move.root / path).unlink(missing_ok=True)
+    for path, content in wanted.items():
+        if not (move.root / path).is_file() or (move.root / path).read_bytes() != content:
+            staging.write(move.root / path, content)
+
+
+def manifest(move: Move) -> dict[str, Any]:
+    """The manifest once the new version is served."""
+    entries = versions.all_entries(move.manifest["endpoints"][move.name])
+    entry = versions.entry(entries, move.new, move.old)
+    facts = {p: f for p, f in move.manifest["files"].items() if p not in move.old_files}
+    for path, content in versions.serving(move.new_files, (move.new,)).items():
+        facts[path] = {"sha256": staging.File(path=path, content=content).sha256(), "bytes": len(content)}
+    endpoints = {**move.manifest["endpoints"], move.name: entry}
+    return {**move.manifest, "endpoints": endpoints, "files": dict(sorted(facts.items()))}

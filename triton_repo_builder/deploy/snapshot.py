@@ -1,0 +1,219 @@
+"""What an endpoint looks like from outside, read from a folder, a version, or a git revision."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import process, repository
+from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.provenance import Facts
+from triton_repo_builder.vcs import git
+from triton_repo_builder.vcs.git import Git
+from triton_repo_builder.write import versions
+
+SMALL = 1_000_000
+"""Bytes up to which a file of a revision is read: no weights."""
+_READ = re.compile(r"(\.pbtxt|\.json|\.txt|/\.gitkeep)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """One input or output."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.datatype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Face:
+    """One endpoint at one version."""
+
+    name: str
+    version: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    max_batch_size: int
+    facts: Mapping[str, Any]
+    """What was decided for the task: pooling, labels."""
+    origin: Facts
+    configs: Mapping[str, Mapping[str, Any]]
+    """config.pbtxt of the endpoint and its steps, by their role: the name without the endpoint's."""
+    cases: Mapping[str, Any]
+    """Golden cases by name, as in smoke.json."""
+    release: str = ""
+
+
+@contextlib.contextmanager
+def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
+    """The endpoints of ``what``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
+    if Path(what).is_dir():
+        yield of_repository(repository.read(Path(what)), what)
+    elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", what):
+        found = of_version(repository.read(repo), match[1], int(match[2]))
+        yield {found.name: found}
+    elif ":" in what:
+        with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
+            _extract(what, Path(scratch))
+            try:
+                found_there = of_repository(repository.read(Path(scratch)), what)
+            except TrbError as error:
+                error.where = error.where.replace(scratch, what.rstrip("/"))
+                raise
+            yield found_there
+    else:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "no such model repository",
+            where=what,
+            remedy="name a folder, a version (sentiment@2), or a revision and path (HEAD~1:model_repository)",
+        )
+
+
+def of_repository(read: Repository, where: str = "") -> dict[str, Face]:
+    """Every endpoint, at the version that is served. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
+    if read.manifest is None:
+        if not any(model.stated for model in read.models):
+            raise TrbError(
+                Exit.REPOSITORY_UNREADABLE,
+                "holds no model",
+                where=where or str(read.path),
+                remedy="name a folder of model directories, each with config.pbtxt and a version such as 1/",
+            )
+        return {model.name: _of_config(read, model.name) for model in read.endpoints if model.stated}
+    return {
+        name: of_version(read, name, int(entry["version"]))
+        for name, entry in read.manifest["endpoints"].items()
+    }
+
+
+def of_version(read: Repository, name: str, version: int) -> Face:
+    """One endpoint at one version. Raises ``TrbError`` NOT_FOUND."""
+    entry = (read.manifest or {"endpoints": {}})["endpoints"].get(name)
+    entries = versions.all_entries(entry) if entry else {}
+    if version not in entries:
+        known = ", ".join(f"{name}@{number}" for number in sorted(entries))
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"there is no version {version} of '{name}'",
+            where=str(read.path),
+            remedy=f"there are: {known}" if known else "'trb provenance' lists what there is",
+        )
+    mine = entries[version]
+    served = version == int(entry["version"])
+    configs: dict[str, Mapping[str, Any]] = {}
+    for model in mine["models"]:
+        kept = read.path / model / str(version) / versions.SHARED / versions.CONFIG
+        own = not served and kept.is_file()
+        configs[model] = versions.read_config(kept) if own else _config(read.model(model))
+    return Face(
+        name=name,
+        version=version,
+        inputs=_ports(mine["inputs"]),
+        outputs=_ports(mine["outputs"]),
+        max_batch_size=int(mine["max_batch_size"]),
+        facts=mine["facts"],
+        origin=Facts.of_entry(name, mine),
+        configs={model.removeprefix(name).strip("_"): config for model, config in configs.items()},
+        cases=_cases(read.path, mine.get("cases")),
+        release=str(mine.get("triton_release", "")),
+    )
+
+
+def _config(model: Model | None) -> Mapping[str, Any]:
+    if model is not None and model.error is not None:
+        raise versions.unreadable(model.path / versions.CONFIG, model.error)
+    return model.config if model else {}
+
+
+def _ports(listed: Any) -> tuple[Port, ...]:
+    return tuple(
+        Port(name=str(p["name"]), datatype=str(p["datatype"]), shape=tuple(map(int, p["shape"])))
+        for p in listed
+    )
+
+
+def _cases(root: Path, file: str | None) -> dict[str, Any]:
+    try:
+        return {
+            case["name"]: case
+            for case in json.loads((root / (file or "")).read_text(encoding="utf-8"))["cases"]
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # trb smoke and trb check say what is wrong with them
+
+
+def _of_config(read: Repository, name: str) -> Face:
+    """Of a hand-made repository: what its config.pbtxt says."""
+    model = read.model(name)
+    assert model is not None
+    size = int(_config(model).get("max_batch_size", 0))
+
+    def ports(field: str) -> tuple[Port, ...]:
+        return tuple(
+            Port(
+                name=str(item["name"]),
+                datatype=BY_CONFIG[item["data_type"]].wire
+                if item.get("data_type") in BY_CONFIG
+                else str(item.get("data_type", "")),
+                shape=(*((-1,) if size else ()), *item.get("dims", ())),
+            )
+            for item in model.config.get(field, ())
+        )
+
+    inner = [other for other in read.models if other.name in model.steps]
+    return Face(
+        name=name,
+        version=max(model.versions, default=0),
+        inputs=ports("input"),
+        outputs=ports("output"),
+        max_batch_size=size,
+        facts={},
+        origin=Facts.of_config(name, model.config),
+        configs={
+            "": model.config,
+            **{other.name.removeprefix(name).strip("_"): _config(other) for other in inner},
+        },
+        cases={},
+    )
+
+
+def _extract(what: str, target: Path) -> None:
+    """The small files of ``REVISION:PATH``; empty folders stand for versions."""
+    here = Git(folder=Path.cwd())
+    try:
+        listed = here("ls-tree", "-r", "-l", "-z", what)
+        for line in listed.split("\0")[:-1]:
+            about, path = line.split("\t", 1)
+            size = about.split()[3]
+            file = target / path
+            if not file.resolve().is_relative_to(target.resolve()):
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if _READ.search(path) and "/vendor/" not in path and size.isdecimal() and int(size) <= SMALL:
+                file.write_bytes(os.fsencode(here("cat-file", "blob", about.split()[2])))
+    except process.ProcessFailed as error:
+        if "not a tree object" in error.stderr:
+            raise TrbError(
+                Exit.REPOSITORY_UNREADABLE,
+                "is no folder there",
+                where=what,
+                remedy="name the folder that holds the model directories",
+            ) from None
+        remedy = (
+            "write REVISION:PATH with the path from the top of the git repository (git log lists revisions)"
+        )
+        raise git.refused(error, what, remedy) from None

@@ -1,0 +1,130 @@
+"""Records golden cases of a model that is served as plain tensors, from generated inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+
+FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
+"""Sizes tried for the open axes of a tensor model, until it accepts one."""
+
+
+def tensor(runner: original.Original, source: Source, endpoint: str, *, batching: bool) -> original.Recorded:
+    """Golden cases of any other model, from generated inputs; also tries two rows in one run."""
+    failure = ""
+    for size in FREE_SIZES:
+        try:
+            inputs = [_generated(source.signature.inputs, size, seed) for seed in (1, 2)]
+            answers = [_run(runner, source, feeds) for feeds in inputs]
+        except Exception as error:
+            failure = failure or original.first_line(error)
+            continue
+        recorded = tuple(
+            _tensor_case(source, number, feeds, answers[number - 1]) for number, feeds in enumerate(inputs, 1)
+        )
+        problem, drift = _rows(runner, source, inputs, recorded) if batching else ("", 0.0)
+        file = CaseFile(
+            endpoint=endpoint,
+            recorded_with=original.recorded_with(source),
+            tolerance=original.tolerance(recorded, drift, runner.noise),
+            cases=tuple(_as_served(case, batching=batching and not problem) for case in recorded),
+        )
+        return original.Recorded(file=file, batchable=batching and not problem, note=problem)
+    note = (
+        f"no golden cases: the model refuses generated inputs ({failure}); trb smoke cannot prove its answers"
+    )
+    return original.Recorded(file=None, batchable=batching, note=note)
+
+
+def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
+    """Patterned inputs of one row: open first axes 1, other open axes ``size``."""
+    tensors = {}
+    for position, spec in enumerate(specs):
+        shape = tuple(
+            dim if isinstance(dim, int) else 1 if axis == 0 else size
+            for axis, dim in enumerate(spec.shape or ())
+        )
+        small = int(np.prod(shape)) <= cases.LARGE // 16
+        wire = spec.dtype.wire
+        whole = CaseTensor(name=spec.name, datatype=wire, shape=shape, pattern=1000 * seed + position)
+        if small and wire != "FP16":
+            values = whole.array().reshape(-1).tolist()
+            data = tuple(value.decode() if isinstance(value, bytes) else value for value in values)
+            whole = CaseTensor(name=spec.name, datatype=wire, shape=shape, data=data)
+        tensors[spec.name] = whole
+    return tensors
+
+
+def _run(
+    runner: original.Original, source: Source, feeds: Mapping[str, CaseTensor]
+) -> dict[str, npt.NDArray[Any]]:
+    arrays = {name: _feed(tensor) for name, tensor in feeds.items()}
+    values = runner.run(None, arrays)
+    return {
+        spec.name: np.asarray(value) for spec, value in zip(source.signature.outputs, values, strict=True)
+    }
+
+
+def _feed(tensor: CaseTensor) -> npt.NDArray[Any]:
+    array = tensor.array()
+    if tensor.datatype != "BYTES":
+        return array
+    return np.array([item.decode() for item in array.reshape(-1)], dtype=object).reshape(array.shape)
+
+
+def _tensor_case(
+    source: Source, number: int, feeds: Mapping[str, CaseTensor], answer: Mapping[str, npt.NDArray[Any]]
+) -> Case:
+    outputs = tuple(
+        cases.record(spec.name, spec.dtype.wire, answer[spec.name]) for spec in source.signature.outputs
+    )
+    return Case(name=f"generated_{number}", inputs=tuple(feeds.values()), outputs=outputs)
+
+
+def _as_served(case: Case, *, batching: bool) -> Case:
+    """With the shapes that the endpoint states: Triton has no scalars, nor rows without a size."""
+
+    def shaped(tensor: CaseTensor) -> CaseTensor:
+        if not tensor.shape:
+            return replace(tensor, shape=(1,))
+        return replace(tensor, shape=(*tensor.shape, 1)) if batching and len(tensor.shape) == 1 else tensor
+
+    return replace(case, inputs=tuple(map(shaped, case.inputs)), outputs=tuple(map(shaped, case.outputs)))
+
+
+def _rows(
+    runner: original.Original,
+    source: Source,
+    inputs: Sequence[Mapping[str, CaseTensor]],
+    recorded: Sequence[Case],
+) -> tuple[str, float]:
+    """Run both cases as one batch: (why the first axis is no batch axis, else "", drift).
+
+    An open first axis does not prove a batch: detectors put the number of boxes there.
+    """
+    stacked = {name: np.concatenate([_feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
+    try:
+        values = runner.run(None, stacked)
+    except Exception as error:
+        return f"it fails on a batch of two ({original.first_line(error)})", 0.0
+    drift = 0.0
+    for spec, value in zip(source.signature.outputs, values, strict=True):
+        if value.shape[:1] != (len(inputs),):
+            given = value.shape[0] if value.ndim else "no"
+            return f"output '{spec.name}' gives {given} rows for a batch of two", 0.0
+        for row, case in enumerate(recorded):
+            expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
+            moved = cases.difference(expected, value[row : row + 1])
+            if moved > original.DEPENDENT * original.scale(expected):
+                return f"rows of output '{spec.name}' depend on each other", 0.0
+            drift = max(drift, moved)
+    return "", drift

@@ -1,0 +1,325 @@
+"""Records golden cases of a text endpoint.
+
+Text goes through the *transformers* tokenizer and ONNX Runtime on the *untouched* file, and the task's
+numpy arithmetic; the server uses the `tokenizers` library, the composed graph and Triton. Where the two
+agree, the repository is right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.read import tokenizer as tokenizer_files
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.tokenizer import TokenizerSpec
+from triton_repo_builder.tasks.support.examples import SINGLE
+from triton_repo_builder.tasks.task import (
+    Asked,
+    Encoded,
+    Example,
+    TaskPlan,
+    rows_of_texts,
+)
+
+NOISES = 3
+"""Times that an answer is computed again with noise on the model's outputs."""
+
+
+NEIGHBOUR = 64
+"""Most tokens of the long neighbour in a batch, where its rows can move an answer by float noise only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How the served tokenizer will be set, so that the recording path is set alike."""
+
+    max_length: int | None
+    pad_to: int
+    """0: no padding beyond the request's longest row."""
+    pad_id: int
+    positions_from_pad: bool = False
+    tokenizer: TokenizerSpec | None = None
+    """The tokenizer as it is served; None: the file beside the model."""
+
+
+def text(
+    runner: original.Original,
+    source: Source,
+    task: TaskPlan,
+    settings: TextSettings,
+    endpoint: str,
+    *,
+    batching: bool,
+) -> original.Recorded:
+    """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
+    library = _tokenizer(source, settings)
+    examples = task.examples or SINGLE
+    asked = {
+        name: one
+        for name, example in examples
+        if (one := _ask(runner, source, task, library, example, settings)) is not None
+    }
+    answers = {name: _answer(task, one) for name, one in asked.items()}
+    # An answer that float noise would change proves nothing: such a case is left out.
+    kept = [
+        (name, one.example) for name, one in asked.items() if _stable(task, one, answers[name], runner.noise)
+    ]
+    recorded = tuple(
+        Case(
+            name=name,
+            inputs=tuple(
+                CaseTensor(
+                    name=given,
+                    datatype="BYTES",
+                    shape=(1, len(texts)) if batching else (len(texts),),
+                    data=texts,
+                )
+                for given, texts in example.items()
+            ),
+            outputs=_outputs(task, answers[name], runner.noise),
+        )
+        for name, example in kept
+    )
+    drift, problem = 0.0, ""
+    for case, outputs, mask in _batched(runner, source, settings, asked, recorded if batching else ()):
+        moved, relative = _moved(task, asked[case.name], outputs, mask, case)
+        # Quantising activations by the largest in the batch moves answers; more than that is another text.
+        if relative > (0.5 if source.signature.quantised else original.DEPENDENT):
+            problem = "its answer to a text changes with the length of the other texts in the batch"
+            break
+        drift = max(drift, moved)
+    file = CaseFile(
+        endpoint=endpoint,
+        recorded_with=original.recorded_with(
+            source, f"transformers {metadata.version('transformers')} tokenizer"
+        ),
+        tolerance=original.tolerance(recorded, drift, runner.noise),
+        cases=recorded,
+    )
+    return original.Recorded(
+        file=file if recorded else None, batchable=batching and not problem, note=problem
+    )
+
+
+def _ask(
+    runner: original.Original,
+    source: Source,
+    task: TaskPlan,
+    library: Any,
+    example: Example,
+    settings: TextSettings,
+) -> Asked | None:
+    """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
+    try:
+        rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # a panic of the Rust library is no Exception
+        if task.encode is None:
+            raise
+        # A model of few tokens has no room for a long question or label: no case, and no fault.
+        return None
+    outputs, mask = _run_rows(runner, source, rows, settings)
+    return Asked(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
+
+
+def _answer(task: TaskPlan, asked: Asked) -> dict[str, npt.NDArray[Any]]:
+    return task.answer(asked) if task.answer else task.reference(asked.outputs, asked.mask)
+
+
+def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
+    """Whether what is no number in an answer (a span, an order) outlives noise on the model's outputs."""
+    if task.answer is None:
+        return True
+    for seed in range(NOISES):
+        noise = np.random.default_rng(seed)
+        shaken = {name: _shaken(array, noise, size) for name, array in asked.outputs.items()}
+        other = task.answer(replace(asked, outputs=shaken))
+        for plan in task.answers:
+            mine, theirs = answer[plan.name], other[plan.name]
+            if mine.shape != theirs.shape:
+                return False
+            expected = _record(task, plan.name, mine)
+            if (
+                expected.datatype not in original.FLOATS
+                and not cases.difference(expected, theirs) < 10 * size
+            ):
+                return False
+    return True
+
+
+def _shaken(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
+    """The same numbers but for noise; what stands for minus infinity stays."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):
+        moved = array + noise.uniform(-1, 1, array.shape) * size * np.maximum(1, np.abs(array))
+    return np.where(np.isfinite(array), moved, array).astype(array.dtype)
+
+
+def _width(rows: Sequence[Encoded]) -> int:
+    """Tokens of the longest row."""
+    return max((len(row["input_ids"]) for row in rows), default=0)
+
+
+def _neighbour(asked: Iterable[Asked], source: Source) -> Sequence[Encoded]:
+    """The rows that share a batch with each case.
+
+    Activations are quantised by the largest of the batch: there the longest text counts as it is. Else some
+    tokens more than the cases have show as well whether padding moves an answer, in a fraction of the time.
+    """
+    widths = {_width(one.rows): one.rows for one in asked}
+    longest = widths.get(max(widths, default=0), ())
+    if source.signature.quantised or not longest:
+        return longest
+    row = max(longest, key=lambda row: len(row["input_ids"]))
+    enough = [min(width + 4, NEIGHBOUR) for width in widths if width < NEIGHBOUR]
+    length = max(NEIGHBOUR // 2, 2 * min(widths), *enough)
+    return [{name: row[name][:length] for name in ("input_ids", "token_type_ids")}]
+
+
+def _batched(
+    runner: original.Original,
+    source: Source,
+    settings: TextSettings,
+    asked: Mapping[str, Asked],
+    recorded: Sequence[Case],
+) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Each case no longer than the neighbour, with what its own rows give in a batch with that.
+
+    All of them share one batch, for most of the time of a large encoder's build is spent here. Where the
+    longest text is the neighbour, and a batch of all would take much memory, each has its own.
+    """
+    long = _neighbour(asked.values(), source)
+    short = [case for case in recorded if _width(asked[case.name].rows) <= _width(long)]
+    for batch in [[case] for case in short] if source.signature.quantised else [short] if short else []:
+        rows = [row for case in batch for row in asked[case.name].rows]
+        outputs, mask = _run_rows(runner, source, [*rows, *long], settings)
+        first = 0
+        for case in batch:
+            own = slice(first, first := first + len(asked[case.name].rows))
+            yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
+
+
+def _moved(
+    task: TaskPlan, own: Asked, outputs: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[Any], case: Case
+) -> tuple[float, float]:
+    """How far the original model's own answer moved in a batch.
+
+    Absolute, and relative to the largest number of the output.
+    """
+    if task.answer is None:
+        return _drift(case, task.reference(outputs, mask))
+    moved, relative = 0.0, 0.0
+    for name, array in own.outputs.items():
+        if array.dtype.kind != "f":
+            continue
+        part = outputs[name][tuple(slice(size) for size in array.shape)]
+        # Places of padding belong to no answer.
+        kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
+        off = float(np.abs(part - array)[kept].max(initial=0.0))
+        off = off if np.isfinite(off) else float("inf")
+        moved, relative = max(moved, off), max(relative, off / max(1e-6, float(np.abs(array[kept]).max())))
+    return moved, relative
+
+
+def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
+    """As ``_moved``, where the task's numbers are the answer."""
+    keys = {tensor.at for tensor in case.outputs if tensor.at}
+    numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
+    # An output per token is as long as the longest row of the batch; the case's own part comes first.
+    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
+    row = {name: array[:1] for name, array in both.items()} | own
+    moved = [(cases.among(case.outputs, t, row), original.scale(t)) for t in numbers]
+    return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
+
+
+def _tokenizer(source: Source, settings: TextSettings) -> Any:
+    """The tokenizer as transformers reads it from its folder."""
+    # Only its tokenizers are used: no advice on missing frameworks.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    assert source.tokenizer is not None
+    # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
+    spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    special = {
+        name: token
+        for name in PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES
+        if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
+        and library.token_to_id(token) is not None
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
+
+
+def _run_rows(
+    runner: original.Original, source: Source, rows: Sequence[Encoded], settings: TextSettings
+) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
+    """(outputs, mask) of the original model on these rows, padded on the right."""
+    width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
+    tensors = {
+        "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),
+        "attention_mask": np.zeros((len(rows), width), dtype=np.int64),
+        "token_type_ids": np.zeros((len(rows), width), dtype=np.int64),
+        "position_ids": np.zeros((len(rows), width), dtype=np.int64),
+    }
+    for number, row in enumerate(rows):
+        length = len(row["input_ids"])
+        tensors["input_ids"][number, :length] = row["input_ids"]
+        tensors["token_type_ids"][number, :length] = row["token_type_ids"]
+        tensors["attention_mask"][number, :length] = 1
+        tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
+    feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
+    try:
+        values = runner.run(None, feeds)
+    except Exception as error:
+        raise TrbError(
+            Exit.GOLDEN_FAILED,
+            f"the original model fails on {width} tokens: {original.first_line(error)}",
+            where=str(source.path),
+            remedy="if the text is longer than the model can take, set --max-length; "
+            "else repair the model, or use --no-golden",
+        ) from None
+    outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
+    return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
+
+
+def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
+    """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
+    if settings.positions_from_pad:
+        real = ids != settings.pad_id
+        return np.where(real, np.cumsum(real) + settings.pad_id, settings.pad_id)
+    return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
+
+
+def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]], size: float) -> tuple[CaseTensor, ...]:
+    """The answer as case tensors. A label that wins by less than float noise proves nothing: left out."""
+    tied = False
+    if len(task.labels) > 1 and "label" in answer:
+        second, first = np.sort(answer["scores"][0])[-2:]
+        tied = bool(first - second < 10 * size)
+    keys = dict(task.sparse)
+    return tuple(
+        replace(_record(task, name, array), at=keys.get(name, ""))
+        for name, array in sorted(answer.items())
+        if not (tied and name == "label")
+    )
+
+
+def _record(task: TaskPlan, name: str, array: npt.NDArray[Any]) -> CaseTensor:
+    planned = next(tensor for tensor in task.answers if tensor.name == name)
+    wire = "BYTES" if planned.data_type == "TYPE_STRING" else planned.data_type.removeprefix("TYPE_")
+    return cases.record(name, wire, array)

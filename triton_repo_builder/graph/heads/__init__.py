@@ -1,0 +1,1 @@
+"""Subgraphs composed behind the user's graph."""

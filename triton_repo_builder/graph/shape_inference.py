@@ -1,0 +1,24 @@
+"""Output shapes that the graph implies although it does not state them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import shape_inference
+
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read.signature import Dim
+
+
+def output_shapes(path: Path) -> dict[str, tuple[Dim, ...]]:
+    """By ONNX's own shape inference on the skeleton; outputs whose rank stays unknown are left out."""
+    model = reader.load(path, location=path.name)
+    try:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # a model with operators that ONNX does not know is served all the same
+        return {}
+    shapes = {}
+    for value in inferred.graph.output:
+        if value.type.tensor_type.HasField("shape"):
+            shapes[value.name] = tuple(reader.read_dim(dim) for dim in value.type.tensor_type.shape.dim)
+    return shapes

@@ -1,0 +1,1 @@
+"""Source, task, options and recording become the plan of an endpoint. Standard library only."""

@@ -1,0 +1,349 @@
+"""Signature, task and options → ``RepositoryPlan``. Every rule of what is written where lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from triton_repo_builder.dtypes import INT32, INT64, DType
+from triton_repo_builder.graph import ragged
+from triton_repo_builder.plan.defaults import Settings
+from triton_repo_builder.plan.model import (
+    BatchInput,
+    DynamicBatching,
+    InstanceGroup,
+    ModelPlan,
+    RepositoryPlan,
+    Step,
+    TensorPlan,
+    WarmupInput,
+    about_model,
+    between,
+    joining,
+)
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.tasks import tensor
+from triton_repo_builder.tasks.task import Postprocess, TaskPlan, TextInput
+
+CPU = "KIND_CPU"
+IDS_INSTEAD = "input_ids"
+"""What post-processing reads as ``trb_tokens`` where rows are padded by the tokenizer."""
+TEXTS_JOIN = "texts of any length join: TEXT has a fixed shape, so Triton never splits these batches"
+ANSWERS_JOIN = "answers of any length join: what has no fixed shape is marked as ragged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """How rows of tokens travel from the tokenizer to the model."""
+
+    max_length: int | None
+    pad_id: int
+    pad_to: int
+    """Every row has this many tokens; 0: no padding beyond need."""
+    ragged: bool
+    """Ids alone, as one ragged tensor; the graph's front derives the rest."""
+    types: bool
+    """With ``ragged``: token types travel as a second ragged tensor."""
+    together: bool = False
+    """All rows that the tokenizer has at one moment get the length of the longest."""
+    truncation_side: str = "right"
+    positions_from_pad: bool = False
+    """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
+    stride: int = 0
+    """Tokens that the pieces of a long second text share; 0: it is cut."""
+
+
+def text(
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    settings: TextSettings,
+    chosen: Settings,
+    *,
+    batching: bool,
+    sample: tuple[WarmupInput, ...],
+    texts: tuple[WarmupInput, ...],
+) -> RepositoryPlan:
+    """Texts → answer: an ensemble of a tokenizer, the model with front and head, and post-processing.
+
+    ``sample`` and ``texts`` are the first requests of the model and of the tokenizer.
+    """
+    outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
+    if task.head is None:
+        outputs = tensor.tensors(signature.outputs, batching=batching)
+    names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
+    tokenizer = _tokenizer(
+        f"{name}_tokenizer", signature, task, settings, chosen, batching=batching, texts=texts
+    )
+    model = onnx_model(
+        f"{name}_model",
+        about_model(front=settings.ragged, head=task.head is not None),
+        tuple(
+            replace(plan, allow_ragged_batch=settings.ragged)
+            for plan in tokenizer.output
+            if plan.name in names
+        ),
+        outputs,
+        options,
+        chosen,
+        max_batch_size=tokenizer.max_batch_size,
+        batching=batching,
+        warmup=sample,
+    )
+    if settings.ragged:
+        model = replace(
+            model,
+            batch_input=(_LENGTHS,),
+            # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
+            parameters=(
+                *model.parameters,
+                ("ragged_filler", str(ragged.FILLER)),
+                *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
+            ),
+        )
+    public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
+    inner = {plan.name: between(plan.name, public) for plan in tokenizer.output}
+    steps: tuple[Step, ...] = (
+        Step(
+            model_name=tokenizer.name,
+            input_map=tuple((text.name, text.name) for text in task.texts),
+            output_map=tuple(inner.items()),
+        ),
+        Step(
+            model_name=model.name,
+            input_map=tuple((tensor_name, inner[tensor_name]) for tensor_name in names),
+            output_map=tuple((plan.name, plan.name) for plan in outputs),
+        ),
+    )
+    models: tuple[ModelPlan, ...] = (tokenizer, model)
+    if task.post:
+        known = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
+        post = _postprocess(f"{name}_postprocess", task.post, known, tokenizer)
+        outputs, models = post.output, (tokenizer, post, model)
+        post_step = Step(
+            model_name=post.name,
+            input_map=tuple((p.name, p.name if p.name in known else IDS_INSTEAD) for p in post.input),
+            output_map=tuple((plan.name, plan.name) for plan in post.output),
+        )
+        steps = (*steps, post_step)
+    inputs = tuple(replace(text.plan, optional=text.optional) for text in task.texts)
+    ensemble = ModelPlan(
+        name=name,
+        about=f"Endpoint ({task.name}): {', '.join(_offered(text) for text in task.texts)} in, "
+        f"{', '.join(plan.name for plan in outputs)} out.",
+        max_batch_size=tokenizer.max_batch_size,
+        input=inputs,
+        output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
+        response_cache=options.response_cache,
+        step=steps,
+    )
+    return RepositoryPlan(
+        task=task.name, models=(ensemble, *models), version=options.version, notes=task.notes
+    )
+
+
+def _offered(text: TextInput) -> str:
+    return f"optional {text.name}" if text.optional else text.name
+
+
+def _postprocess(
+    name: str, post: Postprocess, known: Mapping[str, TensorPlan], tokenizer: ModelPlan
+) -> ModelPlan:
+    """The Python model at the end: what it takes may have any length, so all of that is ragged."""
+    sources = [(tensor_name, known.get(tensor_name) or known[IDS_INSTEAD]) for tensor_name in post.inputs]
+    inputs = tuple(
+        replace(plan, name=tensor_name, allow_ragged_batch=-1 in plan.dims, optional=False)
+        for tensor_name, plan in sources
+    )
+    return ModelPlan(
+        name=name,
+        about="Post-processing: the answer in terms of the text.",
+        backend="python",
+        max_batch_size=tokenizer.max_batch_size,
+        input=inputs,
+        output=post.outputs,
+        dynamic_batching=tokenizer.dynamic_batching,
+        instance_group=tokenizer.instance_group,
+        parameters=post.parameters,
+        reasons=(("batching", ANSWERS_JOIN),),
+    )
+
+
+_LENGTHS = BatchInput(
+    kind="BATCH_ITEM_SHAPE",  # one length per row; BATCH_ELEMENT_COUNT would count per request
+    target_name=ragged.LENGTHS,
+    data_type="TYPE_FP32",
+    source_input=ragged.TOKENS,
+)
+
+
+def _tokenizer(
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    settings: TextSettings,
+    chosen: Settings,
+    *,
+    batching: bool,
+    texts: tuple[WarmupInput, ...],
+) -> ModelPlan:
+    size = int(chosen.max_batch_size.value) if batching else 0
+    dynamic = joining(size)
+    tokens = (settings.pad_to or -1,)
+    dims = tokens if batching else (1, *tokens)
+    encoding = task.encoding
+    columns = 5 if encoding.spans == "words" else 3
+    spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, columns))
+    return ModelPlan(
+        name=name,
+        about="Tokenizer: texts to token ids, one call for all requests of a batch."
+        if dynamic
+        else "Tokenizer: texts to token ids.",
+        backend="python",
+        max_batch_size=size,
+        input=tuple(replace(text.plan, allow_ragged_batch=text.several and batching) for text in task.texts),
+        output=(
+            *(
+                TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
+                for tensor_name, dtype in encoded(signature, task, settings)
+            ),
+            *((spans,) if encoding.spans else ()),
+        ),
+        dynamic_batching=dynamic,
+        instance_group=InstanceGroup(count=int(chosen.tokenizer_instances.value), kind=CPU),
+        parameters=(
+            ("max_length", str(settings.max_length or 0)),
+            ("pad_id", str(settings.pad_id)),
+            ("pad_to", str(settings.pad_to)),
+            *((("pad_together", "true"),) if settings.together else ()),
+            *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
+            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
+            *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
+            *((("stride", str(settings.stride)),) if settings.stride else ()),
+            *((("spans", encoding.spans),) if encoding.spans else ()),
+            *encoding.parameters,
+        ),
+        reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
+        warmup=texts,
+    )
+
+
+def _counted_by_tokenizer(signature: ModelSignature, settings: TextSettings) -> bool:
+    """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
+    given = signature.input("position_ids") is not None
+    return given and settings.positions_from_pad and not settings.ragged
+
+
+def encoded(
+    signature: ModelSignature, task: TaskPlan, settings: TextSettings
+) -> tuple[tuple[str, DType], ...]:
+    """Names and types of what the tokenizer gives to the model."""
+    if settings.ragged:
+        return ((ragged.TOKENS, INT32), *(((ragged.TYPES, INT32),) if settings.types else ()))
+    return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))
+
+
+def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec, ...]:
+    """The model's inputs, and the mask that a pooling head needs where the model takes none."""
+    wanted = set(task.head.bind.values()) if task.head else set()
+    if "attention_mask" in wanted and signature.input("attention_mask") is None:
+        mask = TensorSpec(name="attention_mask", dtype=INT64, shape=("B", "T"))
+        return (*signature.inputs, mask)
+    return signature.inputs
+
+
+def whole(plan: TensorPlan, batching: bool, size: int) -> TensorPlan:
+    """Without batching the batch axis is an axis like any other and must be written."""
+    if batching:
+        return plan
+    return TensorPlan(
+        name=plan.name, data_type=plan.data_type, dims=(size, *plan.dims), label_filename=plan.label_filename
+    )
+
+
+def rows(signature: ModelSignature, task: TaskPlan) -> int:
+    """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
+    names = task.head.bind.values() if task.head else ()
+    specs = [signature.output(name) or signature.input(name) for name in names]
+    sizes = {spec.dims[0] if spec and spec.dims else -1 for spec in specs}
+    return max(sizes) if sizes and -1 not in sizes else -1
+
+
+def plain(
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    chosen: Settings,
+    *,
+    batching: bool,
+    accepted: Mapping[str, tuple[int, ...]] | None = None,
+) -> RepositoryPlan:
+    """Tensors in and out: the model is the endpoint. ``accepted``: shapes that it is known to take."""
+    model = onnx_model(
+        name,
+        "Endpoint (tensor): the ONNX model as it is.",
+        tensor.tensors(signature.inputs, batching=batching),
+        tensor.tensors(signature.outputs, batching=batching),
+        options,
+        chosen,
+        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
+        batching=batching,
+        warmup=tuple(_zeros(spec, batching, (accepted or {}).get(spec.name)) for spec in signature.inputs)
+        if options.warmup
+        else (),
+        response_cache=options.response_cache,
+    )
+    return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
+
+
+def _zeros(spec: TensorSpec, batching: bool, accepted: tuple[int, ...] | None) -> WarmupInput:
+    """Open axes take the size that the model is known to accept, else 1: any size warms the kernels."""
+    whole = accepted or spec.dims
+    dims = whole[1:] if batching else whole
+    return WarmupInput(
+        name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
+    )
+
+
+def onnx_model(
+    name: str,
+    about: str,
+    inputs: tuple[TensorPlan, ...],
+    outputs: tuple[TensorPlan, ...],
+    options: BuildOptions,
+    chosen: Settings,
+    *,
+    max_batch_size: int,
+    batching: bool,
+    warmup: tuple[WarmupInput, ...],
+    response_cache: bool = False,
+) -> ModelPlan:
+    """A model of the onnxruntime backend."""
+    dynamic = None
+    if batching and chosen.batching.value == "on":
+        dynamic = DynamicBatching(
+            preferred_batch_size=options.preferred_batch_size,
+            max_queue_delay_microseconds=options.max_queue_delay,
+        )
+    return ModelPlan(
+        name=name,
+        about=about,
+        backend="onnxruntime",
+        max_batch_size=max_batch_size,
+        input=inputs,
+        output=outputs,
+        dynamic_batching=dynamic,
+        instance_group=InstanceGroup(count=int(chosen.instances.value), kind=chosen.kind),
+        parameters=(("intra_op_thread_count", str(chosen.threads.value)),),
+        reasons=(
+            ("max_batch_size", chosen.max_batch_size.reason),
+            ("instances", chosen.instances.reason),
+            ("batching", chosen.batching.reason),
+            ("intra_op_thread_count", chosen.threads.reason),
+        ),
+        warmup=warmup,
+        response_cache=response_cache,
+    )

@@ -1,0 +1,288 @@
+"""preprocessor_config.json → how an image becomes the model's input, and transformers' own way to do it.
+
+The files of transformers' image processors differ from version to version (a number for a size, names of
+feature extractors), and what they leave out has a default of each class: so transformers reads them. A file
+that names no processor is taken as it stands. ``prove`` runs the served code beside transformers'.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import tokenizer
+
+FILE = "preprocessor_config.json"
+FILES = (FILE, "processor_config.json")
+"""The second is transformers 5's, which keeps the parts of a processor in one file."""
+TYPES = ("image_processor_type", "feature_extractor_type")
+CLOSE = 1e-5
+"""Of the largest pixel value, or absolute where that is below 1: how far ours may be from transformers'."""
+NOT_ONE_IMAGE = "pixel_values are not one image of three channels"
+
+Pixels = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSpec:
+    """One preprocessing, in the order of its steps. None: the step is left out."""
+
+    file: Path
+    kind: str
+    """The class that the file names, empty where it names none."""
+    resize: Mapping[str, int] | None
+    """``shortest_edge``, or ``height`` and ``width``."""
+    resample: int
+    """Pillow's number of the filter."""
+    crop: tuple[int, int] | None
+    """Height and width."""
+    rescale: float | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    flip: bool
+    """BGR in place of RGB."""
+    white: bool
+    """What a palette's or a colour's transparency hides becomes white."""
+    jpeg: int = 0
+    """Quality of a JPEG file that the resized image is written to and read from; 0: it is not."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of every image afterwards; None where they depend on the image."""
+        if self.crop is not None:
+            return self.crop
+        if self.resize is not None and "height" in self.resize:
+            return self.resize["height"], self.resize["width"]
+        return None
+
+    def settings(self, layout: str) -> dict[str, Any]:
+        """``preprocess.json``, what the served code reads; ``layout`` is NCHW or NHWC."""
+        return {
+            "resize": dict(self.resize) if self.resize is not None else None,
+            "resample": self.resample,
+            "crop": list(self.crop) if self.crop is not None else None,
+            "rescale": self.rescale,
+            "mean": list(self.mean) if self.mean is not None else None,
+            "std": list(self.std) if self.std is not None else None,
+            "flip": self.flip,
+            "white": self.white,
+            "jpeg": self.jpeg,
+            "layout": layout,
+        }
+
+
+def find(model: Path, given: Path | None = None) -> Path | None:
+    """The file beside the model at ``model``, or the one that was named. Raises ``TrbError`` NOT_FOUND."""
+    if given is None:
+        places = [place / name for place in tokenizer.places(model.parent) for name in FILES]
+    else:
+        places = [given / name for name in FILES] if given.is_dir() else [given]
+    file = next((file for file in places if file.is_file() and _json(file)), None)
+    if file is None and given is not None:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"no {FILE} there",
+            where=str(given),
+            remedy="check the path given to --preprocessor",
+        )
+    return file
+
+
+def read(file: Path) -> ImageSpec:
+    """The preprocessing that a file describes. Raises ``TrbError`` UNSUPPORTED_MODEL."""
+    raw = _json(file)
+    kind = next((str(raw[key]) for key in TYPES if raw.get(key)), "")
+    try:
+        values = _processor(file).to_dict() if kind else raw
+        return _spec(file, kind, values)
+    except (TypeError, ValueError, KeyError) as error:
+        raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """The image processor's part of a file, empty where it has none."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        part = document if file.name != FILES[1] else document.get("image_processor", {})
+        return dict(part)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _refused(file, f"is not readable JSON: {error}") from None
+
+
+def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
+    resize, crop = None, None
+    if values.get("do_resize", "size" in values and not kind):
+        resize = _size(values["size"], square=values.get("default_to_square", True))
+    if values.get("do_center_crop", "crop_size" in values and not kind):
+        wanted = _size(values["crop_size"], square=True)
+        crop = wanted["height"], wanted["width"]
+    if resize is not None and "shortest_edge" in resize and values.get("crop_pct"):
+        # ConvNeXT: small sizes are cut out of a larger image, large ones are stretched to a square.
+        edge = resize["shortest_edge"]
+        if edge < 384:
+            resize, crop = {"shortest_edge": int(edge / values["crop_pct"])}, crop or (edge, edge)
+        else:
+            resize = {"height": edge, "width": edge}
+    normalise = values.get("do_normalize", "image_mean" in values and not kind)
+    factor = values.get("rescale_factor", 1 / 255)
+    resample = values.get("resample")
+    return ImageSpec(
+        file=file,
+        kind=kind,
+        resize=resize,
+        resample=2 if resample is None else int(resample),
+        crop=crop,
+        rescale=float(factor) if values.get("do_rescale", not kind) else None,
+        mean=_channels(values["image_mean"]) if normalise else None,
+        std=_channels(values.get("image_std", 1.0)) if normalise else None,
+        flip=bool(values.get("do_flip_channel_order")),
+        white=bool(values.get("do_convert_rgb")) and bool(kind) and _makes_white(),
+        jpeg=0 if kind else int(values.get("jpeg_quality", 0)),
+    )
+
+
+def _makes_white() -> bool:
+    """Whether this transformers lays transparent images on white (5 does, 4 forgets the transparency)."""
+    from PIL import Image
+    from transformers.image_transforms import convert_to_rgb
+
+    clear = Image.new("RGB", (1, 1))
+    clear.info["transparency"] = (0, 0, 0)
+    return bool(np.asarray(convert_to_rgb(clear)).max() == 255)
+
+
+def _size(given: Any, *, square: bool) -> dict[str, int]:
+    if isinstance(given, int):
+        return {"height": given, "width": given} if square else {"shortest_edge": given}
+    if isinstance(given, (list, tuple)):
+        return {"height": int(given[0]), "width": int(given[1])}
+    known = {key: int(value) for key, value in dict(given).items() if value}
+    if known.keys() not in ({"shortest_edge"}, {"height", "width"}):
+        raise ValueError(f"a size of {', '.join(known) or 'nothing'} is not supported")
+    return known
+
+
+def _channels(value: Any) -> tuple[float, ...]:
+    numbers = tuple(map(float, value)) if isinstance(value, (list, tuple)) else (float(value),) * 3
+    if len(numbers) != 3:
+        raise ValueError(f"{len(numbers)} channels in place of 3")
+    return numbers
+
+
+def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
+    """Image files → [rows, 3, height, width] by transformers: the file's own class, else its functions."""
+    _quiet()
+    from transformers.image_utils import load_image
+
+    processor = _processor(spec.file) if spec.kind else None
+
+    def pixels(data: Sequence[bytes]) -> Pixels:
+        from PIL import Image
+
+        images = [load_image(Image.open(io.BytesIO(one))) for one in data]
+        if processor is None:
+            return np.stack([_by_functions(spec, np.asarray(image)) for image in images])
+        given = processor(images=images, return_tensors="np")
+        array = np.asarray(given["pixel_values"])
+        if array.ndim != 4 or array.shape[1] != 3:
+            raise ValueError(NOT_ONE_IMAGE)
+        return array
+
+    return pixels
+
+
+def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
+    """The steps as ``transformers.image_transforms`` does them; [height, width, 3] → [3, height, width]."""
+    from transformers import image_transforms as steps
+
+    kind = {"input_data_format": "channels_last"}
+    if spec.resize is not None:
+        size = steps.get_resize_output_image_size(
+            image, tuple(spec.resize.values()), default_to_square=False, **kind
+        )
+        image = steps.resize(image, size=size, resample=spec.resample, **kind)
+    if spec.jpeg:
+        image = _through_jpeg(image, spec.jpeg)
+    if spec.crop is not None:
+        image = steps.center_crop(image, size=spec.crop, **kind)
+    if spec.rescale is not None:
+        image = steps.rescale(image, spec.rescale, **kind)
+    if spec.mean is not None and spec.std is not None:
+        image = steps.normalize(image, mean=spec.mean, std=spec.std, **kind)
+    if spec.flip:
+        image = steps.flip_channel_order(image, **kind)
+    return np.moveaxis(image, -1, 0).astype(np.float32)
+
+
+def _through_jpeg(image: Pixels, quality: int) -> Pixels:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, format="JPEG", quality=quality)
+    return np.asarray(Image.open(stream).convert("RGB"))
+
+
+def _processor(file: Path) -> Any:
+    _quiet()
+    import transformers
+
+    # The PIL processors are what the model cards' numbers were made with; torchvision's differ in resizing.
+    choice = {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
+    try:
+        return transformers.AutoImageProcessor.from_pretrained(
+            str(file.parent if file.name in FILES else file), local_files_only=True, **choice
+        )
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise _refused(file, f"transformers cannot load it: {first}") from None
+
+
+def _quiet() -> None:
+    """Only its image processors are used: no advice on missing frameworks."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
+
+def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
+    """Pixels of ``images`` by transformers, [rows, 3, height, width].
+
+    ``TrbError`` where the served code gives others: so a processor with steps of its own is refused,
+    whatever it is called.
+    """
+    from triton_repo_builder.runtime.image_pixels import Pixels as Served
+
+    try:
+        wanted = reference(spec)(images)
+    except TrbError:
+        raise
+    except Exception as error:
+        raise _refused(spec.file, f"{spec.kind or 'the preprocessing'} fails on an image: {error}") from None
+    served = Served(spec.settings("NCHW"))
+    for row, data in zip(wanted, images, strict=True):
+        mine = served(data)
+        off = float("inf") if mine.shape != row.shape else float(np.abs(mine - row).max())
+        if not off <= CLOSE * max(1.0, float(np.abs(row).max())):
+            raise _refused(
+                spec.file,
+                f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
+            )
+    return wanted
+
+
+def _refused(file: Path, message: str) -> TrbError:
+    return TrbError(
+        Exit.UNSUPPORTED_MODEL,
+        message,
+        where=str(file),
+        remedy="use --task tensor and send pixel_values, or describe the steps in a file of your own "
+        "(docs/images.md) and name it with --preprocessor",
+    )

@@ -1,0 +1,176 @@
+"""What the user gives: an ONNX file or an exported folder, and the files that lie beside the model."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import repository
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import image_processor, tokenizer
+from triton_repo_builder.read.signature import ModelSignature
+from triton_repo_builder.write.staging import Checksum, File
+
+PREFERRED = ("model.onnx", "onnx/model.onnx")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+LONGEST_NAME = 128
+WHILE = 32 << 20
+"""Bytes of a file whose checksum takes a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The model file, its signature, and the folder that describes it."""
+
+    path: Path
+    signature: ModelSignature
+    config: Mapping[str, Any]
+    """config.json of the Hugging Face export, empty where there is none."""
+    tokenizer: Path | None
+    """The tokenizer.json found or given."""
+    preprocessor: Path | None = None
+    """The preprocessor_config.json found or given: how images are made ready."""
+    checksums: Mapping[Path, Checksum] = field(default_factory=dict, compare=False)
+    """Those of large files that are under way."""
+
+    @property
+    def weights(self) -> tuple[Path, ...]:
+        """The model file, and those of its external data."""
+        return (self.path, *(self.path.parent / file.location for file in self.signature.external))
+
+    def file(self, path: Path, name: str = "") -> File:
+        """A copy of one of the user's files, called ``name`` in the repository."""
+        return File(path=name or path.name, source=path, checksum=self.checksums.get(path))
+
+    def summed(self) -> Source:
+        """The same, with the checksums of its weights begun where they take a while."""
+        large = [path for path in self.weights if path.stat().st_size > WHILE]
+        return replace(self, checksums={path: Checksum(path) for path in large})
+
+    @property
+    def folder(self) -> Path:
+        """Where modules.json and its like are looked for: the tokenizer's folder, else the model's."""
+        return self.tokenizer.parent if self.tokenizer else self.path.parent
+
+
+def read(model: Path, given_tokenizer: Path | None = None, given_preprocessor: Path | None = None) -> Source:
+    """Find the ONNX file, tokenizer and preprocessor, and read the signature. Raises ``TrbError``."""
+    from triton_repo_builder.graph import reader
+
+    path = model_file(model)
+    signature = reader.read_signature(path)
+    file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
+    folder = file.parent if file and given_tokenizer else path.parent
+    config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
+    _check_config(path.parent / "config.json", config)
+    images = image_processor.find(path, given_preprocessor)
+    return Source(path=path, signature=signature, config=config, tokenizer=file, preprocessor=images)
+
+
+def _check_config(file: Path, config: Mapping[str, Any]) -> None:
+    """``TrbError`` TASK_UNCLEAR where what tells the task is of another type than transformers writes."""
+    for name, kind, shown in (
+        ("architectures", list, "a list of names"),
+        ("id2label", dict, "an object of numbers and names"),
+        ("label2id", dict, "an object of names and numbers"),
+        ("model_type", str, "a name"),
+    ):
+        if config.get(name) is not None and not isinstance(config[name], kind):
+            raise TrbError(
+                Exit.TASK_UNCLEAR,
+                f"'{name}' is {config[name]!r:.60}, not {shown}",
+                where=str(file),
+                remedy="restore the file from where the model came from",
+            )
+
+
+def model_file(given: Path) -> Path:
+    """The ONNX file at ``given`` or in that folder; ``TrbError`` where there is none or no one choice."""
+    try:
+        exists = given.exists()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        exists = False
+    if not exists:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            "no such file or folder",
+            where=str(given),
+            remedy="check the path",
+        )
+    if not given.is_dir():
+        return _named(given)
+    for name in PREFERRED:
+        if (given / name).is_file():
+            return _named(given / name)
+    found = sorted(given.glob("*.onnx")) or sorted(given.glob("onnx/*.onnx"))
+    if not found:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            "no .onnx file in this folder",
+            where=str(given),
+            remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
+        )
+    if len(found) > 1:
+        names = ", ".join(str(file.relative_to(given)) for file in found)
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"several ONNX files: {names}",
+            where=str(given),
+            remedy=f"name one, e.g. --model {_likely(found)}",
+        )
+    return _named(found[0])
+
+
+def _named(file: Path) -> Path:
+    """The file, if its path is text: a graph names the files of its weights, ONNX Runtime opens no other."""
+    try:
+        str(file.resolve()).encode()
+    except UnicodeEncodeError:
+        raise TrbError(
+            Exit.BAD_NAME,
+            "this path is not UTF-8",
+            where=str(file),
+            remedy="rename the file or the folder",
+        ) from None
+    return file
+
+
+def _likely(files: Sequence[Path]) -> Path:
+    """Of the parts of an encoder-decoder model trb serves the encoder."""
+    return next((file for file in files if file.stem == "encoder_model"), files[0])
+
+
+def check_name(name: str) -> str:
+    """The name, if Triton, a URL and a directory can all carry it; ``TrbError`` BAD_NAME else."""
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name == repository.MANIFEST:
+        raise TrbError(
+            Exit.BAD_NAME,
+            f"'{name}' cannot be the name of a Triton model",
+            where="--name",
+            remedy=f"use letters, digits, '_', '-' and '.', at most {LONGEST_NAME} characters, "
+            f"e.g. --name {clean_name(name).replace(repository.MANIFEST, 'model')}",
+        )
+    return name
+
+
+def clean_name(text: str) -> str:
+    """A usable name made of any text: é becomes e, a letter that has no such equal its number (``u6a21``)."""
+    plain = "".join(
+        f"u{ord(char):x}" if char.isalnum() and not char.isascii() else char
+        for char in unicodedata.normalize("NFKD", text)
+        if not unicodedata.combining(char)
+    )
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", plain).strip("_.-")[:LONGEST_NAME] or "model"
+
+
+def default_name(path: Path) -> str:
+    """From the file, or from its folder where the file is called ``model.onnx`` as exporters do."""
+    # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
+    stem, folder = path.stem, path.parent.resolve()
+    if stem == "model":
+        stem = folder.parent.name if folder.name == "onnx" else folder.name
+    return clean_name(stem)

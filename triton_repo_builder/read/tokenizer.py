@@ -1,0 +1,265 @@
+"""tokenizer.json and the files beside it → ``TokenizerSpec``.
+
+A tokenizer.json may carry padding and truncation settings of its training or export (all-MiniLM's pads
+every text to 128 tokens). They are settings of a run, not of the vocabulary: none of them reaches serving.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import slow_tokenizer, tokenizer_config
+
+FILE = "tokenizer.json"
+SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
+_RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
+UNSET = 1_000_000
+"""transformers writes 10**30 for "no limit"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSpec:
+    """What serving needs to know of a tokenizer."""
+
+    file: Path
+    """Its tokenizer.json, or the vocabulary of a slow tokenizer."""
+    max_length: int | None
+    """Most tokens the model was made for; None where no file says so."""
+    max_length_from: str
+    pad_id: int
+    largest_id: int
+    """Largest id it can produce, added tokens included."""
+    special_tokens: int
+    """How many it adds to every text, so that a limit must be larger."""
+    content: bytes | None = None
+    """The tokenizer.json to serve, where that is not ``file`` as it is."""
+    truncation_side: str = "right"
+    """The end of a long text that is cut off."""
+    lowered: bool = False
+    """Texts are made lower-case by sentence-transformers' files, whatever the tokenizer's own say."""
+    positions_from_pad: bool = False
+    """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
+
+    @property
+    def served(self) -> bytes:
+        """The tokenizer.json that is served."""
+        return self.file.read_bytes() if self.content is None else self.content
+
+
+def places(folder: Path) -> tuple[Path, ...]:
+    """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
+
+    A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
+    """
+    parent = folder.resolve().parent
+    known = (parent / FILE, parent / "preprocessor_config.json")
+    theirs = not any(file.is_file() for file in known) and not slow_only(parent)
+    return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
+
+
+def find(folder: Path) -> Path | None:
+    """The tokenizer.json in ``folder``, or in the parent that belongs to it; else a slow one's vocabulary."""
+    for place in places(folder):
+        if (place / FILE).is_file():
+            return place / FILE
+        if sign := slow_only(place):
+            return place / sign if sign in slow_tokenizer.VOCABULARIES else None
+    return None
+
+
+def slow_only(folder: Path) -> str | None:
+    """The file that shows a tokenizer lies here which has no tokenizer.json."""
+    if (folder / FILE).exists():
+        return None
+    return next((name for name in SLOW_ONLY if (folder / name).is_file()), None)
+
+
+def locate(given: Path) -> Path:
+    """The tokenizer.json, or slow tokenizer, that ``--tokenizer`` names, as a file or a folder."""
+    with contextlib.suppress(OSError):  # a name that is too long
+        file = given / FILE if given.is_dir() else given
+        if file.is_file():
+            return file
+        if given.is_dir() and (sign := slow_only(given)):
+            if sign in slow_tokenizer.VOCABULARIES:
+                return given / sign
+            raise slow_error(given, sign)
+    raise TrbError(
+        Exit.NOT_FOUND,
+        "no such tokenizer",
+        where=str(given),
+        remedy="give --tokenizer a tokenizer.json or a folder that holds one",
+    )
+
+
+def slow_error(folder: Path, sign: str) -> TrbError:
+    """A tokenizer that only exists in the Python form of transformers."""
+    return TrbError(
+        Exit.SLOW_TOKENIZER,
+        f"the tokenizer has '{sign}' but no tokenizer.json (a slow-only tokenizer)",
+        where=str(folder),
+        remedy='write one with: python -c "from transformers import AutoTokenizer as A; '
+        f"A.from_pretrained('{folder}', use_fast=True).save_pretrained('{folder}')\"",
+    )
+
+
+def read(file: Path) -> TokenizerSpec:
+    """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it."""
+    folder = file.parent
+    said = settings(folder, "tokenizer_config.json")
+    text, own = _text(file)
+    tokenizer = _load(file, text)
+    document = json.loads(text)
+    changed = tokenizer_config.applied(document, said)
+    if changed is not None:
+        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
+    lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
+    document = changed or document
+    if lowered and (changed := tokenizer_config.lowered(document)) is not None:
+        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
+    length, source = max_length(folder)
+    return TokenizerSpec(
+        file=file,
+        content=None if own else text.encode("utf-8"),
+        max_length=length,
+        max_length_from=source,
+        pad_id=_pad_id(tokenizer, folder, document),
+        largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
+        special_tokens=tokenizer.num_special_tokens_to_add(False),
+        truncation_side="left" if said.get("truncation_side") == "left" else "right",
+        lowered=lowered,
+        positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
+    )
+
+
+def _text(file: Path) -> tuple[str, bool]:
+    """The tokenizer.json, and whether it is the user's own file."""
+    if file.name in slow_tokenizer.VOCABULARIES:
+        return slow_tokenizer.convert(file), False
+    try:
+        return file.read_text(encoding="utf-8"), True
+    except OSError as error:
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"cannot be read: {error.strerror}",
+            where=str(file),
+            remedy="check the path and its permissions",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise _invalid(file, error) from None
+
+
+def _load(file: Path, text: str) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the Rust library raises plain Exception
+        if text.startswith("version https://git-lfs"):
+            raise TrbError(
+                Exit.LFS_POINTER,
+                "this is a git-LFS pointer, not the tokenizer",
+                where=str(file),
+                remedy="run 'git lfs pull' in that repository, then build again",
+            ) from None
+        raise _invalid(file, error) from None
+
+
+def _invalid(file: Path, error: Exception) -> TrbError:
+    return TrbError(
+        Exit.TOKENIZER_INVALID,
+        f"is no tokenizer.json that 'tokenizers' can load: {error}",
+        where=str(file),
+        remedy="save it again with transformers' save_pretrained",
+    )
+
+
+def settings(folder: Path, name: str) -> Mapping[str, Any]:
+    """A JSON file of the model's folder (see ``places``), empty where there is none."""
+    for place in places(folder):
+        file = place / name
+        if file.is_file():
+            try:
+                document = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise TrbError(
+                    Exit.TOKENIZER_INVALID,
+                    f"is not readable JSON: {error}",
+                    where=str(file),
+                    remedy="restore the file from where the model came from",
+                ) from None
+            return document if isinstance(document, dict) else {}
+    return {}
+
+
+def token(folder: Path, name: str) -> Any:
+    """A special token by its name in tokenizer_config.json, else in special_tokens_map.json."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if value := settings(folder, file).get(name):
+            return value.get("content") if isinstance(value, dict) else value
+    return None
+
+
+def max_length(folder: Path) -> tuple[int | None, str]:
+    """The model's true maximum: sentence-transformers' limit, else the smaller of the other two."""
+    limit = _limit(settings(folder, "sentence_bert_config.json").get("max_seq_length"))
+    if limit:
+        return limit, "sentence_bert_config.json"
+    found = []
+    limit = _limit(settings(folder, "tokenizer_config.json").get("model_max_length"))
+    if limit:
+        found.append((limit, "tokenizer_config.json"))
+    positions = _positions(settings(folder, "config.json"))
+    if positions:
+        found.append((positions, "config.json"))
+    return min(found) if found else (None, "")
+
+
+def table_of_positions(config: Mapping[str, Any]) -> int | None:
+    """Most tokens that a model has positions for, however few it was trained on; None where it has no table.
+
+    T5 and DeBERTa v2 and v3 compare places in buckets, others rotate (RoPE) or add slopes (ALiBi): for them
+    ``max_position_embeddings`` is what they were trained on, and a longer text runs.
+    """
+    if str(config.get("model_type", "")) in _RELATIVE or config.get("position_biased_input") is False:
+        return None
+    if config.get("position_embedding_type") in ("rotary", "rope", "alibi"):
+        return None
+    rotated = ("rope_", "rotary_emb", "rotary_pct", "global_rope_", "local_rope_")
+    return None if any(name.startswith(rotated) for name in config) else _positions(config)
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    """Tokens that the positions of config.json are enough for."""
+    positions = _limit(config.get("max_position_embeddings") or config.get("n_positions"))
+    if not positions:
+        return None
+    # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
+    pad = config.get("pad_token_id")
+    return positions - ((pad if isinstance(pad, int) else 1) + 1 if _counts_from_pad(config) else 0)
+
+
+def _counts_from_pad(config: Mapping[str, Any]) -> bool:
+    families = ("roberta", "camembert", "mpnet", "longformer", "xmod", "data2vec-text", "esm", "luke")
+    return any(family in str(config.get("model_type", "")) for family in families)
+
+
+def _limit(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and 0 < value < UNSET else None
+
+
+def _pad_id(tokenizer: Any, folder: Path, document: Mapping[str, Any]) -> int:
+    token = settings(folder, "tokenizer_config.json").get("pad_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    candidates = (
+        tokenizer.token_to_id(token) if isinstance(token, str) else None,
+        (document.get("padding") or {}).get("pad_id"),
+        settings(folder, "config.json").get("pad_token_id"),
+    )
+    return next((value for value in candidates if isinstance(value, int)), 0)

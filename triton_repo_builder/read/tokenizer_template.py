@@ -1,0 +1,97 @@
+"""A marker after the first token of every text ([Q], [D] of ColBERT), put into tokenizer.json's own template.
+
+So the served tokenizer needs no code for it, and truncation leaves room for it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read.tokenizer import TokenizerSpec
+from triton_repo_builder.tasks.task import TokenRules
+
+
+def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
+    """The tokenizer as the rules want it. Raises ``TrbError``."""
+    from tokenizers import Tokenizer
+
+    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    if rules.pad_token is not None:
+        spec = replace(spec, pad_id=_id(library, rules.pad_token, spec))
+    if rules.max_length and (spec.max_length is None or rules.max_length < spec.max_length):
+        spec = replace(spec, max_length=rules.max_length, max_length_from=rules.max_length_from)
+    if rules.marker is None:
+        return spec
+    number = _id(library, rules.marker, spec)
+    document = json.loads(spec.served)
+    template = _template(document.get("post_processor") or {})
+    if template is None:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"its template has no special token first, after which '{rules.marker}' would go",
+            where=str(spec.file),
+            remedy="use --task embedding --pooling mean, or --raw-output",
+        )
+    piece = {"SpecialToken": {"id": rules.marker, "type_id": 0}}
+    template["single"].insert(1, piece)
+    template["special_tokens"][rules.marker] = {
+        "id": rules.marker,
+        "ids": [number],
+        "tokens": [rules.marker],
+    }
+    _put(document, template)
+    content = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return replace(spec, content=content, special_tokens=spec.special_tokens + 1)
+
+
+def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
+    number = library.token_to_id(token)
+    if number is None:
+        raise TrbError(
+            Exit.TOKENIZER_INVALID,
+            f"it has no token '{token}', which the model's files name",
+            where=str(spec.file),
+            remedy="use the tokenizer that was saved with the trained model",
+        )
+    return int(number)
+
+
+def _template(processor: dict[str, Any]) -> dict[str, Any] | None:
+    """A copy, as a TemplateProcessing that begins with a special token; None where it is none."""
+    kind = processor.get("type")
+    if kind == "Sequence":
+        found = (_template(inner) for inner in processor["processors"])
+        return next((template for template in found if template), None)
+    if kind == "TemplateProcessing":
+        template: dict[str, Any] = json.loads(json.dumps(processor))
+        return template if template["single"] and "SpecialToken" in template["single"][0] else None
+    if kind not in ("BertProcessing", "RobertaProcessing"):
+        return None
+    names = {"first": processor["cls"], "last": processor["sep"]}
+    pieces = {role: {"SpecialToken": {"id": name, "type_id": 0}} for role, (name, _) in names.items()}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    # Pairs are never sent; the library wants a template for them all the same.
+    other = {"Sequence": {"id": "B", "type_id": 0}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [pieces["first"], text, pieces["last"]],
+        "pair": [pieces["first"], text, pieces["last"], other, pieces["last"]],
+        "special_tokens": {
+            name: {"id": name, "ids": [number], "tokens": [name]} for name, number in names.values()
+        },
+    }
+
+
+def _put(document: dict[str, Any], template: dict[str, Any]) -> None:
+    """In place of the processor that it was made from."""
+    processor = document["post_processor"]
+    if processor.get("type") != "Sequence":
+        document["post_processor"] = template
+        return
+    for position, inner in enumerate(processor["processors"]):
+        if _template(inner) is not None:
+            processor["processors"][position] = template
+            return

@@ -1,0 +1,1 @@
+"""An endpoint plan becomes files in memory."""

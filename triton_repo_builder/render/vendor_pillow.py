@@ -1,0 +1,178 @@
+"""Pillow as files for the image model, one folder for each Python that may run it.
+
+Unlike ``tokenizers`` its shared libraries are made for one Python version. That of this process is taken from
+the installed Pillow; that of the target release, where it is another, from a wheel: one that the user names,
+else the one pinned in ``wheels.toml``, fetched once.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import process
+from triton_repo_builder.demo import samples
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read.options import load_toml
+from triton_repo_builder.render.vendor_tokenizers import ABOUT, described, linux_x86_64
+from triton_repo_builder.write import staging
+from triton_repo_builder.write.staging import File
+
+PACKAGES = ("PIL/", "pillow.libs/")
+# Fonts, AVIF, colour profiles and Tk: none is needed to read and resize an image, and they are half of it.
+LEFT_OUT = re.compile(
+    r"(^PIL/(_avif|_imagingft|_imagingcms|_imagingtk)\.)"
+    r"|(^pillow\.libs/lib(avif|freetype|harfbuzz|brotli|lcms2|png))"
+)
+CORE = re.compile(r"PIL/_imaging\.cpython-(\d+)-x86_64-linux-gnu\.so")
+PINS = Path(__file__).with_name("wheels.toml")
+
+
+def pillow(target: str, release_python: str, wheels: Sequence[Path] = ()) -> list[File]:
+    """Pillow under ``target``/cp310 and the like: for this Python, and for the release's, e.g. ``3.10``.
+
+    Raises ``TrbError``: USAGE for a wheel that will not do, DOWNLOAD_FAILED.
+    """
+    found: dict[str, list[File]] = {}
+    for wheel in wheels:
+        tag, content = _from_wheel(wheel)
+        found[tag] = [File(path=f"{target}/{tag}/{file.path}", content=file.content) for file in content]
+    here = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if here not in found:
+        found[here] = _installed(f"{target}/{here}")
+    released = "cp" + release_python.replace(".", "")
+    if released not in found:
+        _, content = _from_wheel(_fetched(released, release_python))
+        found[released] = [
+            File(path=f"{target}/{released}/{file.path}", content=file.content) for file in content
+        ]
+    return [file for tag in sorted(found) for file in found[tag]]
+
+
+def unlike(files: Sequence[File]) -> str:
+    """What to tell where the Pythons get different versions of Pillow; empty where they do not."""
+    found = {}
+    for file in files:
+        if file.path.endswith("/PIL/_version.py"):
+            content = file.source.read_bytes() if file.source else file.content
+            version = re.search(rb'__version__ = "([^"]+)"', content)
+            found[file.path.split("/")[-3]] = version[1].decode() if version else "unknown"
+    if len(set(found.values())) < 2:
+        return ""
+    listed = ", ".join(f"{version} for {tag}" for tag, version in sorted(found.items()))
+    return f"different versions of Pillow ({listed}) may resize to slightly different pixels"
+
+
+def _wanted(name: str) -> bool:
+    if name.startswith("pillow-"):
+        return bool(ABOUT.search(name)) and ".." not in name.split("/")
+    return (
+        name.startswith(PACKAGES)
+        and name.endswith((".py", ".so")) | (".so." in name)
+        and not LEFT_OUT.search(name)
+        and ".." not in name.split("/")
+    )
+
+
+def _installed(target: str) -> list[File]:
+    import PIL
+
+    root = Path(PIL.__file__).parent.parent
+    names = sorted(
+        path.relative_to(root).as_posix() for package in PACKAGES for path in (root / package).rglob("*")
+    )
+    core = next((name for name in names if CORE.fullmatch(name)), None)
+    if core is None or not linux_x86_64((root / core).read_bytes()[:20]):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            "the installed Pillow is not the one for Linux x86-64",
+            where=str(root / "PIL"),
+            remedy=_remedy(f"{sys.version_info.major}.{sys.version_info.minor}"),
+        )
+    code = [File(path=f"{target}/{name}", source=root / name) for name in names if _wanted(name)]
+    return [*code, *described("pillow", target)]
+
+
+def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
+    """The wheel's Python, e.g. ``cp310``, and its files."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = sorted(name for name in archive.namelist() if _wanted(name))
+            content = [File(path=name, content=archive.read(name)) for name in names]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise TrbError(
+            Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
+        ) from None
+    for file in content:
+        match = CORE.fullmatch(file.path)
+        if match and linux_x86_64(file.content[:20]):
+            return f"cp{match[1]}", content
+    raise TrbError(
+        Exit.USAGE, "holds no Pillow for Linux x86-64 with glibc", where=str(wheel), remedy=_remedy("3.10")
+    )
+
+
+def _fetched(tag: str, python: str) -> Path:
+    """The pinned wheel for another Python, from pip's index or from the cache."""
+    pin = _pins().get(tag)
+    if pin is None:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"no Pillow is pinned for Python {python}",
+            where="--pillow-wheel",
+            remedy=_remedy(python),
+        )
+    kept = samples.cache_folder().parent / "wheels" / str(pin["file"])
+    if kept.is_file() and staging.hash_file(kept) == pin["sha256"]:
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+        try:
+            process.run([*_argv(python, pin["version"]), "--dest", scratch], timeout=600)
+            wheel = next(Path(scratch).glob("*.whl"))
+        except (process.ProcessFailed, StopIteration) as error:
+            raise TrbError(
+                Exit.DOWNLOAD_FAILED,
+                f"cannot fetch Pillow {pin['version']} for the server's Python {python}: {_reason(error)}",
+                remedy=_remedy(python),
+            ) from None
+        digest = staging.hash_file(wheel)
+        if digest != pin["sha256"]:
+            raise TrbError(
+                Exit.DOWNLOAD_FAILED,
+                f"{wheel.name} has sha256 {digest}, expected {pin['sha256']}",
+                remedy="the package index serves another file: name one that you trust with --pillow-wheel",
+            )
+        wheel.replace(kept)
+    return kept
+
+
+def _argv(python: str, version: str) -> list[str]:
+    platforms = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
+    return [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+        "--implementation", "cp", "--python-version", python,
+        *(part for platform in platforms for part in ("--platform", platform)),
+        f"pillow=={version}",
+    ]  # fmt: skip
+
+
+def _reason(error: Exception) -> str:
+    text = error.stderr if isinstance(error, process.ProcessFailed) else "pip gave no wheel"
+    return (text.strip().splitlines() or ["pip failed"])[-1]
+
+
+def _pins() -> dict[str, Any]:
+    return dict(load_toml(PINS.read_text(encoding="utf-8")))
+
+
+def _remedy(python: str) -> str:
+    return (
+        "fetch the server's wheel with: pip download pillow --no-deps --only-binary=:all: "
+        f"--platform manylinux_2_28_x86_64 --python-version {python}, and name it with --pillow-wheel"
+    )

@@ -1,0 +1,78 @@
+"""The ``tokenizers`` library as files for the tokenizer model, so that the server needs no install.
+
+Its wheel is abi3: the same files run on Python 3.9 and later, the stock image's 3.10 and 3.12 too.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.write.staging import File
+
+ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
+"""Files of a dist-info that say what the library is and under which terms; the rest is pip's own."""
+ELF_X86_64 = b"\x7fELF\x02"
+REMEDY = (
+    "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
+    "--platform manylinux2014_x86_64 --python-version 3.10 --abi abi3, and name it with --tokenizers-wheel"
+)
+
+
+def tokenizers(target: str, wheel: Path | None = None) -> list[File]:
+    """The library's Python files and shared object under ``target``."""
+    return _from_wheel(target, wheel) if wheel else _installed(target)
+
+
+def _installed(target: str) -> list[File]:
+    import tokenizers as library
+
+    folder = Path(library.__file__).parent
+    shared = list(folder.glob("*.abi3.so"))
+    if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            "the installed tokenizers library is not the one for Linux x86-64",
+            where=str(folder),
+            remedy=REMEDY,
+        )
+    found = [*sorted(folder.rglob("*.py")), *shared]
+    return [
+        *(File(path=f"{target}/tokenizers/{f.relative_to(folder).as_posix()}", source=f) for f in found),
+        *described("tokenizers", target),
+    ]
+
+
+def described(name: str, target: str) -> list[File]:
+    """An installed library's own account of itself, and its licences: what goes where its code goes."""
+    listed = metadata.distribution(name).files or []
+    return [
+        File(path=f"{target}/{file.as_posix()}", source=Path(str(file.locate())).resolve())
+        for file in sorted(listed, key=str)
+        if ABOUT.search(file.as_posix())
+    ]
+
+
+def _from_wheel(target: str, wheel: Path) -> list[File]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [
+                n
+                for n in archive.namelist()
+                if ((n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so"))) or ABOUT.search(n))
+                and ".." not in n
+            ]
+            files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise TrbError(Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
+    if not any(file.path.endswith(".abi3.so") and linux_x86_64(file.content[:20]) for file in files):
+        raise TrbError(Exit.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
+    return files
+
+
+def linux_x86_64(head: bytes) -> bool:
+    """Whether a file that starts so is a shared library for Linux x86-64."""
+    return head.startswith(ELF_X86_64) and head[18:20] == b"\x3e\x00"

@@ -1,0 +1,82 @@
+"""The chain behind what is served: from a server, to a repository, to its commit, its run and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository.provenance import Facts
+from triton_repo_builder.vcs import git
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One endpoint of a repository, or one model of a server."""
+
+    facts: Facts
+    commit: str = ""
+    """Hash of the last commit that changed the repository, with ``-dirty`` where files differ from it."""
+    server: str = ""
+    """Its url, where the facts come from a server."""
+    agrees: bool | None = None
+    """Whether the server serves what the repository has; None where only one of them was asked."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            **self.facts.to_json(),
+            "commit": self.commit or None,
+            "server": self.server or None,
+            "server_agrees": self.agrees,
+        }
+
+
+def of_repository(repository: Repository) -> tuple[Link, ...]:
+    """Every endpoint of a repository; of one that ``trb`` did not build, what its configs say."""
+    commit = git.last_commit(repository.path)
+    if repository.manifest is not None:
+        entries = sorted(repository.manifest["endpoints"].items())
+        return tuple(Link(facts=Facts.of_entry(name, entry), commit=commit) for name, entry in entries)
+    return tuple(
+        Link(facts=Facts.of_config(model.name, model.config), commit=commit) for model in repository.endpoints
+    )
+
+
+def of_server(url: str) -> tuple[Link, ...]:
+    """Every ready model of a server, by what its configuration says. Raises ``TrbError`` UNREACHABLE."""
+    http = HttpClient(url)
+    try:
+        ready: dict[str, list[int]] = {}
+        for entry in http.index():
+            if entry.state == "READY":
+                ready.setdefault(entry.name, []).append(int(entry.version or 0))
+        found = []
+        for name, versions in sorted(ready.items()):
+            facts = Facts.of_config(name, http.config(name), tuple(sorted(versions)))
+            found.append(Link(facts=facts, server=http.url))
+        return tuple(found)
+    except RequestFailed as error:
+        raise TrbError(
+            Exit.UNREACHABLE,
+            f"does not say what it serves: {error}",
+            where=http.url,
+            remedy="name the HTTP url of a running tritonserver with --url",
+        ) from None
+
+
+def compared(repository: tuple[Link, ...], server: tuple[Link, ...]) -> tuple[Link, ...]:
+    """The repository's endpoints, each with whether the server serves the same."""
+    served = {link.facts.name: link for link in server}
+    found = []
+    for link in repository:
+        other = served.get(link.facts.name)
+        agrees = (
+            other is not None
+            and other.facts.same(link.facts)
+            and (not link.facts.versions or other.facts.versions == link.facts.versions)
+        )
+        found.append(replace(link, agrees=agrees, server=other.server if other else ""))
+    return tuple(found)

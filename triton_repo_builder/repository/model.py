@@ -1,0 +1,165 @@
+"""Any Triton model repository on disk, ours or hand-made, as plain values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import pbtxt
+
+MANIFEST = "manifest.json"
+SHARED = "shared"
+"""In a version's folder: its own copy of what lies outside of version folders (``versions.py``)."""
+VERSION = re.compile(r"0|[1-9][0-9]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One model directory. ``config`` is empty where there is no config.pbtxt or it does not parse."""
+
+    name: str
+    path: Path
+    config: Mapping[str, Any]
+    text: str | None
+    """The text of config.pbtxt, None where there is no such file."""
+    error: pbtxt.PbtxtError | None
+    versions: tuple[int, ...]
+
+    @property
+    def backend(self) -> str:
+        """``onnxruntime``, ``python``, ``ensemble`` …: from backend, else platform."""
+        platform = str(self.config.get("platform", ""))
+        known = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}
+        return str(self.config.get("backend", "")) or known.get(platform, platform)
+
+    @property
+    def stated(self) -> bool:
+        """Whether the folder says that it is a model: by a configuration, or by a version."""
+        return self.text is not None or bool(self.versions)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of an ensemble's composing models."""
+        scheduling = self.config.get("ensemble_scheduling", {})
+        return tuple(step.get("model_name", "") for step in scheduling.get("step", []))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A folder of model directories, and the manifest if ``trb`` wrote one."""
+
+    path: Path
+    models: tuple[Model, ...]
+    manifest: Mapping[str, Any] | None
+
+    def model(self, name: str) -> Model | None:
+        """The model of that name, if there is one."""
+        return next((model for model in self.models if model.name == name), None)
+
+    @property
+    def endpoints(self) -> tuple[Model, ...]:
+        """The models a client is meant to call: those that are no step of an ensemble here."""
+        inner = {step for model in self.models for step in model.steps}
+        return tuple(model for model in self.models if model.name not in inner)
+
+
+def read(path: Path) -> Repository:
+    """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet."""
+    if not path.is_dir():
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "no such model repository",
+            where=str(path),
+            remedy="name the folder that holds the model directories, or make one with 'trb build'",
+        )
+    try:
+        folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
+    except OSError as error:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            remedy="make the folder readable for the user that runs trb",
+        ) from None
+    return Repository(
+        path=path, models=tuple(_model(folder) for folder in folders), manifest=read_manifest(path)
+    )
+
+
+def _model(folder: Path) -> Model:
+    file = folder / "config.pbtxt"
+    text, config, error = None, {}, None
+    try:
+        versions = tuple(
+            sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
+        )
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            config = pbtxt.parse(text)
+    except pbtxt.PbtxtError as problem:
+        error = problem
+    except UnicodeDecodeError as problem:
+        error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
+    except OSError as problem:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"cannot be read: {problem.strerror}",
+            where=str(problem.filename or folder),
+            remedy="make it readable for this user",
+        ) from None
+    return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
+
+
+def read_manifest(path: Path) -> Mapping[str, Any] | None:
+    """The repository's manifest.json, None where there is none of ours; TrbError where it is broken."""
+    file = path / MANIFEST
+    if not file.is_file():
+        return None
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            f"is not readable JSON: {error}",
+            where=str(file),
+            remedy="restore it (git checkout) or build the repository again",
+        ) from None
+    if not isinstance(manifest, dict) or not {"endpoints", "files"} <= manifest.keys():
+        return None  # other tools write a manifest.json, too
+    if not _complete(manifest):
+        raise TrbError(
+            Exit.REPOSITORY_UNREADABLE,
+            "is a manifest of trb that was damaged",
+            where=str(file),
+            remedy="restore it (git checkout) or build the repository again",
+        )
+    read: Mapping[str, Any] = manifest
+    return read
+
+
+def _complete(manifest: Mapping[str, Any]) -> bool:
+    """Whether the parts that ``publish`` relies on are there."""
+    endpoints, files = manifest.get("endpoints"), manifest.get("files")
+    return (
+        isinstance(endpoints, dict)
+        and all(
+            _entry(e) and all(_entry(v) for v in e.get("versions", {}).values()) for e in endpoints.values()
+        )
+        and isinstance(files, dict)
+        and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() for f in files.values())
+    )
+
+
+def _entry(entry: Any) -> bool:
+    """Whether an endpoint's entry has the types that its readers rely on; the schema says it in full."""
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("models"), list)
+        and all(isinstance(entry.get(key, {}), dict) for key in ("versions", "provenance", "tools", "facts"))
+        and isinstance(entry.get("sources", []), list)
+    )

@@ -1,0 +1,69 @@
+"""Run a real tritonserver on a repository: engines behind one small interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.docker import daemon
+from triton_repo_builder.serve.docker.engine import DockerEngine
+from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
+from triton_repo_builder.serve.engine import (
+    ContainerOptions,
+    Engine,
+    Failure,
+    Progress,
+    RunningServer,
+    ServeOptions,
+    Urls,
+)
+
+__all__ = [
+    "ENGINES",
+    "ContainerOptions",
+    "Engine",
+    "Failure",
+    "Progress",
+    "RunningServer",
+    "ServeOptions",
+    "Urls",
+    "start",
+]
+
+ENGINES: dict[str, Engine] = {"embedded": EmbeddedEngine(), "docker": DockerEngine()}
+"""Every engine by its name; ``auto`` takes the first that this machine has."""
+
+
+def start(
+    repository: Path,
+    options: ServeOptions | None = None,
+    *,
+    engine: str = "auto",
+    progress: Progress | None = None,
+) -> RunningServer:
+    """Start a server on a repository and return once every model is ready."""
+    name = choose() if engine == "auto" else engine
+    if name not in ENGINES:
+        raise TrbError(
+            Exit.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
+        )
+    return ENGINES[name].start(repository, options or ServeOptions(), progress)
+
+
+def choose() -> str:
+    """``embedded`` if it is installed, else ``docker`` if a daemon answers. Raises ``TrbError``."""
+    from triton_repo_builder.serve.embedded import install
+
+    try:
+        install.find()
+    except TrbError as missing:
+        try:
+            daemon.connect().close()
+        except TrbError as refused:
+            raise TrbError(
+                Exit.ENGINE_MISSING,
+                f"nothing can run a tritonserver here: {missing.message}, and {refused.message}",
+                remedy=f"{missing.remedy}; or for Docker: {refused.remedy}",
+            ) from None
+        return "docker"
+    return "embedded"

@@ -1,0 +1,1 @@
+"""Servers that outlive the command that started them."""

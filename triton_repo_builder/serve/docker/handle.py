@@ -1,0 +1,163 @@
+"""The handle to a server in a container."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.docker import daemon
+from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.docker.processes import ContainerStubs
+from triton_repo_builder.serve.docker.volume import MODELS
+from triton_repo_builder.serve.engine import Urls
+from triton_repo_builder.serve.managed_server import Handle
+from triton_repo_builder.serve.processes.stubs import Stubs
+
+TICK = 0.05
+DAEMON_ENDS = 3.0
+"""Seconds in which a daemon that stops its containers is gone itself."""
+MARGIN = 3
+"""Seconds beyond the server's own limit until Docker kills it."""
+
+
+class ContainerServer(Handle):
+    """A tritonserver in a container that exists as long as this handle; its leash removes it in a crash."""
+
+    engine = "docker"
+
+    def __init__(
+        self,
+        client: Any,
+        container: Any,
+        leash: Leash,
+        urls: Urls,
+        *,
+        log: Path,
+        endpoints: tuple[str, ...],
+        about: str,
+        exit_timeout: int,
+    ) -> None:
+        pid = _local_pid(container)
+        # Where the processes are this machine's, /proc tells more and costs less than the daemon.
+        stubs = Stubs(pid, MODELS) if pid else ContainerStubs(container, MODELS)
+        super().__init__(urls, log=log, folder=leash.folder, endpoints=endpoints, stubs=stubs)
+        self.pid = pid
+        self.about = about
+        self.container = str(container.name)
+        self._client = client
+        self._docker = container
+        self._leash = leash
+        self._exit_timeout = exit_timeout
+        self._code: int | None = None
+        self._lost = False
+        self._log_ended = threading.Event()
+        for work in (self._await, self._follow):
+            threading.Thread(target=work, daemon=True).start()
+
+    def alive(self) -> bool:
+        """Whether the container runs, as far as the daemon tells."""
+        return self._code is None and not self._lost
+
+    def died(self) -> TrbError:
+        """What to say of a container that ended by itself; the log is kept."""
+        how = self._how()
+        if self._lost:
+            return daemon.gone()
+        self._log_ended.wait(5)
+        return TrbError(
+            Exit.SERVER_DIED,
+            f"the container ended ({how}){self.last_words()}",
+            where=self.container,
+            remedy=f"the server's whole output is in {self.keep_log()}",
+        )
+
+    def _how(self) -> str:
+        """How it ended; notices a daemon that went away."""
+
+        import docker
+
+        try:
+            self._docker.reload()
+            state = self._docker.attrs["State"]
+            code = int(state.get("ExitCode") or self._code or 0)
+            if state.get("OOMKilled"):
+                return "out of memory"
+            if code in (0, 143):
+                # Stopped from outside: by docker stop, or because its daemon is about to end.
+                time.sleep(DAEMON_ENDS)
+                self._docker.client.ping()
+                return "it was stopped from outside"
+        except docker.errors.NotFound:
+            return "it was removed"
+        except daemon.errors():
+            self._lost = True
+            return ""
+        return {137: "killed", 127: "its command was not found"}.get(code, f"exit code {code}")
+
+    def _await(self) -> None:
+        """Learn how the container ends."""
+        import requests
+
+        import docker
+
+        while True:
+            try:
+                self._code = int(self._docker.wait(timeout=3600)["StatusCode"])
+                return
+            except docker.errors.NotFound:
+                self._code = 0 if self._asked else 137
+                return
+            except requests.exceptions.ReadTimeout:
+                continue
+            except daemon.errors():
+                # A daemon that is stopped ends its containers first, and this call with them.
+                time.sleep(DAEMON_ENDS)
+                with suppress(*daemon.errors()):
+                    self._client.ping()
+                    continue
+                self._lost = True
+                return
+
+    def _follow(self) -> None:
+        """Write the container's output to the log as it comes."""
+        with suppress(*daemon.errors(), OSError), self.log.open("ab") as sink:
+            for chunk in self._docker.logs(stream=True, follow=True):
+                sink.write(chunk)
+                sink.flush()
+        self._log_ended.set()
+
+    def _end(self, hurry: bool) -> None:
+        if self.alive():
+            with suppress(*daemon.errors()):
+                self._docker.stop(timeout=1 if hurry else self._exit_timeout + MARGIN)
+            self._log_ended.wait(2)
+        self._kill()
+
+    def _kill(self) -> None:
+        self._leash.clear(self._client)
+        self._client.close()
+
+    def _ask(self) -> None:
+        import requests
+
+        import docker
+
+        with suppress(docker.errors.APIError, requests.RequestException):
+            self._docker.kill("SIGTERM")
+        deadline = time.monotonic() + self._exit_timeout
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(TICK)
+
+
+def _local_pid(container: Any) -> int | None:
+    """Process id of the server, if the container's processes are this machine's."""
+    pid = int(container.attrs["State"].get("Pid") or 0)
+    try:
+        inside = container.id in Path(f"/proc/{pid}/cgroup").read_text()
+        return pid if inside or b"tritonserver" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+    except OSError:
+        return None

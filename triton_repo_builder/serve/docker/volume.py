@@ -1,0 +1,146 @@
+"""How a repository gets into a container: mounted where the daemon sees the same files, else copied."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import walk
+from triton_repo_builder.serve.docker import daemon, labels
+from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.engine import Progress
+
+MODELS = "/models"
+"""Where the repository lies inside."""
+CHUNK = 1 << 20
+COMPARED = 12
+"""Files that are looked at through the daemon: the newest, which an older copy would not have."""
+WHOLE = 1 << 16
+"""Bytes up to which they are compared; of larger ones the size is."""
+
+
+def obstacle(root: Path, uid: int | None, *, same_ids: bool) -> str:
+    """Why a container whose user is ``uid`` (None: not known) could not use a mount; empty where it can.
+
+    ``same_ids``: a user id inside is the same user outside. Raises ``TrbError`` for what cannot be read here.
+    """
+    facts = root.stat()
+    entries = [("the repository", facts.st_mode, facts.st_uid, True)]
+    for entry in walk.walk(root):
+        if entry.outside:
+            return f"{entry.name} is a link that leads out of the repository"
+        entries.append((entry.name, entry.mode, entry.owner, entry.folder))
+    for name, mode, owner, folder in entries:
+        if same_ids and owner == uid:
+            continue
+        need = stat.S_IROTH | (stat.S_IXOTH if folder else 0)
+        if mode & need != need:
+            return f"{name} cannot be read by the container's user"
+    return ""
+
+
+def arrived(client: Any, container: str, root: Path) -> bool:
+    """Whether a mount shows the daemon the same files that lie here."""
+    files = [entry for entry in walk.walk(root) if not entry.folder]
+    newest = sorted(files, key=lambda entry: entry.modified, reverse=True)[:COMPARED]
+    return all(_same(client, container, entry) for entry in newest)
+
+
+def _same(client: Any, container: str, entry: walk.Entry) -> bool:
+    import docker
+
+    try:
+        stream, facts = client.api.get_archive(container, f"{MODELS}/{entry.name}")
+        if facts["size"] != entry.size or entry.size > WHOLE:
+            return bool(facts["size"] == entry.size)
+        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+            member = archive.extractfile(archive.getmembers()[0])
+            return member is not None and member.read() == entry.path.read_bytes()
+    except docker.errors.APIError:
+        return False
+
+
+def copy(client: Any, image: Any, root: Path, leash: Leash, tell: Progress) -> None:
+    """Make the volume and put a copy of the repository into it, readable for everybody."""
+    marks = labels.mine(root)
+    size = sum(entry.size for entry in walk.walk(root))
+    client.volumes.create(leash.volume, labels=marks)
+    tell(f"copying the repository to the Docker daemon ({size / 1e6:.0f} MB)")
+    # Only a container gives access to a volume; this one is never started.
+    client.containers.create(
+        image.id,
+        ["true"],
+        name=leash.helper,
+        volumes={leash.volume: {"bind": MODELS, "mode": "rw"}},
+        labels=marks,
+    )
+    stream = _Archive(root)
+    try:
+        client.api.put_archive(leash.helper, MODELS, stream.read())
+    except daemon.errors() as error:
+        stream.check()
+        text = str(getattr(error, "explanation", None) or error)
+        full = "no space" in text
+        raise TrbError(
+            Exit.DISK_FULL if full else Exit.DAEMON_UNREACHABLE,
+            f"the repository cannot be copied to the Docker daemon: {text}",
+            where=str(root),
+            remedy="free space there (docker system df)" if full else "see: docker info",
+        ) from None
+    stream.check()
+    client.api.remove_container(leash.helper, force=True)
+
+
+class _Archive:
+    """The repository as a tar stream that is never whole in memory or on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._error: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise what went wrong on our side of the stream."""
+        if self._error is not None:
+            raise self._error
+
+    def read(self) -> Iterator[bytes]:
+        """Chunks of the stream."""
+        reading, writing = os.pipe()
+        thread = threading.Thread(target=self._write, args=(os.fdopen(writing, "wb"),), daemon=True)
+        thread.start()
+        with os.fdopen(reading, "rb") as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
+        thread.join()
+        self.check()
+
+    def _write(self, sink: IO[bytes]) -> None:
+        try:
+            # A reader that gave up closes the pipe; its own error is the one to tell.
+            with suppress(BrokenPipeError), sink, tarfile.open(fileobj=sink, mode="w|") as tar:
+                for entry in walk.walk(self._root):
+                    _add(tar, entry)
+        except BaseException as error:
+            self._error = error
+
+
+def _add(tar: tarfile.TarFile, entry: walk.Entry) -> None:
+    member = tarfile.TarInfo(entry.name)
+    member.mtime = int(entry.modified)
+    if entry.folder:
+        member.type = tarfile.DIRTYPE
+        member.mode = 0o755
+        tar.addfile(member)
+        return
+    member.mode = 0o644 | (entry.mode & 0o111)
+    with entry.path.open("rb") as source:
+        member.size = os.fstat(source.fileno()).st_size
+        tar.addfile(member, source)

@@ -1,0 +1,1 @@
+"""Run tritonserver from a Python package."""

@@ -1,0 +1,162 @@
+"""The embedded engine: the tritonserver of the nvidia-pytriton wheel, on this machine, without Docker."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from triton_repo_builder import process
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.process import Process
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.serve import workdir
+from triton_repo_builder.serve.embedded import install, supervisor
+from triton_repo_builder.serve.embedded.handle import EmbeddedServer
+from triton_repo_builder.serve.engine import Progress, ServeOptions
+from triton_repo_builder.serve.loading import failure_causes
+from triton_repo_builder.serve.loading import start as loading_start
+from triton_repo_builder.serve.loading.select import Targets
+from triton_repo_builder.serve.processes import ports
+from triton_repo_builder.serve.processes.ports import Ports
+from triton_repo_builder.serve.processes.stubs import Stubs
+
+UP = 60.0
+"""Seconds for the HTTP endpoint to come up; it takes a tenth of a second."""
+ATTEMPTS = 3
+DOWNLOADS = "downloads"
+"""Where a server that reads a bucket keeps what it fetched."""
+TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
+
+
+class EmbeddedEngine:
+    """Starts the tritonserver that ``pip install 'triton_repo_builder[embedded]'`` brings."""
+
+    def start(
+        self, repository: Path, options: ServeOptions, progress: Progress | None = None
+    ) -> EmbeddedServer:
+        """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""
+        tell = progress or (lambda text: None)
+        found = install.find()
+        repo, chosen = loading_start.read(repository, options, tell)
+        server = _launch(repo, chosen, options, found, tell)
+        loading_start.bring_up(server, repo, chosen, options, tell)
+        return server
+
+
+def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, at: Ports) -> list[str]:
+    """The server's command line."""
+    return [
+        str(binary),
+        f"--model-repository={models}",
+        f"--backend-directory={backends}",
+        "--model-control-mode=explicit",
+        f"--http-address={options.host}",
+        f"--http-port={at.http}",
+        f"--grpc-address={options.host}",
+        f"--grpc-port={at.grpc}",
+        f"--metrics-address={options.host}",
+        f"--metrics-port={at.metrics}",
+        f"--exit-timeout-secs={options.exit_timeout}",
+        *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *options.extra,
+    ]
+
+
+def _launch(
+    repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, tell: Progress
+) -> EmbeddedServer:
+    """Start the server and wait for its HTTP endpoint; a free port that was lost is chosen anew."""
+    free = 0 in (options.http_port, options.grpc_port, options.metrics_port)
+    for attempt in range(1, ATTEMPTS + 1):
+        at = ports.choose(options)
+        server = _spawn(repo, chosen, options, found, at)
+        try:
+            if loading_start.is_up(server, UP):
+                tell(f"tritonserver answers at {server.urls.http}, loading {len(chosen.members)} models")
+                return server
+            lost = TAKEN.search(failure_causes.read(server.log)) is not None
+            if not (lost and free and attempt < ATTEMPTS):
+                raise _no_port(server) if lost else server.died()
+        except BaseException:
+            server.stop()
+            raise
+        server.stop()
+    raise AssertionError("unreachable")
+
+
+def _spawn(
+    repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, at: Ports
+) -> EmbeddedServer:
+    child = process.leashed(
+        [sys.executable, "-I", "-S", supervisor.__file__, str(options.exit_timeout + 2)], env=os.environ
+    )
+    try:
+        folder = workdir.folder(child)
+        install.assemble(found, folder)
+        models = str(folder / DOWNLOADS) if options.models_url else _models(repo, folder)
+        log = loading_start.log_file(options, folder)
+        server = arguments(found.binary, options.models_url or models, folder / "backends", options, at)
+        env = install.environment(found, folder)
+        if options.models_url:
+            (folder / DOWNLOADS).mkdir()
+            # So that what it fetched is gone with it, however it ends.
+            env["TRITON_AWS_MOUNT_DIRECTORY"] = models
+        pid = _run(child, server, env, log)
+        return EmbeddedServer(
+            child,
+            pid,
+            at.urls(options.host),
+            log=log,
+            folder=folder,
+            endpoints=chosen.endpoints,
+            stubs=Stubs(pid, models, _owners(repo) if options.models_url else None),
+        )
+    except BaseException:
+        assert child.stdin is not None
+        # Its guard stops it and removes the folder.
+        child.stdin.close()
+        child.wait()
+        raise
+
+
+def _models(repo: Repository, folder: Path) -> str:
+    """The repository's path; the Python backend hands it to a shell without quoting it."""
+    models = str(repo.path.resolve())
+    if supervisor.PLAIN.fullmatch(models):
+        return models
+    (folder / "models").symlink_to(models)
+    return str(folder / "models")
+
+
+def _owners(repo: Repository) -> dict[str, str]:
+    """Which model a name belongs to that the instances of a model start with."""
+    return {
+        str(name): model.name
+        for model in repo.models
+        for name in (model.name, *(group.get("name") for group in model.config.get("instance_group", ())))
+        if name
+    }
+
+
+def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:
+    """Have the guard start the server; the process id of that."""
+    process.send(child, supervisor.order(argv, env, str(log)))
+    said = process.line(child, workdir.PATIENCE)
+    if not said.isdigit():
+        raise TrbError(
+            Exit.SERVER_DIED,
+            f"tritonserver could not be started: {said or 'its guard ended'}",
+            remedy="report this as a bug of trb",
+        )
+    return int(said)
+
+
+def _no_port(server: EmbeddedServer) -> TrbError:
+    reason = failure_causes.last_errors(failure_causes.read(server.log), 1)
+    return TrbError(
+        Exit.PORT_BUSY,
+        f"a port was taken while the server started: {reason}",
+        remedy="try again, or take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
+    )

@@ -1,0 +1,184 @@
+"""Find the tritonserver of the nvidia-pytriton wheel and assemble what it needs to run.
+
+The wheel's own Python package is never imported. Reasons for each step: docs/design.md, "Embedded engine".
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import site
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+
+INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Install:
+    """Where the pieces lie."""
+
+    tritonserver: Path
+    libraries: Path
+    stub: Path
+    libpython: Path
+    """Folder of the shared libpython of this very interpreter."""
+
+    @property
+    def binary(self) -> Path:
+        """The server."""
+        return self.tritonserver / "bin" / "tritonserver"
+
+
+def find() -> Install:
+    """The installed server, if it can run with this Python; raises with the remedy otherwise."""
+    spec = importlib.util.find_spec("pytriton")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    root = next(
+        (Path(folder) for folder in folders if (Path(folder) / "tritonserver" / "bin").is_dir()), None
+    )
+    if root is None:
+        raise TrbError(Exit.ENGINE_MISSING, "the embedded tritonserver is not installed", remedy=INSTALL)
+    _check_glibc()
+    _check_numpy()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = root / "tritonserver" / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.is_file():
+        have = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
+        raise TrbError(
+            Exit.ENGINE_MISSING,
+            f"the embedded tritonserver cannot run Python models with Python {version}",
+            remedy=f"install trb in an environment with one of these: {', '.join(have)}",
+        )
+    return Install(
+        tritonserver=root / "tritonserver",
+        libraries=root.parent / "nvidia_pytriton.libs",
+        stub=stub,
+        libpython=_libpython(f"libpython{version}.so.1.0"),
+    )
+
+
+def described() -> str:
+    """What runs ONNX models here: it is not what the release's image has, and nobody should think so."""
+    from importlib import metadata
+
+    from triton_repo_builder import releases
+
+    found = next(
+        (metadata.version(name) for name in ("onnxruntime-gpu", "onnxruntime") if _installed(name)), "unknown"
+    )
+    release = releases.default()
+    return (
+        f"embedded: tritonserver {release.server} (release {release.name}); ONNX models run in trb's Python "
+        f"backend on ONNX Runtime {found}, the release's own C++ backend has {release.onnxruntime}"
+    )
+
+
+def _installed(name: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _check_glibc() -> None:
+    name, number = platform.libc_ver()
+    parts = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
+    if name == "glibc" and parts < (2, 35):
+        raise TrbError(
+            Exit.ENGINE_MISSING,
+            f"the embedded tritonserver needs glibc 2.35 or newer, this system has {number}",
+            remedy="use a newer system (Debian 12, Ubuntu 22.04), or a container of one",
+        )
+
+
+def _check_numpy() -> None:
+    try:
+        number = importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        number = "0"
+    if int(number.split(".")[0]) >= 2:
+        raise TrbError(
+            Exit.ENGINE_MISSING,
+            f"the embedded tritonserver crashes on string tensors with numpy {number}",
+            remedy="pip install 'numpy<2' in this environment",
+        )
+
+
+def _libpython(name: str) -> Path:
+    """Folder of the shared library that the stub is linked to; another would not fit the standard library."""
+    folder = sysconfig.get_config_var("LIBDIR") or ""
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    places = [Path(folder), Path(folder) / multiarch, Path(sys.base_prefix) / "lib"]
+    for place in places:
+        if (place / name).exists():
+            return place
+    raise TrbError(
+        Exit.ENGINE_MISSING,
+        f"this Python has no shared library {name}, which the embedded tritonserver needs",
+        where=sys.executable,
+        remedy="install it (Debian, Ubuntu: apt install libpython3-dev), or use a Python built with "
+        "--enable-shared (python.org images, conda, uv; pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared)",
+    )
+
+
+def assemble(install: Install, folder: Path) -> None:
+    """Make ``backends/`` and ``python/`` in an empty folder."""
+    python = folder / "backends" / "python"
+    # copytree keeps the times, so that bytecode which lies beside the files stays valid.
+    shutil.copytree(install.tritonserver / "backends" / "python", python)
+    shutil.copyfile(install.stub, python / install.stub.name)
+    # Wheels may lose the executable bit, and what the server would set itself is 0100.
+    (python / install.stub.name).chmod(0o755)
+    source = PACKAGE / "runtime" / "onnxruntime_backend"
+    shutil.copytree(source, folder / "backends" / "onnxruntime")
+    _environment(folder / "python")
+
+
+def _environment(folder: Path) -> None:
+    """A virtual environment that sees what this interpreter sees, but writes no bytecode.
+
+    Stubs for Python 3.11 and newer ignore PYTHONDONTWRITEBYTECODE and would write ``__pycache__`` into the
+    user's repository. They do follow the first ``python3`` on PATH, and with it run the ``.pth`` files of its
+    site-packages, so the setting goes there.
+    """
+    (folder / "bin").mkdir(parents=True)
+    for name in ("python3", "python"):
+        (folder / "bin" / name).symlink_to(Path(sys.executable).resolve())
+    home = Path(getattr(sys, "_base_executable", sys.executable)).resolve().parent
+    (folder / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
+    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    places = [
+        place for place in dict.fromkeys([*site.getsitepackages(), *_dist_packages()]) if Path(place).is_dir()
+    ]
+    lines = ["import sys; sys.dont_write_bytecode = True"]
+    lines += [f"import site; site.addsitedir({place!r})" for place in places]
+    (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _dist_packages() -> list[str]:
+    """Other folders of packages on this interpreter's path, such as the user's own site-packages."""
+    return [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
+
+
+def environment(install: Install, folder: Path) -> dict[str, str]:
+    """The server's environment variables."""
+    before = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+    own = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": os.pathsep.join([str(install.libpython), str(install.libraries), *before]),
+        "PATH": os.pathsep.join([str(folder / "python" / "bin"), own, os.environ.get("PATH", os.defpath)]),
+    }

@@ -1,0 +1,1 @@
+"""Load models, and say why one failed."""

@@ -1,0 +1,158 @@
+"""The real cause of a failed load: it is in the answer, in the repository index or only in the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.serve.engine import Failure
+
+POLL = re.compile(r"Poll failed for model directory '([^']+)': (.*?)\"?$")
+SYNTAX = re.compile(r"Error parsing text-format inference\.ModelConfig: (.+)$")
+UNAVAILABLE = re.compile(r"^load failed for model '[^']*': version \d+ is at \w+ state: ")
+CODE = re.compile(
+    r"^(?:Internal|Invalid argument|Unsupported|Unavailable|Not found|Unknown|Already exists): "
+)
+GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
+WARMUP = re.compile(r"^warm-up of model '([^']+)' failed: (.+)$")
+"""Our onnxruntime backend, just before a server that may not survive it."""
+UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
+HARMLESS = re.compile(
+    r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
+)
+"""What a server without a GPU says at every start, and the frames of a crash."""
+TABLE = re.compile(r"^[|+]| ")
+
+
+def failures(
+    repository: Repository,
+    answers: Mapping[str, str],
+    index: Mapping[str, tuple[str, str]],
+    log: str,
+    known: tuple[Failure, ...] = (),
+    ends: Mapping[str, str] | None = None,
+) -> tuple[Failure, ...]:
+    """Every model that failed, each with its own cause; an ensemble that only lacks a step is left out.
+
+    ``ends`` says how Python processes ended, of which the server only knows that they are "not healthy".
+    """
+    found = {failure.model: failure for failure in known}
+    for name, text in _polls(log).items():
+        found.setdefault(name, _failure(repository, name, text))
+    for name, (state, reason) in index.items():
+        if state == "UNAVAILABLE" and reason and reason != "unloaded":
+            found.setdefault(name, _failure(repository, name, reason))
+    for name, text in answers.items():
+        if text:
+            found.setdefault(name, _failure(repository, name, text))
+    for name, end in (ends or {}).items():
+        if name in found and UNHEALTHY.search(found[name].cause):
+            found[name] = Failure(model=name, cause=f"its Python process ended while loading ({end})")
+    models = {model.name: model for model in repository.models}
+    return tuple(
+        failure
+        for name, failure in sorted(found.items())
+        if not (name in models and _below(name, models) & (found.keys() - {name}))
+    )
+
+
+def warmups(log: str) -> tuple[Failure, ...]:
+    """Models whose warm-up failed, of which the server itself may have died before it could say so."""
+    found = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
+    return tuple(
+        Failure(model=name, cause=f"its warm-up failed, and tritonserver died of that: {text}")
+        for name, text in sorted(found.items())
+    )
+
+
+def listed(failed: tuple[Failure, ...]) -> str:
+    """Each failure with the first lines of its details, indented."""
+    lines = []
+    for failure in failed:
+        lines.append(f"{failure.model}: {failure.cause}")
+        lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def last_errors(log: str, count: int = 8) -> str:
+    """The last lines of a log that say what went wrong."""
+    lines = []
+    for line in log.splitlines():
+        match = GLOG.match(line)
+        text = unquote(match[2]) if match else line
+        if match and match[1] in "IW":
+            continue
+        if text.strip() and not HARMLESS.search(text) and (match or not TABLE.match(text)):
+            lines.append(text.strip())
+    return "\n".join(lines[-count:])
+
+
+def explained(failure: Failure, log: Path, since: int = 0) -> Failure:
+    """A stub that ended without an answer may have said why on its standard error."""
+    said = last_errors(read(log, since), 4)
+    return Failure(model=failure.model, cause=failure.cause, detail=said)
+
+
+def read(log: Path, since: int = 0) -> str:
+    """The log from this byte on."""
+    try:
+        return log.read_bytes()[since:].decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def unquote(text: str) -> str:
+    """A message of the log as it was before logging: without quotes, with real line ends."""
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    return text.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\\\", "\\")
+
+
+def _polls(log: str) -> dict[str, str]:
+    """Models whose directory could not be read, with the parser's position where the text is wrong.
+
+    The parser reports just before the server names the model; polling is serial, so lines do not mix.
+    """
+    found: dict[str, str] = {}
+    syntax = ""
+    for line in log.splitlines():
+        parsed = SYNTAX.search(line)
+        if parsed:
+            syntax = parsed[1]
+            continue
+        poll = POLL.search(line)
+        if poll:
+            text = unquote(poll[2])
+            found[poll[1]] = f"config.pbtxt:{syntax}" if syntax and "text proto" in text else text
+            syntax = ""
+    return found
+
+
+def _failure(repository: Repository, name: str, text: str) -> Failure:
+    text = UNAVAILABLE.sub("", text.strip()).rstrip().removesuffix(";").rstrip()
+    prefix = f"load failed for model '{name}': "
+    text = CODE.sub("", text.removeprefix(prefix))
+    first, _, rest = text.partition("\n")
+    model = repository.model(name)
+    if model is not None and model.error is not None and "failed to poll" in first:
+        first = f"config.pbtxt:{model.error}"
+    own = [
+        line.strip()
+        for line in rest.splitlines()
+        if line.strip() and line.strip() != "At:" and "<frozen importlib" not in line
+    ]
+    return Failure(model=name, cause=first.strip(), detail="\n".join(own))
+
+
+def _below(name: str, models: Mapping[str, object]) -> set[str]:
+    """Models that an ensemble is made of, at any depth."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for step in getattr(models.get(waiting.pop()), "steps", ()):
+            if step not in found:
+                found.add(step)
+                waiting.append(step)
+    return found - {name}

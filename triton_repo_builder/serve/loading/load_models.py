@@ -1,0 +1,116 @@
+"""Load models side by side, and notice the ones that never will be: a dead stub hangs its load for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from triton_repo_builder.client import control
+from triton_repo_builder.serve.engine import Failure
+from triton_repo_builder.serve.processes.stubs import Processes, Stub
+
+TICK = 0.04
+"""Short, because it is also the delay between the last load and readiness."""
+HANG_AFTER = 3.0
+"""A stub that died inside ``initialize`` is found by the server within about a second; longer is for ever."""
+COUNT_EVERY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What became of a set of loads."""
+
+    answers: dict[str, str]
+    """The server's answer by model: empty for success, else its error."""
+    hung: tuple[Failure, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    """Models still loading when time was up, or when the server ended."""
+    ends: dict[str, str] = field(default_factory=dict)
+    """How the Python process of a model ended, where one did."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every model is loaded."""
+        return not self.hung and not self.unfinished and not any(self.answers.values())
+
+
+def load(
+    base: str,
+    names: tuple[str, ...],
+    stubs: Processes,
+    *,
+    timeout: float,
+    alive: Callable[[], bool],
+    progress: Callable[[str], None],
+    total: int = 0,
+    ignore: frozenset[int] = frozenset(),
+) -> Loaded:
+    """Load models in parallel; return when all have answered, one hangs, time is up or the server ended.
+
+    ``ignore`` are stubs known to be dead from before.
+    """
+    answers: dict[str, str] = {}
+    for name in names:
+        threading.Thread(target=_load, args=(base, name, timeout + 5, answers), daemon=True).start()
+    deadline = time.monotonic() + timeout
+    counted = time.monotonic() - COUNT_EVERY / 2
+    told = ""
+    dead: dict[int, float] = {}
+    ends: dict[str, str] = {}
+    while len(answers) < len(names):
+        now = time.monotonic()
+        time.sleep(TICK)
+        found = stubs.scan()
+        ended = [stub for stub in found if stub.dead and stub.pid not in ignore]
+        dead = {stub.pid: dead.get(stub.pid, now) for stub in ended}
+        ends |= {stub.model: stub.end for stub in ended}
+        waiting = tuple(name for name in names if name not in answers)
+        hung = [stub for stub in ended if now - dead[stub.pid] > HANG_AFTER]
+        if waiting and hung:
+            unseen = _without_process(base, found) or waiting
+            failures = tuple(_failure(stub, unseen) for stub in hung)
+            return Loaded(answers=dict(answers), hung=failures, ends=ends)
+        if now > deadline or not alive():
+            return Loaded(answers=dict(answers), unfinished=waiting, ends=ends)
+        if now - counted > COUNT_EVERY:
+            counted = now
+            text = _count(base, total or len(names), waiting)
+            if text and text != told:
+                progress(told := text)
+    return Loaded(answers=dict(answers), ends=ends)
+
+
+def _load(base: str, name: str, timeout: float, answers: dict[str, str]) -> None:
+    try:
+        answers[name] = control.load(base, name, timeout)
+    except OSError as error:
+        answers[name] = f"no answer from the server: {error}"
+
+
+def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
+    try:
+        states = control.index(base, timeout=1)
+    except OSError:
+        return ""
+    ready = sum(state == "READY" for state, _ in states.values())
+    rest = f", waiting for {', '.join(waiting)}" if waiting else ""
+    return f"{ready} of {total} models ready{rest}"
+
+
+def _without_process(base: str, stubs: Iterable[Stub]) -> tuple[str, ...]:
+    """Models that are loading and have no process that lives."""
+    alive = {stub.model for stub in stubs if not stub.dead}
+    with contextlib.suppress(OSError):
+        return tuple(
+            n for n, (state, _) in control.index(base, 2).items() if state == "LOADING" and n not in alive
+        )
+    return ()
+
+
+def _failure(stub: Stub, unseen: tuple[str, ...]) -> Failure:
+    # One that died before it could be seen is attributed to what is loading without one.
+    model = stub.model or ", ".join(unseen)
+    return Failure(model=model, cause=f"its Python process ended while starting ({stub.end})")

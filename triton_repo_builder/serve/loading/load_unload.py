@@ -1,0 +1,227 @@
+"""Load and unload models of a server that already runs, whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from triton_repo_builder import repository
+from triton_repo_builder.client import control
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Repository
+from triton_repo_builder.serve.background import registry
+from triton_repo_builder.serve.loading import (
+    clear_failed,
+    failure_causes,
+    failure_hints,
+    load_models,
+)
+from triton_repo_builder.serve.processes import ports
+from triton_repo_builder.serve.processes.stubs import Stubs
+
+LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
+REFUSED = "explicit model load / unload is not allowed"
+TICK = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server; of one on this machine also what /proc shows."""
+
+    base: str
+    pid: int = 0
+    repository: Repository = Repository(path=Path(), models=(), manifest=None)  # noqa: RUF009  frozen
+    log: Path | None = None
+    """The file that its standard output goes to."""
+
+    def folder(self, model: str) -> Path:
+        """The model's directory, where that is known."""
+        return self.repository.path / model
+
+
+def find(url: str) -> Server:
+    """The server at ``url``. Raises ``TrbError`` UNREACHABLE."""
+    base = url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
+    try:
+        control.call(f"{base}/v2/health/live")
+    except (OSError, ValueError) as error:
+        raise TrbError(
+            Exit.UNREACHABLE,
+            f"no server answers: {error}",
+            where=base,
+            remedy="start one with 'trb serve', or name another with --url (its HTTP address)",
+        ) from None
+    for entry in registry.sweep()[0]:
+        if entry.container and entry.urls["http"] == base:
+            if "://" in entry.repository:  # pulled from there; only that trb has the files
+                return Server(base=base, log=Path(entry.log))
+            # Its process is behind a proxy of Docker's; what trb knows of it is what there is.
+            return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
+    parts = urlsplit(base)
+    pid = ports.holder(parts.port or 80) if parts.hostname in LOCAL else 0
+    argv = _arguments(pid)
+    given = _option(argv, "--model-repository") or _option(argv, "--model-store")
+    if not given:
+        return Server(base=base)
+    try:
+        found = repository.read(Path(given))
+    except TrbError:
+        return Server(base=base)
+    return Server(base=base, pid=pid, repository=found, log=_output(pid))
+
+
+def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
+    """Load models and what they need; ``TrbError`` with the real reason of each that failed."""
+    _check_known(server, names)
+    since = server.log.stat().st_size if server.log else 0
+    # Paths as the server has them in the arguments of its stubs: not resolved.
+    stubs = Stubs(server.pid, str(server.repository.path))
+    dead = frozenset(stub.pid for stub in stubs.scan() if stub.dead)
+    loaded = load_models.load(
+        server.base,
+        tuple(names),
+        stubs,
+        timeout=timeout,
+        alive=lambda: not server.pid or Path(f"/proc/{server.pid}").exists(),
+        progress=lambda text: None,
+        ignore=dead,
+    )
+    if loaded.ok:
+        return
+    for answer in loaded.answers.values():
+        _check_explicit(server, answer)
+    if server.pid and not Path(f"/proc/{server.pid}").exists():
+        failed = failure_causes.listed(
+            failure_causes.warmups(failure_causes.read(server.log, since) if server.log else "")
+        )
+        raise TrbError(
+            Exit.SERVER_DIED,
+            "tritonserver ended while it loaded" + (f"\n{failed}" if failed else ""),
+            where=server.base,
+            remedy=f"see its output in {server.log}" if server.log else "see its output",
+        )
+    raise _failed(server, names, loaded, since)
+
+
+def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, since: int) -> TrbError:
+    states = {
+        name: state for name, state in control.index(server.base).items() if name in _members(server, names)
+    }
+    text = failure_causes.read(server.log, since) if server.log else ""
+    if not loaded.hung:
+        clear_failed.failures(server.base, states)
+    known = tuple(failure_causes.explained(f, server.log, since) if server.log else f for f in loaded.hung)
+    failed = failure_causes.failures(server.repository, loaded.answers, states, text, known, loaded.ends)
+    if not failed:
+        late = ", ".join(loaded.unfinished)
+        return TrbError(
+            Exit.TIMED_OUT,
+            f"not loaded in time: {late}",
+            where=server.base,
+            remedy="allow more with --timeout",
+        )
+    remedy = failure_hints.of(failed, "correct that and load it again")
+    if loaded.hung:
+        remedy = "this server keeps that load open for ever: correct the model and start the server again"
+    elif not server.log and any("failed to poll" in failure.cause for failure in failed):
+        remedy = "the reason is in the server's log; 'trb check' on the repository finds most causes"
+    return TrbError(
+        Exit.MODEL_FAILED,
+        f"{'a model' if len(failed) == 1 else f'{len(failed)} models'} cannot be loaded\n"
+        + failure_causes.listed(failed),
+        where=server.base,
+        remedy=remedy,
+    )
+
+
+def unload(server: Server, name: str, *, timeout: float) -> bool:
+    """Unload a model and the steps that nothing else needs, and wait; False where it was not loaded."""
+    _check_known(server, (name,))
+    before = control.loaded(server.base)
+    answer = control.unload(server.base, name, timeout, steps=True)
+    _check_explicit(server, answer)
+    if answer:
+        raise TrbError(
+            Exit.MODEL_FAILED, f"cannot be unloaded: {answer}", where=name, remedy="see the server's log"
+        )
+    deadline = time.monotonic() + timeout
+    members = _members(server, (name,))
+    while any(
+        entry["state"] == "UNLOADING" or (entry["name"], entry["state"]) == (name, "READY")
+        for entry in control.entries(server.base)
+        if entry["name"] in members
+    ):
+        if time.monotonic() > deadline:
+            raise TrbError(
+                Exit.TIMED_OUT,
+                f"is not unloaded after {timeout:g} s",
+                where=name,
+                remedy="requests may still run; allow more time with --timeout",
+            )
+        time.sleep(TICK)
+    return name in before
+
+
+def _check_known(server: Server, names: Sequence[str]) -> None:
+    known = control.known(server.base)  # a server may keep its index to itself
+    for name in names:
+        if known and name not in known:
+            near = get_close_matches(name, known, 1)
+            raise TrbError(
+                Exit.NOT_FOUND,
+                f"the server's repository has no model '{name}'",
+                where=server.base,
+                remedy=f"did you mean '{near[0]}'?" if near else "see what it has with: trb status",
+            )
+
+
+def _check_explicit(server: Server, answer: str) -> None:
+    if REFUSED in answer:
+        raise TrbError(
+            Exit.NOT_EXPLICIT,
+            "this server does not load or unload models on request",
+            where=server.base,
+            remedy="start it with --model-control-mode=explicit, as trb serve does",
+        )
+
+
+def _members(server: Server, names: Sequence[str]) -> set[str]:
+    """The models and all that they are made of."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            model = server.repository.model(name)
+            waiting += model.steps if model else ()
+    return found
+
+
+def _arguments(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    return []
+
+
+def _option(argv: Sequence[str], name: str) -> str:
+    """The value of ``--name=value`` or ``--name value``, empty where it is not given."""
+    for position, argument in enumerate(argv):
+        if argument == name and position + 1 < len(argv):
+            return argv[position + 1]
+        if argument.startswith(f"{name}="):
+            return argument.split("=", 1)[1]
+    return ""
+
+
+def _output(pid: int) -> Path | None:
+    """The file that the process writes its standard error to, where it is one."""
+    with contextlib.suppress(OSError):
+        target = Path(f"/proc/{pid}/fd/2").readlink()
+        return target if target.is_file() else None
+    return None

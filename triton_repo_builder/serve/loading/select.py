@@ -1,0 +1,119 @@
+"""What is to be loaded from a repository, and what is known to fail before a server is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.serve.engine import Failure
+
+LARGEST_VERSION = 2**63 - 1
+NOTHING = ("none",)
+"""Wanted: no model at all, for a server whose models are loaded later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Models to load, each with everything it needs."""
+
+    load: tuple[str, ...]
+    endpoints: tuple[str, ...]
+    """The models a client is meant to call."""
+    members: tuple[str, ...]
+    """All models that will be loaded, steps included."""
+    strangers: tuple[str, ...]
+    """Folders that are no models; Triton would report each as a broken one."""
+    failures: tuple[Failure, ...]
+    """Models that would hang or kill the server; ``load`` leaves them and what needs them out."""
+
+
+def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
+    """Decide what to load; raises where there is nothing, or not what is wanted."""
+    models = {model.name: model for model in repository.models if model.stated}
+    strangers = tuple(model.name for model in repository.models if model.name not in models)
+    if not models:
+        raise _empty(repository)
+    if wanted == NOTHING and NOTHING[0] not in models:
+        return Targets(load=(), endpoints=(), members=(), strangers=strangers, failures=())
+    _check_wanted(repository, models, wanted)
+    steps = {step for model in models.values() for step in model.steps}
+    tops = wanted or tuple(name for name in models if name not in steps)
+    # Ensembles that form a circle are nobody's top: load one directly, for the server's own error.
+    rest = () if wanted else tuple(name for name in models if name not in _reach(tops, models))
+    members = _reach((*tops, *rest), models)
+    failures = tuple(fail for name in members for fail in [_preflight(models[name])] if fail)
+    failed = {fail.model for fail in failures}
+    load = tuple(top for top in dict.fromkeys((*tops, *rest)) if not failed & set(_reach((top,), models)))
+    return Targets(load=load, endpoints=tops, members=members, strangers=strangers, failures=failures)
+
+
+def needing(repository: Repository, name: str) -> tuple[str, ...]:
+    """Ensembles of which a model is a step, directly or through another ensemble."""
+    models = {model.name: model for model in repository.models}
+    return tuple(other for other in models if other != name and name in _reach((other,), models))
+
+
+def _reach(names: Iterable[str], models: dict[str, Model]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop(0)
+        if name in models and name not in found:
+            found[name] = None
+            waiting += models[name].steps
+    return tuple(found)
+
+
+def _empty(repository: Repository) -> TrbError:
+    if (repository.path / "config.pbtxt").is_file():
+        path = repository.path.resolve()
+        remedy = (
+            f"this is one model; name the folder that holds it: trb serve {path.parent} --load {path.name}"
+        )
+    else:
+        remedy = "name a folder of model directories, each with config.pbtxt and a version such as 1/"
+    return TrbError(Exit.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy)
+
+
+def _check_wanted(repository: Repository, models: dict[str, Model], wanted: tuple[str, ...]) -> None:
+    for name in wanted:
+        if name not in models:
+            near = get_close_matches(name, models, 1)
+            raise TrbError(
+                Exit.NOT_FOUND,
+                f"there is no model '{name}'",
+                where=str(repository.path),
+                remedy=f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(models)}",
+            )
+
+
+def _preflight(model: Model) -> Failure | None:
+    over = [version for version in model.versions if version > LARGEST_VERSION]
+    if over:
+        return Failure(
+            model=model.name,
+            cause=f"the version directory {over[0]} is too large a number and kills the server",
+        )
+    if model.backend != "python" or model.error:
+        return None
+    name = str(model.config.get("default_model_filename") or "model.py")
+    for version in _served(model):
+        file = model.path / str(version) / name
+        if not file.is_file():
+            return Failure(model=model.name, cause=f"{file} is missing")
+    return None
+
+
+def _served(model: Model) -> tuple[int, ...]:
+    """Versions that the version policy selects; by default the latest one."""
+    policy = model.config.get("version_policy", {})
+    if "all" in policy:
+        return model.versions
+    if "specific" in policy:
+        listed = policy["specific"].get("versions", [])
+        return tuple(version for version in model.versions if version in listed)
+    count = policy["latest"].get("num_versions", 0) if "latest" in policy else 1
+    return model.versions[-count:] if count else ()

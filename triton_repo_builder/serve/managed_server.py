@@ -1,0 +1,135 @@
+"""The handle to a running server: what is the same however the server runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.serve.engine import Failure, Urls
+from triton_repo_builder.serve.loading import failure_causes
+from triton_repo_builder.serve.processes.stubs import Processes
+from triton_repo_builder.serve.processes.watchdog import Watch
+
+TICK = 0.1
+
+Self = TypeVar("Self", bound="Handle")
+
+
+class Handle(ABC):
+    """A tritonserver in explicit mode, its log and its Python processes. Leaving the ``with`` block stops it.
+
+    ``folder`` is temporary and goes away with the server.
+    """
+
+    engine: str
+    about: str
+    pid: int | None
+    container: str = ""
+
+    def __init__(
+        self, urls: Urls, *, log: Path, folder: Path, endpoints: tuple[str, ...], stubs: Processes
+    ) -> None:
+        self.urls = urls
+        self.log = log
+        self.endpoints = endpoints
+        self.stubs = stubs
+        self._folder = folder
+        self._watch: Watch | None = None
+        self._asked = False
+        self._error: TrbError | None = None
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether the server runs."""
+
+    @abstractmethod
+    def died(self) -> TrbError:
+        """What to say of a server that ended by itself; the log is kept."""
+
+    @abstractmethod
+    def _end(self, hurry: bool) -> None:
+        """Stop the server and wait for that."""
+
+    @abstractmethod
+    def _kill(self) -> None:
+        """Stop it at once, because waiting for it was interrupted."""
+
+    @abstractmethod
+    def _ask(self) -> None:
+        """Ask it to end, without waiting."""
+
+    def watch(self, make: Callable[[Callable[[TrbError], None]], Watch]) -> None:
+        """Start looking after the models; ``make`` gets what to call when that fails."""
+        self._watch = make(self._give_up)
+        self._watch.start()
+
+    def failures(self) -> tuple[Failure, ...]:
+        """Models that broke while the server ran and could not be brought back."""
+        error = self._error
+        return () if error is None else (Failure(model=error.where, cause=error.message),)
+
+    def wait(self) -> None:
+        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason."""
+        while self.alive() and self._error is None:
+            time.sleep(TICK)
+        if self._error is not None:
+            raise self._error
+        if not self._asked:
+            raise self.died()
+
+    def last_words(self) -> str:
+        """The last errors of the log, as the end of a message; empty where it has none."""
+        last = failure_causes.last_errors(failure_causes.read(self.log))
+        return f"; it said last:\n{_indent(last)}" if last else ""
+
+    def keep_log(self) -> Path:
+        """Move the log out of the folder that goes away when the server is stopped."""
+        if self.log.is_relative_to(self._folder) and self.log.exists():
+            kept = Path(tempfile.gettempdir()) / f"{self._folder.name}.log"
+            shutil.copyfile(self.log, kept)
+            self.log = kept
+        return self.log
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop the server and leave nothing behind; harmless when it already ended.
+
+        In a ``hurry`` running requests and slow unloads are not waited for.
+        """
+        self._asked = True
+        if self._watch is not None:
+            self._watch.stop()
+        with self._lock:
+            try:
+                self._end(hurry)
+            except BaseException:
+                self._kill()
+                raise
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _give_up(self, error: TrbError) -> None:
+        """Called by the watch: no server that only seems to be ready may stay."""
+        self.keep_log()
+        self._error = error
+        self._ask()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,134 @@
+"""Ports: Triton's own, the user's, or free ones; a busy one is named with its holder before the start."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.engine import ServeOptions, Urls
+
+DEFAULTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Three ports that were free a moment ago."""
+
+    http: int
+    grpc: int
+    metrics: int
+
+    def urls(self, host: str) -> Urls:
+        """Where a client on this machine reaches the server."""
+        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        name = f"[{name}]" if ":" in name else name
+        return Urls(
+            http=f"http://{name}:{self.http}",
+            grpc=f"{name}:{self.grpc}",
+            metrics=f"http://{name}:{self.metrics}/metrics",
+        )
+
+
+def choose(options: ServeOptions) -> Ports:
+    """The ports to use; raises where one is taken."""
+    wanted = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
+    _check_distinct(wanted)
+    numbers = {}
+    with contextlib.ExitStack() as held:
+        for kind, number in wanted.items():
+            taken = held.enter_context(
+                _bind(options.host, kind, DEFAULTS[kind] if number is None else number)
+            )
+            numbers[kind] = int(taken.getsockname()[1])
+    return Ports(**numbers)
+
+
+def _check_distinct(wanted: dict[str, int | None]) -> None:
+    taken: dict[int, str] = {}
+    for kind, number in wanted.items():
+        port = DEFAULTS[kind] if number is None else number
+        if port and port in taken:
+            raise TrbError(
+                Exit.PORT_BUSY,
+                f"{port} is the port for both {taken[port]} and {kind}",
+                where=f"--{kind}-port",
+                remedy="give each a port of its own (0 picks a free one)",
+            )
+        taken[port] = kind
+
+
+def _bind(host: str, kind: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # As the server does, so that a port whose last connection just closed counts as free.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(1)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise _refused(host, kind, port, error) from None
+    return bound
+
+
+def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
+    number = error.errno if isinstance(error, OSError) else None
+    option = f"--{kind}-port"
+    if number == errno.EADDRINUSE:
+        return TrbError(
+            Exit.PORT_BUSY,
+            f"port {port} is in use{_by(port)}",
+            where=option,
+            remedy=f"stop that process, or take another port with {option} (0 picks a free one)",
+        )
+    if number == errno.EACCES:
+        return TrbError(
+            Exit.PORT_BUSY,
+            f"this user may not listen on port {port}",
+            where=option,
+            remedy="take a port of 1024 or more (0 picks a free one)",
+        )
+    if isinstance(error, OverflowError):
+        return TrbError(Exit.USAGE, f"{port} is no port", where=option, remedy="0 to 65535")
+    return TrbError(
+        Exit.USAGE,
+        f"cannot listen on '{host}': {error}",
+        where="--host",
+        remedy="name an address of this machine; 127.0.0.1 is reached from here only, 0.0.0.0 from anywhere",
+    )
+
+
+def _by(port: int) -> str:
+    pid = holder(port)
+    with contextlib.suppress(OSError):
+        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" if pid else ""
+    return ""
+
+
+def holder(port: int) -> int:
+    """The process that listens on a port of this machine, as far as /proc shows it to this user; else 0."""
+    sockets = _listening(port)
+    for entry in Path("/proc").iterdir() if sockets else ():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            for handle in (entry / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if str(handle.readlink()) in sockets:
+                        return int(entry.name)
+    return 0
+
+
+def _listening(port: int) -> set[str]:
+    """Listening sockets in the form in which /proc/PID/fd names them; columns as in proc_net_tcp(5)."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                columns = line.split()
+                if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
+                    found.add(f"socket:[{columns[9]}]")
+    return found

@@ -1,0 +1,160 @@
+"""Watch a running server: bring a model back whose stub died, say so when that or the server itself fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+
+from triton_repo_builder.client import control
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.serve.engine import Progress
+from triton_repo_builder.serve.loading import load_models
+from triton_repo_builder.serve.processes.stubs import Processes, Stub
+
+SETTLE = 0.75
+"""A stub that ends because its model is unloaded is a zombie only for a moment; ``dead`` means longer."""
+RELOADS = 3
+WINDOW = 60.0
+LEFTOVER = 15.0
+"""Seconds after which what a hung unload left running is killed."""
+
+
+class Watch(threading.Thread):
+    """Looks after the stubs until told to stop; calls ``fail`` once, with the reason, when it gives up."""
+
+    def __init__(
+        self,
+        base: str,
+        stubs: Processes,
+        *,
+        needing: Callable[[str], tuple[str, ...]],
+        alive: Callable[[], bool],
+        progress: Progress,
+        fail: Callable[[TrbError], None],
+        timeout: float,
+    ) -> None:
+        super().__init__(name="trb-watch", daemon=True)
+        self._base = base
+        self._stubs = stubs
+        self._needing = needing
+        self._alive = alive
+        self._progress = progress
+        self._fail = fail
+        self._timeout = timeout
+        self._stop = threading.Event()
+        self._handled: set[int] = set()
+        self._leftovers: dict[int, float] = {}
+        self._reloads: dict[str, deque[float]] = {}
+
+    def stop(self) -> None:
+        """End soon; nothing is reloaded any more."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Look, compare, act."""
+        first_seen: dict[int, float] = {}
+        while not self._stop.wait(self._stubs.tick):
+            if not self._alive():
+                return
+            now = time.monotonic()
+            stubs = self._stubs.scan()
+            dead = [stub for stub in stubs if stub.dead and stub.pid not in self._handled]
+            first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
+            settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE and stub.model]
+            self._sweep(stubs, now)
+            for model in dict.fromkeys(stub.model for stub in settled):
+                try:
+                    self._bring_back(model, [stub for stub in settled if stub.model == model], stubs)
+                except TrbError as error:
+                    if not self._stop.is_set() and self._alive():
+                        self._fail(error)
+                    return
+                except OSError:
+                    # The server went away meanwhile; whoever waits for it reports that.
+                    break
+
+    def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
+        self._handled |= {stub.pid for stub in dead}
+        ready_now = control.ready_versions(self._base)
+        dead = lost(dead, stubs, ready_now)
+        if not dead:
+            return  # unloaded or replaced on purpose, or still loading: whoever asked for that is told
+        loaded = {name for name, _ in ready_now}
+        what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
+        times = self._reloads.setdefault(model, deque())
+        now = time.monotonic()
+        while times and now - times[0] > WINDOW:
+            times.popleft()
+        if len(times) >= RELOADS:
+            raise TrbError(
+                Exit.MODEL_FAILED,
+                f"its Python process died again ({what}) after {RELOADS} reloads within {WINDOW:.0f} s",
+                where=model,
+                remedy="correct the model (memory, native libraries, os._exit), then start again",
+            )
+        times.append(now)
+        self._progress(
+            f"model '{model}' lost its Python process ({what}); loading it again ({len(times)} of {RELOADS})"
+        )
+        self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
+        self._progress(f"model '{model}' is ready again")
+
+    def _reload(self, model: str, stubs: tuple[Stub, ...], above: tuple[str, ...]) -> None:
+        """Unload and load: a load alone does nothing, as the files have not changed.
+
+        ``above`` are the ensembles that were loaded and need it.
+        """
+        before = [stub for stub in stubs if stub.model == model]
+        answer = control.unload(self._base, model, self._timeout)
+        if answer:
+            raise TrbError(
+                Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
+            )
+        # A step that is asked for by name would stay when the ensemble is unloaded later.
+        loaded = load_models.load(
+            self._base,
+            above or (model,),
+            self._stubs,
+            timeout=self._timeout,
+            alive=self._alive,
+            progress=lambda text: None,
+            ignore=frozenset(self._handled | {stub.pid for stub in before}),
+        )
+        if not loaded.ok:
+            causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
+            raise TrbError(
+                Exit.MODEL_FAILED,
+                f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
+                where=model,
+                remedy="see the server's log, correct the model, then start again",
+            )
+        # A model that was asked for something after its process died never finishes unloading.
+        self._handled |= {stub.pid for stub in before}
+        self._leftovers |= {stub.pid: time.monotonic() + LEFTOVER for stub in before}
+
+    def _sweep(self, stubs: tuple[Stub, ...], now: float) -> None:
+        """Free the memory of processes whose model is gone, but which a hung unload never told to end."""
+        present = {stub.pid: stub for stub in stubs}
+        self._leftovers = {pid: when for pid, when in self._leftovers.items() if pid in present}
+        for pid, when in self._leftovers.items():
+            if now > when and not present[pid].dead:
+                self._stubs.kill(pid)
+
+
+def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tuple[str, str]]) -> list[Stub]:
+    """Those of the dead that nobody ended on purpose.
+
+    A stub ends on purpose when its version is unloaded (another version may well be ready), when another
+    took its place because the same version was loaded again, and when it had only completed a configuration
+    (its instance is the model's name).
+    """
+    alive = {(stub.model, stub.version, stub.instance) for stub in stubs if not stub.dead}
+    return [
+        stub
+        for stub in dead
+        if (stub.model, stub.version) in ready_now
+        and (stub.model, stub.version, stub.instance) not in alive
+        and stub.instance != stub.model
+    ]

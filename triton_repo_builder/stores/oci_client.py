@@ -1,0 +1,195 @@
+"""A small client of the OCI distribution API: blobs and manifests, streamed, with the usual logins.
+
+The registry clients on PyPI read a whole blob into memory to send it; weights have gigabytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from http.client import responses
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.stores.failures import AGAIN, CREDENTIALS
+from triton_repo_builder.stores.location import Image
+from triton_repo_builder.stores.oci_layers import Reader
+from triton_repo_builder.stores.revision import mismatch
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+ACCEPTED = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
+LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?")
+REPAIR = "push the same files again: that repairs it, or says what the registry's administrator must do"
+TIMEOUT = (10, 300)
+"""Seconds to connect, and between two pieces of an answer."""
+BLOCK = 1 << 20
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+class Client:
+    """One image name in one registry."""
+
+    def __init__(self, image: Image) -> None:
+        # As docker does: a registry on this machine may speak plain HTTP, any other one TLS.
+        scheme = "http" if LOCAL.fullmatch(image.registry) else "https"
+        self._image = image
+        self._base = f"{scheme}://{image.registry}/v2/{image.repository}/"
+        self._session = requests.Session()
+        self._session.headers["User-Agent"] = "trb"
+
+    def manifest(self, reference: str) -> tuple[str, bytes] | None:
+        """``sha256:…`` and the document; None where there is none. Raises where it is another one."""
+        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": ", ".join(ACCEPTED)})
+        if answer.status_code == 404:
+            return None
+        self._check(answer, 200)
+        actual = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+        meant = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
+        if meant.startswith("sha256:") and meant != actual:
+            raise mismatch(str(self._image), actual, meant, REPAIR)
+        return actual, answer.content
+
+    def put_manifest(self, reference: str, document: bytes) -> None:
+        """Write a manifest; under a tag this moves the tag."""
+        answer = self._ask("PUT", f"manifests/{reference}", data=document, headers={"Content-Type": MANIFEST})
+        self._check(answer, 201)
+
+    def size(self, digest: str) -> int | None:
+        """Bytes of a blob; None where it is not there."""
+        answer = self._ask("HEAD", f"blobs/{digest}")
+        if answer.status_code == 404:
+            return None
+        self._check(answer, 200)
+        return int(answer.headers.get("Content-Length", -1))
+
+    def put_blob(self, digest: str, blocks: Iterator[bytes], size: int) -> None:
+        """Send a blob; the registry refuses what does not have this digest."""
+        begun = self._ask("POST", "blobs/uploads/", headers={"Content-Length": "0"})
+        self._check(begun, 202)
+        target = urljoin(self._base, begun.headers["Location"])
+        target += f"{'&' if '?' in target else '?'}digest={digest}"
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        body: Any = Reader(blocks, size) if size else b""
+        answer = self._session.put(target, data=body, headers=headers, timeout=TIMEOUT)
+        self._check(answer, 201)
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        """A blob in pieces. The caller verifies it."""
+        answer = self._ask("GET", f"blobs/{digest}", stream=True)
+        self._check(answer, 200)
+        return self._body(answer)
+
+    def digest(self, digest: str) -> str:
+        """What the registry really has under this digest, hashed; empty where it gives no whole blob."""
+        # HEAD proves nothing: a registry that remembers sizes says so of a blob whose file is gone.
+        answer = self._ask("GET", f"blobs/{digest}", stream=True)
+        if answer.status_code == 404:
+            return ""
+        self._check(answer, 200)
+        actual = hashlib.sha256()
+        try:
+            for block in self._body(answer):
+                actual.update(block)
+        except TrbError:
+            return ""
+        return f"sha256:{actual.hexdigest()}"
+
+    def _body(self, answer: requests.Response) -> Iterator[bytes]:
+        try:
+            yield from answer.iter_content(BLOCK)
+        except requests.exceptions.ChunkedEncodingError as error:
+            # The registry itself ended it: it remembers another size than its file has now.
+            if "IncompleteRead" not in str(error):
+                raise
+            raise TrbError(
+                Exit.DIGEST_MISMATCH,
+                "a blob breaks off before its end",
+                where=str(self._image),
+                remedy=f"run the same command again; if it stays so, {REPAIR}",
+            ) from error
+
+    def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
+        """One request, again over TLS or with a login where the registry asks for that."""
+        url = urljoin(self._base, path)
+        answer = self._session.request(method, url, timeout=TIMEOUT, **more)
+        if answer.status_code == 400 and url.startswith("http:") and b"HTTPS" in answer.content:
+            # What Go's server and nginx say on a port that speaks TLS. Nothing secret was sent so far.
+            self._base = self._base.replace("http:", "https:", 1)
+            url = urljoin(self._base, path)
+            answer = self._session.request(method, url, timeout=TIMEOUT, **more)
+        if answer.status_code == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
+            answer = self._session.request(method, url, timeout=TIMEOUT, **more)
+        return answer
+
+    def _log_in(self, challenge: str) -> bool:
+        """Answer a challenge with what ``docker login`` stored; anonymously where that is nothing."""
+        known = credentials(self._image.registry)
+        kind, _, rest = challenge.partition(" ")
+        login = (known["Username"], known["Password"]) if known.get("Password") else None
+        if kind.lower() == "basic" and login:
+            self._session.auth = login
+            return True
+        if kind.lower() != "bearer":
+            return False
+        asked = dict(_CHALLENGE.findall(rest))
+        query = {key: asked[key] for key in ("service", "scope") if key in asked}
+        if known.get("IdentityToken"):
+            form = {**query, "grant_type": "refresh_token", "refresh_token": known["IdentityToken"]}
+            answer = requests.post(asked["realm"], data={**form, "client_id": "trb"}, timeout=TIMEOUT)
+        else:
+            answer = requests.get(asked["realm"], params=query, auth=login, timeout=TIMEOUT)
+        self._check(answer, 200)
+        given = answer.json()
+        self._session.headers["Authorization"] = f"Bearer {given.get('token') or given['access_token']}"
+        return True
+
+    def _check(self, answer: requests.Response, expected: int) -> None:
+        if answer.status_code == expected:
+            return
+        said = _reason(answer)
+        where = str(self._image)
+        if answer.status_code in (401, 403):
+            raise TrbError(
+                Exit.ACCESS_DENIED, f"may not be used: {said}", where=where, remedy=CREDENTIALS["oci"]
+            )
+        if answer.status_code == 404:
+            raise TrbError(
+                Exit.STORAGE_MISSING,
+                f"there is no such image name in the registry: {said}",
+                where=where,
+                remedy="check the name; some registries want it to be made first",
+            )
+        raise TrbError(
+            Exit.STORAGE_FAILED,
+            f"the registry refuses: {said}",
+            where=where,
+            remedy=AGAIN,
+        )
+
+
+def credentials(registry: str) -> dict[str, str]:
+    """What ``docker login`` stored for a registry, its credential helpers asked; empty where nothing is."""
+    from docker.errors import DockerException
+
+    from docker import auth
+
+    try:
+        found = auth.load_config().resolve_authconfig(registry)
+    except DockerException:
+        return {}
+    return {
+        key[:1].upper() + key[1:]: value for key, value in (found or {}).items() if isinstance(value, str)
+    }
+
+
+def _reason(answer: requests.Response) -> str:
+    status = f"{answer.status_code} {responses.get(answer.status_code, '')}".strip()
+    try:
+        errors = answer.json()["errors"]
+        return f"{status}: " + "; ".join(f"{e.get('code')} {e.get('message', '')}".strip() for e in errors)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return status

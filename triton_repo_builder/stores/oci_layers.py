@@ -1,0 +1,115 @@
+"""The layers of a model image: plain tar streams that are the same bytes for the same files.
+
+Content lies under ``/models``, where KServe and Kubernetes image volumes look for it. Layers are not
+compressed: another zlib would give other bytes and with them another digest, weights hardly shrink, and a
+tar of a file that is already on disk can be hashed and sent without a copy of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from triton_repo_builder.stores.revision import Content
+from triton_repo_builder.write.staging import File
+
+ROOT = "models"
+LARGE = 1 << 20
+"""Bytes from which a file has a layer of its own, so that a change elsewhere does not send it again."""
+MOST = 60
+"""Layers of either kind; overlay file systems mount 127 or so at most."""
+BLOCK = 1 << 20
+_RECORD = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One tar stream."""
+
+    files: tuple[File, ...]
+    digest: str
+    """``sha256:…`` of the stream."""
+    size: int
+
+    def blocks(self) -> Iterator[bytes]:
+        """The stream, again."""
+        return _stream(self.files)
+
+
+class Reader:
+    """A stream of blocks of known length, as much of a file as HTTP needs to send it whole."""
+
+    def __init__(self, blocks: Iterator[bytes], size: int) -> None:
+        self._blocks = blocks
+        self._rest = b""
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._blocks
+
+    def read(self, size: int | None = -1) -> bytes:
+        """At most ``size`` bytes; nothing at the end."""
+        # An empty piece is no end: an empty file has one.
+        while not self._rest and (block := next(self._blocks, None)) is not None:
+            self._rest = block
+        count = len(self._rest) if size is None or size < 0 else size
+        data, self._rest = self._rest[:count], self._rest[count:]
+        return data
+
+
+def split(content: Content) -> tuple[Layer, ...]:
+    """Large files alone, the rest of each model together."""
+    entries = content.index.entries
+    large = sorted(entries, key=lambda entry: (-entry.bytes, entry.path))[:MOST]
+    alone = {entry.path for entry in large if entry.bytes >= LARGE}
+    models = sorted({_model(entry.path) for entry in entries})
+    groups: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.path not in alone:
+            model = _model(entry.path)
+            groups.setdefault(model if len(models) <= MOST else "", []).append(entry.path)
+    paths = [*([path] for path in sorted(alone)), *(groups[name] for name in sorted(groups))]
+    return tuple(_layer([content.files[path] for path in group]) for group in paths)
+
+
+def _model(path: str) -> str:
+    first, slash, _ = path.partition("/")
+    return first if slash else ""
+
+
+def _layer(files: Sequence[File]) -> Layer:
+    digest, size = hashlib.sha256(), 0
+    for block in _stream(files):
+        digest.update(block)
+        size += len(block)
+    return Layer(files=tuple(files), digest=f"sha256:{digest.hexdigest()}", size=size)
+
+
+def _stream(files: Sequence[File]) -> Iterator[bytes]:
+    folders = {str(p) for file in files for p in PurePosixPath(ROOT, file.path).parents if str(p) != "."}
+    for folder in sorted(folders):
+        yield _header(folder, 0, tarfile.DIRTYPE)
+    for file in files:
+        size = file.size()
+        yield _header(f"{ROOT}/{file.path}", size, tarfile.REGTYPE)
+        if file.source is None:
+            yield file.content
+        else:
+            with file.source.open("rb") as stream:
+                while block := stream.read(BLOCK):
+                    yield block
+        yield bytes(-size % _RECORD)
+    yield bytes(2 * _RECORD)
+
+
+def _header(name: str, size: int, kind: bytes) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    info.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
+    return info.tobuf(tarfile.PAX_FORMAT)

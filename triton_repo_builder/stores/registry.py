@@ -1,0 +1,237 @@
+"""An OCI registry as a store: an image per revision, whose digest is the identity; the tag is the pointer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.stores import oci_layers
+from triton_repo_builder.stores.failures import explained
+from triton_repo_builder.stores.location import Image
+from triton_repo_builder.stores.oci_client import MANIFEST, REPAIR, Client
+from triton_repo_builder.stores.oci_layers import Layer
+from triton_repo_builder.stores.revision import (
+    Content,
+    gather,
+    inside,
+    mismatch,
+)
+from triton_repo_builder.stores.store import (
+    Progress,
+    Pulled,
+    Pushed,
+    overtaken,
+)
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+TAR = "application/vnd.oci.image.layer.v1.tar"
+REVISION = "trb.revision"
+UNREADABLE = (Exit.DIGEST_MISMATCH, Exit.STORAGE_FAILED)
+"""What a damaged manifest is to a client: another one, or where the registry cannot parse it, error 500."""
+
+
+class RegistryStore:
+    """Images of one name in one registry."""
+
+    def __init__(self, location: Image) -> None:
+        self.location = location
+        self._client = Client(location)
+        self._name = f"oci://{location.registry}/{location.repository}"
+
+    def push(self, content: Content, progress: Progress, *, dry_run: bool = False) -> Pushed:
+        """Send the blobs that are missing, then the manifest by its digest, at last the tag."""
+        parts = oci_layers.split(content)
+        labels = {REVISION: f"sha256:{content.index.digest}", **content.labels}
+        config = _config(parts, labels)
+        manifest = _manifest(parts, config, labels)
+        digest = _digest(manifest)
+        with explained("oci", str(self.location)):
+            before = self._tagged()
+            sent = self._send(parts, config, progress, dry_run=dry_run)
+            if not dry_run:
+                self._client.put_manifest(digest, manifest)
+                self._arrived(digest)
+                before = self._tag(digest, manifest)
+        return Pushed(
+            location=str(self.location),
+            revision=digest,
+            pinned=f"{self._name}@{digest}",
+            previous=before,
+            files=len(content.index.entries),
+            bytes=content.index.bytes,
+            sent=tuple(blob for blob, _ in sent),
+            sent_bytes=sum(size for _, size in sent),
+            labels=labels,
+            dry_run=dry_run,
+        )
+
+    def pull(self, target: Path, progress: Progress) -> Pulled:
+        """Write the files of the image below ``target``, an empty folder, each layer verified."""
+        with explained("oci", str(self.location)):
+            digest, manifest = self._meant()
+            total = sum(layer["size"] for layer in manifest["layers"])
+            done = 0
+            for layer in manifest["layers"]:
+                progress(layer["digest"], done, total)
+                self._unpack(layer["digest"], target)
+                done += layer["size"]
+            progress("", total, total)
+            content = gather(target)
+            stated = manifest.get("annotations", {}).get(REVISION)
+            actual = f"sha256:{content.index.digest}"
+            if stated not in (None, actual):
+                raise mismatch(str(self.location), actual, stated, REPAIR)
+        return Pulled(
+            location=str(self.location),
+            revision=digest,
+            files=len(content.index.entries),
+            bytes=content.index.bytes,
+            target=str(target),
+        )
+
+    def _send(
+        self, parts: tuple[Layer, ...], config: bytes, progress: Progress, *, dry_run: bool
+    ) -> list[tuple[str, int]]:
+        sent: list[tuple[str, int]] = []
+        total, done = sum(part.size for part in parts) + len(config), 0
+        blobs = [(part.digest, part.size, part.blocks) for part in parts]
+        blobs.append((_digest(config), len(config), lambda: iter([config])))
+        for digest, size, blocks in blobs:
+            progress(digest, done, total)
+            # Read back, both what was there and what was sent: a registry that has a file under a digest
+            # keeps that file, damaged or not, throws away what is sent, and says that all is well.
+            if self._client.size(digest) != size or self._client.digest(digest) != digest:
+                sent.append((digest, size))
+                if not dry_run:
+                    self._client.put_blob(digest, blocks(), size)
+                    actual = self._client.digest(digest)
+                    if actual != digest:
+                        raise self._damaged(digest, f"has sha256 {actual}" if actual else "cannot be read")
+            done += size
+        progress("", done, total)
+        return sent
+
+    def _tagged(self) -> str:
+        """Digest of the tag's image; empty where there is none, or its manifest is damaged."""
+        try:
+            found = self._client.manifest(self.location.tag) if self.location.tag else None
+        except TrbError as error:
+            if error.code not in UNREADABLE:
+                raise
+            found = None
+        return found[0] if found else ""
+
+    def _tag(self, digest: str, manifest: bytes) -> str:
+        """Move the tag, and say where it was: another push may have moved it since ours began."""
+        before = self._tagged()
+        if self.location.tag and before != digest:
+            self._client.put_manifest(self.location.tag, manifest)
+            now = self._tagged()
+            if now != digest:
+                raise overtaken(str(self.location), now, f"{self._name}@{digest}")
+        return before
+
+    def _arrived(self, digest: str) -> None:
+        try:
+            there = self._client.manifest(digest)
+        except TrbError as error:
+            if error.code not in UNREADABLE:
+                raise
+            raise self._damaged(digest, error.message) from error
+        if there is None:
+            raise self._damaged(digest, "is not there")
+
+    def _damaged(self, digest: str, what: str) -> TrbError:
+        """The registry keeps what it has under a digest, and that is something else."""
+        hexed = digest.removeprefix("sha256:")
+        return TrbError(
+            Exit.DIGEST_MISMATCH,
+            f"is damaged in the registry ({what}), which did not replace it with what was just sent",
+            where=f"{self._name}@{digest}",
+            remedy="ask the registry's administrator to remove it from the storage (docker-registry: the "
+            f"folder docker/registry/v2/blobs/sha256/{hexed[:2]}/{hexed}; and restart it), then push again",
+        )
+
+    def _meant(self) -> tuple[str, dict[str, Any]]:
+        """Digest and manifest of the image that the location names."""
+        found = self._client.manifest(self.location.reference)
+        if found is None:
+            raise TrbError(
+                Exit.NOT_PUSHED,
+                "there is no such image",
+                where=str(self.location),
+                remedy=f"push first: trb push {self.location} REPO",
+            )
+        digest, document = found
+        manifest: dict[str, Any] = json.loads(document)
+        if "layers" not in manifest:
+            raise TrbError(
+                Exit.NOT_PUSHED,
+                "is no single image but a list of images",
+                where=str(self.location),
+                remedy="name one of them by its digest",
+            )
+        return digest, manifest
+
+    def _unpack(self, digest: str, target: Path) -> None:
+        """One layer: fetched whole, verified, then unpacked, and only what lies under ``models/``."""
+        with tempfile.TemporaryFile(dir=target.parent) as scratch:
+            sha = hashlib.sha256()
+            for block in self._client.blob(digest):
+                sha.update(block)
+                scratch.write(block)
+            actual = f"sha256:{sha.hexdigest()}"
+            if actual != digest:
+                raise mismatch(f"{self._name}@{digest}", actual, digest, REPAIR)
+            scratch.seek(0)
+            with tarfile.open(fileobj=scratch, mode="r:*") as archive:
+                for member in archive:
+                    path = member.name.removeprefix("./").removeprefix("/")
+                    if not member.isreg() or not path.startswith(f"{oci_layers.ROOT}/"):
+                        continue
+                    path = path.removeprefix(f"{oci_layers.ROOT}/")
+                    inside(path, str(self.location))
+                    stream = archive.extractfile(member)
+                    assert stream is not None  # It is a regular file.
+                    file = target / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    with stream, file.open("wb") as sink:
+                        while block := stream.read(oci_layers.BLOCK):
+                            sink.write(block)
+
+
+def _config(parts: tuple[Layer, ...], labels: dict[str, str]) -> bytes:
+    """An image that no program of runs: only its files matter, to whoever mounts it."""
+    return _json(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Labels": labels},
+            "rootfs": {"type": "layers", "diff_ids": [part.digest for part in parts]},
+        }
+    )
+
+
+def _manifest(parts: tuple[Layer, ...], config: bytes, labels: dict[str, str]) -> bytes:
+    return _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": CONFIG, "digest": _digest(config), "size": len(config)},
+            "layers": [{"mediaType": TAR, "digest": part.digest, "size": part.size} for part in parts],
+            "annotations": labels,
+        }
+    )
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,42 @@
+"""``--raw-output``: text in, and the model's own outputs as they are."""
+
+from __future__ import annotations
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import tensor
+from triton_repo_builder.tasks.task import TaskPlan
+
+NAME = "raw-output"
+
+
+def plan(source: Source) -> TaskPlan:
+    """No head; every output of the graph, and in the golden cases what the original gives.
+
+    ``TrbError`` UNSUPPORTED_MODEL where one is called like the endpoint's input.
+    """
+    outputs = tensor.tensors(source.signature.outputs, batching=source.signature.batch.possible)
+    names = [spec.name for spec in source.signature.outputs]
+    plan = TaskPlan(
+        name=NAME,
+        head=None,
+        outputs=outputs,
+        reference=lambda answers, mask: {name: answers[name] for name in names},
+    )
+    if taken := next((text.name for text in plan.texts if text.name in names), ""):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"--raw-output: the model has an output called '{taken}', as the endpoint's input is",
+            where=str(source.path),
+            remedy="rename the output and export again, or leave out --raw-output",
+        )
+    return plan
+
+
+def per_token(source: Source) -> str:
+    """An output that has an axis of tokens: its answers are as long as their row, so rows must not be joined
+    with longer ones; empty where there is none."""
+    for spec in source.signature.outputs:
+        if -1 in spec.dims[1:]:
+            return spec.name
+    return ""

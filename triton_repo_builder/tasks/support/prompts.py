@@ -1,0 +1,128 @@
+"""The prompt that sentence-transformers puts before every text ("query: ").
+
+Its config_sentence_transformers.json lists ``prompts`` by name; ``default_prompt_name`` is the one that
+``encode`` uses (https://sbert.net/examples/sentence_transformer/applications/computing-embeddings/README.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.task import (
+    Encoded,
+    Encoding,
+    Example,
+    TaskPlan,
+    rows_of_texts,
+)
+
+FILE = "config_sentence_transformers.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """What goes before every text; empty: nothing."""
+
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def encoding(self) -> Encoding:
+        """What the tokenizer model must know."""
+        return Encoding(parameters=(("prompt", self.text),)) if self.text else Encoding()
+
+    @property
+    def facts(self) -> tuple[tuple[str, Any], ...]:
+        """For the manifest."""
+        return (("prompt", self.text),) if self.text else ()
+
+    def encode(self, library: Any, example: Example, limit: int | None) -> list[Encoded]:
+        """One row as sentence-transformers makes it: prompt and text are one text."""
+        return rows_of_texts(library, {"TEXT": (self.text + example["TEXT"][0],)}, limit)
+
+
+def read(source: Source, options: BuildOptions) -> Prompt:
+    """The prompt by ``--prompt``, else the file's default. Raises ``TrbError``."""
+    saved = tokenizer.settings(source.folder, FILE)
+    listed = _listed(source, saved)
+    asked = options.prompt
+    if asked is not None:
+        if asked in listed:
+            return Prompt(text=listed[asked], notes=_told(listed[asked]))
+        if listed and asked.replace("_", "").replace("-", "").isalnum():
+            raise usage(
+                "prompt",
+                f"{FILE} lists no prompt '{asked}'",
+                f"use one of {', '.join(listed)}; or a text, which has a space or a colon",
+            )
+        return Prompt(text=asked, notes=_told(asked))
+    default = saved.get("default_prompt_name")
+    if default is None:
+        named = ", ".join(name for name, text in listed.items() if text)
+        note = f"the prompts {named} of {FILE} are not used, for none is the default: --prompt NAME takes one"
+        return Prompt(notes=(note,) if named else ())
+    if default not in listed:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"default_prompt_name is '{default}', and prompts has no such entry",
+            where=str(source.folder / FILE),
+            remedy="correct the file, or give --prompt (--prompt '' for none)",
+        )
+    return Prompt(text=listed[default], notes=_told(listed[default]))
+
+
+def refuse(source: Source, task: str) -> None:
+    """``TrbError`` where the files want a prompt that the task would leave out."""
+    saved = tokenizer.settings(source.folder, FILE)
+    if saved.get("default_prompt_name") and _listed(source, saved).get(saved["default_prompt_name"]):
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"prompt '{saved['default_prompt_name']}' is not supported for the task {task}",
+            where=str(source.folder / FILE),
+            remedy="remove default_prompt_name there, and let clients send it with their texts",
+        )
+
+
+def tokens(source: Source, text: str) -> int:
+    """Tokens of a row that are the prompt's, by sentence-transformers' rule: without a special last one."""
+    from tokenizers import Tokenizer
+
+    assert source.tokenizer is not None
+    library = Tokenizer.from_str(tokenizer.read(source.tokenizer).served.decode("utf-8"))
+    library.no_padding()
+    library.no_truncation()
+    row = library.encode(text)
+    return len(row.ids) - (row.special_tokens_mask[-1] if row.ids else 0)
+
+
+def check_room(source: Source, task: TaskPlan, limit: int | None) -> None:
+    """``TrbError`` USAGE where the prompt leaves no token of a text within ``limit``."""
+    text = dict(task.encoding.parameters).get("prompt", "")
+    if text and limit and (taken := tokens(source, text)) + 2 > limit:
+        raise usage(
+            "prompt",
+            f"{text[:40]!r} takes {taken} of the {limit} tokens of a row: no text is left beside its end",
+            "shorten it, or raise --max-length",
+        )
+
+
+def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:
+    listed = saved.get("prompts") or {}
+    if isinstance(listed, dict) and all(isinstance(text, str | None) for text in listed.values()):
+        return {name: text or "" for name, text in listed.items()}
+    raise TrbError(
+        Exit.TASK_UNCLEAR,
+        "prompts does not give a text for each name",
+        where=str(source.folder / FILE),
+        remedy="restore the file from where the model came from",
+    )
+
+
+def _told(text: str) -> tuple[str, ...]:
+    return (f"prompt {text!r} goes before every text",) if text else ()

@@ -1,0 +1,69 @@
+"""Which vision task a model has, if any: the same question for all of them."""
+
+from __future__ import annotations
+
+from triton_repo_builder.dtypes import FP16, FP32
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read import image_processor
+from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.read.source import Source
+
+NAME = "pixel_values"
+CLASSIFIERS = ("ForImageClassification",)
+ONE_TOWER = (
+    "export one tower for each endpoint (transformers: CLIPVisionModelWithProjection and "
+    "CLIPTextModelWithProjection; optimum: clip_vision_model and clip_text_model), or use --task tensor"
+)
+
+
+def image_input(signature: ModelSignature) -> TensorSpec | None:
+    """The only input, if it can be images: floats, [batch, 3, rows, columns] or [batch, rows, columns, 3]."""
+    if len(signature.inputs) != 1:
+        return None
+    spec = signature.inputs[0]
+    if spec.dtype not in (FP32, FP16) or len(spec.dims) != 4:
+        return None
+    fits = 3 in (spec.dims[1], spec.dims[3]) or (spec.name == NAME and spec.dims[1] == -1)
+    return spec if fits else None
+
+
+def layout(spec: TensorSpec) -> str:
+    """``NHWC`` where only the last axis has three channels, else ``NCHW``."""
+    return "NHWC" if spec.dims[3] == 3 and spec.dims[1] != 3 else "NCHW"
+
+
+def images(source: Source) -> bool:
+    """Whether the model takes images and a file says how they are made ready."""
+    return image_input(source.signature) is not None and source.preprocessor is not None
+
+
+def check(source: Source, task: str) -> None:
+    """``TrbError`` where a vision task was asked for that this model cannot have."""
+    check_towers(source)
+    if image_input(source.signature) is None:
+        names = ", ".join(spec.name for spec in source.signature.inputs)
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            f"{task} needs one input of images [batch, 3, rows, columns], the model takes {names}",
+            where=str(source.path),
+            remedy="export the vision model alone, or use --task tensor",
+        )
+    if source.preprocessor is None:
+        raise TrbError(
+            Exit.NOT_FOUND,
+            f"no {image_processor.FILE} beside the model: nothing says how images are made ready for it",
+            where=str(source.path.parent),
+            remedy="name one with --preprocessor (docs/images.md says what it holds), or use --task tensor",
+        )
+
+
+def check_towers(source: Source) -> None:
+    """``TrbError`` TASK_UNCLEAR for a graph that wants a text and an image in every request."""
+    names = {spec.name for spec in source.signature.inputs}
+    if {NAME, "input_ids"} <= names:
+        raise TrbError(
+            Exit.TASK_UNCLEAR,
+            "both towers, of texts and of images, are in one graph, which answers no request for one of them",
+            where=str(source.path),
+            remedy=ONE_TOWER,
+        )

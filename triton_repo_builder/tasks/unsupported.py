@@ -1,0 +1,48 @@
+"""Text generation is recognised, and refused in one sentence: a decoder needs another kind of server."""
+
+from __future__ import annotations
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks import embedding
+
+DECODERS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForConditionalGeneration",
+    "ForSeq2SeqLM",
+    "ForSpeechSeq2Seq",
+    "MTModel",
+)
+
+
+def refuse(source: Source, wanted: str | None) -> None:
+    """``TrbError`` UNSUPPORTED_MODEL for a graph that generates text.
+
+    An encoder of such a model, or a decoder exported to give token vectors, is none: only what the graph
+    takes and gives counts, and of an architecture's name only that it explains logits [batch, tokens, …].
+    """
+    sign = next((spec.name for spec in source.signature.inputs if _past(spec.name)), "")
+    if not sign:
+        sign = next((s.name for s in source.signature.outputs if s.name.startswith("present.")), "")
+    named = next(
+        (str(name) for name in source.config.get("architectures") or () if str(name).endswith(DECODERS)), ""
+    )
+    logits = source.signature.output("logits")
+    generates = logits is not None and len(logits.dims) == 3 and named
+    if not sign and generates and wanted is None and not embedding.modules(source):
+        sign = "logits"
+    if sign:
+        raise TrbError(
+            Exit.UNSUPPORTED_MODEL,
+            f"this is a decoder, which generates text ({named or 'by its tensor'}, '{sign}'): trb builds no "
+            "text generation",
+            where=str(source.path),
+            remedy="serve it with vLLM or TensorRT-LLM, or as plain tensors with --task tensor",
+        )
+
+
+def _past(name: str) -> bool:
+    return name.startswith(("past_key_values", "decoder_input_ids", "encoder_hidden_states")) or name in (
+        "use_cache_branch",
+    )

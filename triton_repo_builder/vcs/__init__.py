@@ -1,0 +1,1 @@
+"""Commit a repository to git, with its provenance."""

@@ -1,0 +1,1 @@
+"""Files become a directory; nothing is lost."""

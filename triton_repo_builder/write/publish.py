@@ -1,0 +1,190 @@
+"""Puts a build into a repository directory, or shows what that would change."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import repository
+from triton_repo_builder.build import build
+from triton_repo_builder.build.build import Build
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.write import ownership, staging, swap
+from triton_repo_builder.write.staging import File
+
+TEXT = (".pbtxt", ".json", ".txt", ".py")
+DIFFED = 256 * 1024
+"""Larger files are compared by checksum only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What publishing does to the directory, by path within it."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    """The user's own files, and other versions, in the directories that are replaced."""
+    edited: tuple[str, ...] = ()
+    """Files that were changed since ``trb`` wrote them: a build refuses without ``force``."""
+    notes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """A build set against a repository directory, found fit to be written by ``prepare``."""
+
+    output: Path
+    files: tuple[File, ...]
+    """All that ``trb`` writes into the replaced directories; ``changes.kept`` join them."""
+    manifest: str
+    names: tuple[str, ...]
+    """Directories to swap, in order; none of them in ``files`` means removal."""
+    changes: Changes
+
+
+def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
+    """Compare with what is there. Raises ``TrbError`` OUTPUT_NOT_OURS, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
+    return prepare_all((made,), output, force=force)
+
+
+def prepare_all(
+    builds: Sequence[Build],
+    output: Path,
+    *,
+    force: bool = False,
+    refused: Callable[[Build, TrbError], None] | None = None,
+) -> Publication:
+    """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
+    claims: list[ownership.Claim] = []
+    taken: dict[str, str] = {}
+    built = {made.name for made in builds}
+    try:
+        old = ownership.previous(output)
+        for made in builds:
+            try:
+                claims.append(ownership.claim(made, old, taken, built, output, force))
+            except TrbError as error:
+                if refused is None:
+                    raise
+                refused(made, error)
+                continue
+            taken |= {model.name: made.name for model in made.plan.models if model.name not in taken}
+        if len(claims) < len(builds):
+            # One that stays as it was may need what the others would give up.
+            return prepare_all([claim.made for claim in claims], output, force=force, refused=refused)
+        return _publication(claims, old, output)
+    except OSError as error:
+        raise staging.explain(error, output) from error
+
+
+def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], output: Path) -> Publication:
+    """The claims of all builds as one change; a directory that several share counts once."""
+    new = {file.path: file for claim in claims for file in claim.made.files}
+    present = {path: file for claim in claims for path, file in claim.present.items()}
+    recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
+    planned = {model.name for claim in claims for model in claim.made.plan.models}
+    mine = {name for claim in claims for name in claim.mine}
+    # A tokenizer of its own that one build gives up may be one that another takes up.
+    kept = {path for claim in claims for path in claim.kept if path not in new}
+    described = {path: _described(file, recorded.get(path, {})) for path, file in new.items()}
+    others = {
+        path: fact for path, fact in old["files"].items() if path in kept or path.split("/")[0] not in mine
+    }
+    entries = {claim.made.name: claim.made.entry for claim in claims}
+    changes = Changes(
+        added=tuple(sorted(path for path in new if path not in present)),
+        changed=tuple(
+            sorted(
+                path
+                for path, fact in described.items()
+                if path in present and not ownership.same(fact, recorded.get(path), output / path)
+            )
+        ),
+        removed=tuple(sorted(path for path in present if path not in new and path not in kept)),
+        kept=tuple(sorted(kept)),
+        edited=tuple(sorted({path for claim in claims for path in claim.edited})),
+        notes=tuple(note for claim in claims for note in claim.notes),
+    )
+    names = _swapped(claims, changes)
+    return Publication(
+        output=output,
+        files=tuple(new.values()),
+        manifest=build.manifest({**old["endpoints"], **entries}, {**others, **described}),
+        names=(*names, *sorted(mine - planned), repository.MANIFEST),
+        changes=changes,
+    )
+
+
+def _described(file: File, before: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's line of the manifest; the same content still lies where a commit put it (``trb fetch``)."""
+    fact = {"sha256": file.sha256(), "bytes": file.size()}
+    elsewhere = {"url": before["url"]} if "url" in before and before["sha256"] == fact["sha256"] else {}
+    return fact | elsewhere
+
+
+def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, ...]:
+    """Directories of the endpoints that change: the tokenizer and the model first, the ensemble after.
+
+    What is shared and stays the same stays in place, for other endpoints use it, too.
+    """
+    touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
+    swapped: dict[str, None] = {}
+    for claim in claims:
+        names = [model.name for model in reversed(claim.made.plan.models)]
+        if touched & {*names, *claim.mine}:
+            kept = {name for name in claim.made.plan.shared if name not in touched}
+            swapped |= dict.fromkeys(name for name in names if name not in kept)
+    return tuple(swapped)
+
+
+def publish(publication: Publication) -> None:
+    """Write it: all or nothing. Where nothing changes nothing is touched, or a server would reload it."""
+    output = publication.output
+    current = output / repository.MANIFEST
+    if (
+        not publication.changes
+        and current.is_file()
+        and current.read_text(encoding="utf-8") == publication.manifest
+    ):
+        return
+    with staging.staging(output) as stage:
+        for file in publication.files:
+            if file.path.split("/")[0] in publication.names:
+                staging.put(file, stage)
+        for path in publication.changes.kept:
+            if path.split("/")[0] in publication.names:
+                staging.keep(output / path, stage / path)
+        (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
+        swap.swap(stage, output, publication.names)
+
+
+def diff(publication: Publication) -> str:
+    """A unified diff of the text files, one line for each other file; empty where nothing changes."""
+    lines: list[str] = []
+    new = {file.path: file for file in publication.files}
+    for path in (*publication.changes.added, *publication.changes.changed, *publication.changes.removed):
+        before = publication.output / path if path not in publication.changes.added else None
+        lines += _diff_one(path, before, new.get(path))
+    return "".join(lines)
+
+
+def _diff_one(path: str, before: Path | None, after: File | None) -> list[str]:
+    sizes = [before.stat().st_size if before else 0, after.size() if after else 0]
+    if not path.endswith(TEXT) or max(sizes) > DIFFED or "/vendor/" in path:
+        what = "added" if before is None else "removed" if after is None else "changed"
+        return [f"{what}: {path} ({sizes[1] if after else sizes[0]:,} bytes)\n"]
+    content = (after.source.read_bytes() if after.source else after.content) if after else b""
+    old, fresh = (
+        text.decode("utf-8", "replace").splitlines(keepends=True)
+        for text in (before.read_bytes() if before else b"", content)
+    )
+    names = (path if before else "/dev/null", path if after else "/dev/null")
+    return [line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(old, fresh, *names)]

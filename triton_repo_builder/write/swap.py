@@ -1,0 +1,177 @@
+"""The swap of a staged build into its repository, and what the next build does after one that was killed.
+
+Before the first rename a journal is written beside ``.old``. Each rename is one step of the file system, so
+the journal and what lies where tell how far a swap came: a staging folder with ``.old`` in it is one that
+neither ended nor was undone, and the only copy of something may be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.write import staging
+
+JOURNAL = ".swap.json"
+_DONE = ".done"
+"""What ``.old`` is called once nobody needs it: such a folder may be removed at any point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """What a swap is about to do."""
+
+    created: bool
+    """The repository was not there before."""
+    names: tuple[str, ...]
+    """In order."""
+    replaced: tuple[str, ...]
+    """Of these, what the repository had."""
+    fresh: dict[str, list[list[Any]]]
+    """Of these, what the build brings: (path, size, time) of all in it."""
+
+
+def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
+    """Move ``names`` from ``stage`` into ``output`` in this order, what was there into ``stage``.
+
+    A name that is not in ``stage`` is removed from ``output``. Undone as a whole if any step fails.
+    """
+    old = stage / staging.OLD
+    journal = Journal(
+        created=not output.exists(),
+        names=tuple(names),
+        replaced=tuple(name for name in names if (output / name).exists()),
+        fresh={name: _listed(stage / name) for name in names if (stage / name).exists()},
+    )
+    _write(stage / JOURNAL, journal)
+    old.mkdir()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if name in journal.replaced:
+                (output / name).rename(old / name)
+            if name in journal.fresh:
+                (stage / name).rename(output / name)
+    except BaseException:
+        _undo(stage, output, journal)
+        raise
+    with contextlib.suppress(OSError):  # it is done; the next build sees that, too
+        old.rename(stage / _DONE)
+
+
+def recover(output: Path, *, write: bool = True) -> tuple[str, ...]:
+    """Undo what a killed build left half done; a line for each. Raises ``TrbError`` EDITED_FILE.
+
+    That is where the repository was changed since, so that undoing would lose something. With ``write`` off
+    nothing is touched. A build that still runs holds its staging folder's lock.
+    """
+    notes: list[str] = []
+    try:
+        for stage in staging.leftovers(output):
+            if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
+                continue
+            with staging.locked(stage) as mine:
+                if mine:
+                    notes += _recovered(stage, output, write=write)
+    except OSError as error:
+        raise staging.explain(error, output) from error
+    return tuple(notes)
+
+
+def _recovered(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
+    journal = _read(stage / JOURNAL)
+    moved = [name for name in journal.names if _moved_out(stage, name) or _moved_in(stage, name, journal)]
+    complete = set(journal.fresh) | set(journal.replaced) == set(moved) and not any(
+        (stage / name).exists() for name in journal.fresh
+    )
+    if not write:
+        if moved and not complete:
+            yield "a build that was killed left the repository half replaced; the next one undoes that"
+        return
+    if complete:
+        (stage / staging.OLD).rename(stage / _DONE)
+    else:
+        changed = _changed(stage, output, journal)
+        if changed:
+            raise _unsafe(changed, stage, output)
+        _undo(stage, output, journal)
+        if moved:
+            yield "a build that was killed had left the repository half replaced: it is as it was before"
+    shutil.rmtree(stage, ignore_errors=True)
+
+
+def _moved_out(stage: Path, name: str) -> bool:
+    return os.path.lexists(stage / staging.OLD / name)
+
+
+def _moved_in(stage: Path, name: str, journal: Journal) -> bool:
+    return name in journal.fresh and not os.path.lexists(stage / name)
+
+
+def _undo(stage: Path, output: Path, journal: Journal) -> None:
+    """The steps that were done, backwards. Each may have been the last."""
+    for name in reversed(journal.names):
+        if _moved_in(stage, name, journal):
+            (output / name).rename(stage / name)
+        if _moved_out(stage, name):
+            (stage / staging.OLD / name).rename(output / name)
+    if journal.created:
+        with contextlib.suppress(OSError):
+            output.rmdir()
+    (stage / staging.OLD).rename(stage / _DONE)
+
+
+def _changed(stage: Path, output: Path, journal: Journal) -> list[str]:
+    """Names that do not lie where the swap can have left them, or are not what it put there."""
+    return [name for name in journal.names if not _as_left(stage, output, name, journal)]
+
+
+def _as_left(stage: Path, output: Path, name: str, journal: Journal) -> bool:
+    there = os.path.lexists(output / name)
+    if _moved_in(stage, name, journal):
+        return there and _listed(output / name) == journal.fresh[name]
+    return there == (name in journal.replaced and not _moved_out(stage, name))
+
+
+def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:
+    listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+    backup = stage / staging.OLD
+    return TrbError(
+        Exit.EDITED_FILE,
+        "a build that was killed left the repository half replaced, and that cannot be undone, since it was "
+        f"changed after that: {listed}",
+        where=str(output),
+        remedy=f"what was there before is in {backup}: move back what you need, then remove {stage}",
+    )
+
+
+def _listed(place: Path) -> list[list[Any]]:
+    """All that is in a folder: an edit changes size or time, also of a file with two names."""
+    found: list[list[Any]] = []
+    for path in sorted([place, *place.rglob("*")]):
+        if "__pycache__" in path.parts:
+            continue
+        facts = path.lstat()
+        kind = [0, 0] if path.is_dir() and not path.is_symlink() else [facts.st_size, facts.st_mtime_ns]
+        found.append([path.relative_to(place).as_posix(), *kind])
+    return found
+
+
+def _write(file: Path, journal: Journal) -> None:
+    """On the disk before anything moves."""
+    with file.open("w", encoding="utf-8") as stream:
+        json.dump(asdict(journal), stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read(file: Path) -> Journal:
+    read = json.loads(file.read_text(encoding="utf-8"))
+    return Journal(**{**read, "names": tuple(read["names"]), "replaced": tuple(read["replaced"])})
