@@ -1,70 +1,92 @@
-"""The one error a user is meant to see: what is wrong, where, what to do, and its exit code."""
+"""The one error a user is meant to see: what is wrong, where, what to do, its kind and its exit code."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of ``trb``, one per kind of failure; docs/errors.md lists them for scripts."""
+    """Exit codes of ``trb``, one per family of failures; docs/errors.md lists them for scripts."""
 
-    FAILED_CHECKS = 1
+    CHECKS = 1
     USAGE = 2
-    NOT_ONNX = 10
-    TRUNCATED = 11
-    EXTERNAL_DATA = 12
-    LFS_POINTER = 13
-    UNSUPPORTED_TYPE = 14
-    NOT_BATCHABLE = 15
-    BAD_NAME = 16
-    TOKENIZER_MISMATCH = 17
-    SLOW_TOKENIZER = 18
-    TOO_NEW = 19
-    TASK_UNCLEAR = 20
-    UNSUPPORTED_MODEL = 21
-    NOT_FOUND = 22
-    TOKENIZER_INVALID = 23
-    GOLDEN_FAILED = 24
-    SOME_FAILED = 29
-    OUTPUT_NOT_WRITABLE = 30
-    OUTPUT_NOT_OURS = 31
-    EDITED_FILE = 32
-    DISK_FULL = 33
-    ENGINE_MISSING = 40
-    PORT_BUSY = 41
-    REPOSITORY_UNREADABLE = 42
-    MODEL_FAILED = 43
-    SERVER_DIED = 44
-    NOT_RUNNING = 45
-    UNREACHABLE = 46
-    TIMED_OUT = 47
-    DAEMON_UNREACHABLE = 48
-    IMAGE_UNAVAILABLE = 49
-    DOWNLOAD_FAILED = 50
-    GPU_UNAVAILABLE = 51
-    NOT_EXPLICIT = 52
-    GIT_REFUSED = 60
-    GIT_PUSH_FAILED = 61
-    PROMOTE_FAILED = 62
-    BAD_LOCATION = 80
-    STORAGE_MISSING = 81
-    ACCESS_DENIED = 82
-    STORAGE_UNREACHABLE = 83
-    STORAGE_FAILED = 84
-    DIGEST_MISMATCH = 85
-    NOT_PUSHED = 86
-    CLIENT_MISSING = 87
+    MODEL = 3
+    NOT_FOUND = 4
+    OUTPUT = 5
+    ENGINE = 6
+    SERVER = 7
+    GIT = 8
+    PROMOTE = 9
+    STORE = 10
+    PARTLY = 11
+    BUG = 70
     INTERRUPTED = 130
+
+
+class Code(Enum):
+    """Kinds of failure: a stable name, printed in brackets and in ``--json``, and its family's exit code."""
+
+    FAILED_CHECKS = ("failed-checks", Exit.CHECKS)
+    USAGE = ("usage", Exit.USAGE)
+    NOT_ONNX = ("not-onnx", Exit.MODEL)
+    TRUNCATED = ("truncated", Exit.MODEL)
+    EXTERNAL_DATA = ("external-data", Exit.MODEL)
+    LFS_POINTER = ("lfs-pointer", Exit.MODEL)
+    UNSUPPORTED_TYPE = ("unsupported-type", Exit.MODEL)
+    NOT_BATCHABLE = ("not-batchable", Exit.MODEL)
+    BAD_NAME = ("bad-name", Exit.MODEL)
+    TOKENIZER_MISMATCH = ("tokenizer-mismatch", Exit.MODEL)
+    SLOW_TOKENIZER = ("slow-tokenizer", Exit.MODEL)
+    TOO_NEW = ("too-new", Exit.MODEL)
+    TASK_UNCLEAR = ("task-unclear", Exit.MODEL)
+    UNSUPPORTED_MODEL = ("unsupported-model", Exit.MODEL)
+    NOT_FOUND = ("not-found", Exit.NOT_FOUND)
+    TOKENIZER_INVALID = ("tokenizer-invalid", Exit.MODEL)
+    GOLDEN_FAILED = ("golden-failed", Exit.MODEL)
+    SOME_FAILED = ("some-failed", Exit.PARTLY)
+    OUTPUT_NOT_WRITABLE = ("output-not-writable", Exit.OUTPUT)
+    OUTPUT_FOREIGN = ("output-foreign", Exit.OUTPUT)
+    EDITED_FILE = ("edited-file", Exit.OUTPUT)
+    DISK_FULL = ("disk-full", Exit.OUTPUT)
+    ENGINE_MISSING = ("engine-missing", Exit.ENGINE)
+    PORT_BUSY = ("port-busy", Exit.ENGINE)
+    REPOSITORY_UNREADABLE = ("repository-unreadable", Exit.NOT_FOUND)
+    MODEL_FAILED = ("model-failed", Exit.SERVER)
+    SERVER_DIED = ("server-died", Exit.SERVER)
+    NOT_RUNNING = ("not-running", Exit.SERVER)
+    UNREACHABLE = ("unreachable", Exit.SERVER)
+    TIMED_OUT = ("timed-out", Exit.SERVER)
+    DAEMON_UNREACHABLE = ("daemon-unreachable", Exit.ENGINE)
+    IMAGE_UNAVAILABLE = ("image-unavailable", Exit.ENGINE)
+    DOWNLOAD_FAILED = ("download-failed", Exit.STORE)
+    GPU_UNAVAILABLE = ("gpu-unavailable", Exit.ENGINE)
+    NOT_EXPLICIT = ("not-explicit", Exit.SERVER)
+    GIT_REFUSED = ("git-refused", Exit.GIT)
+    GIT_PUSH_FAILED = ("git-push-failed", Exit.GIT)
+    PROMOTE_FAILED = ("promote-failed", Exit.PROMOTE)
+    BAD_LOCATION = ("bad-location", Exit.STORE)
+    STORAGE_MISSING = ("storage-missing", Exit.STORE)
+    ACCESS_DENIED = ("access-denied", Exit.STORE)
+    STORAGE_UNREACHABLE = ("storage-unreachable", Exit.STORE)
+    STORAGE_FAILED = ("storage-failed", Exit.STORE)
+    DIGEST_MISMATCH = ("digest-mismatch", Exit.STORE)
+    NOT_PUSHED = ("not-pushed", Exit.STORE)
+    CLIENT_MISSING = ("client-missing", Exit.STORE)
+    INTERRUPTED = ("interrupted", Exit.INTERRUPTED)
+
+    def __init__(self, kind: str, exit_code: Exit) -> None:
+        self.kind = kind
+        self.exit = exit_code
 
 
 class TrbError(Exception):
     """A failure the user can act on.
 
     ``message`` says what is wrong in one sentence, ``where`` names the file, tensor or field,
-    ``remedy`` says what to do. The command line prints the three and exits with ``code``.
+    ``remedy`` says what to do. The command line prints the three and exits with ``code.exit``.
     """
 
-    def __init__(self, code: Exit, message: str, *, where: str = "", remedy: str = "") -> None:
+    def __init__(self, code: Code, message: str, *, where: str = "", remedy: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message

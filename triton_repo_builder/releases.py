@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,7 +61,7 @@ def get(name: str) -> Release:
     known = load()
     if name not in known:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"unknown Triton release '{name}'",
             remedy=f"known releases: {', '.join(known)}",
         )

@@ -15,6 +15,7 @@ import pytest
 from tests.docker.conftest import BASE
 from tests.integration import serve_repository as made
 from triton_repo_builder import container_image
+from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.docker
 
@@ -83,7 +84,7 @@ def test_a_baked_in_repository_is_served_and_healthy(
 def test_a_wheel_that_is_missing_is_named(tmp_path: Path, client: Any) -> None:
     (tmp_path / "wheels").mkdir()
     said = made.trb(tmp_path, "image", "build", "--wheels", str(tmp_path / "wheels"))
-    assert said.returncode == 22
+    assert said.returncode == Code.NOT_FOUND.exit
     assert "has no wheel of numpy==1.26.4" in said.stderr
     assert "pip download" in said.stderr
 
@@ -95,7 +96,7 @@ def test_a_build_that_fails_shows_why_and_keeps_the_old_image(
     said = made.trb(
         tmp_path, "image", "build", "--wheels", str(wheels), "--base", slim, "--tag", slim, "--no-cache"
     )
-    assert said.returncode == 49
+    assert said.returncode == Code.IMAGE_UNAVAILABLE.exit
     assert "must be a Debian or Ubuntu image" in said.stderr
     assert client.images.get(slim).id == before
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.docker.conftest import BASE
 from tests.integration import serve_repository as made
+from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.docker
 
@@ -30,7 +31,7 @@ def test_a_port_that_is_taken(tmp_path: Path, slim: str, repository: Path) -> No
         held.listen()
         port = held.getsockname()[1]
         code, said = serve(tmp_path, repository, "--image", slim, f"--http-port={port}")
-    assert code == 41
+    assert code == Code.PORT_BUSY.exit
     assert f"--http-port: port {port} is in use" in said
 
 
@@ -45,19 +46,19 @@ def test_a_port_that_another_container_holds(
         code, said = serve(tmp_path, repository, "--image", slim, f"--http-port={port}")
     finally:
         other.kill()
-    assert code == 41
+    assert code == Code.PORT_BUSY.exit
     assert f"port {port} is in use" in said
 
 
 def test_an_image_that_is_not_here(tmp_path: Path, repository: Path) -> None:
     code, said = serve(tmp_path, repository, "--image", "trb-none:1", "--pull", "never")
-    assert code == 49
+    assert code == Code.IMAGE_UNAVAILABLE.exit
     assert "trb-none:1: the image is not on this machine" in said
 
 
 def test_the_official_image_by_release(tmp_path: Path, repository: Path) -> None:
     code, said = serve(tmp_path, repository, "--triton-release", "25.03", "--pull", "never")
-    assert code == 49
+    assert code == Code.IMAGE_UNAVAILABLE.exit
     assert "nvcr.io/nvidia/tritonserver:25.03-py3" in said
     code, said = serve(tmp_path, repository, "--triton-release", "19.01")
     assert code == 2
@@ -67,14 +68,14 @@ def test_the_official_image_by_release(tmp_path: Path, repository: Path) -> None
 def test_a_registry_out_of_reach(tmp_path: Path, repository: Path) -> None:
     port = made.free_port()
     code, said = serve(tmp_path, repository, "--image", f"127.0.0.1:{port}/triton:1")
-    assert code == 49
+    assert code == Code.IMAGE_UNAVAILABLE.exit
     assert f"the registry 127.0.0.1:{port} cannot be reached" in said
     assert "connection refused" in said
 
 
 def test_a_tag_that_does_not_exist(tmp_path: Path, registry: str, repository: Path) -> None:
     code, said = serve(tmp_path, repository, "--image", f"{registry}/triton:nosuchtag")
-    assert code == 49
+    assert code == Code.IMAGE_UNAVAILABLE.exit
     assert "there is no such image" in said
     assert "is the name or tag right?" in said
 
@@ -103,7 +104,7 @@ def test_an_image_is_pulled_with_progress(
 
 def test_an_image_without_a_tritonserver(tmp_path: Path, slim: str, repository: Path) -> None:
     code, said = serve(tmp_path, repository, "--image", BASE)
-    assert code == 49
+    assert code == Code.IMAGE_UNAVAILABLE.exit
     assert "the image has no tritonserver on its PATH" in said
 
 
@@ -111,7 +112,7 @@ def test_gpus_where_there_are_none(tmp_path: Path, slim: str, client: Any, repos
     if "nvidia" in client.info()["Runtimes"]:
         pytest.skip("this Docker has GPUs to give")
     code, said = serve(tmp_path, repository, "--image", slim, "--gpus", "0,1")
-    assert code == 51
+    assert code == Code.GPU_UNAVAILABLE.exit
     assert "--gpus: Docker cannot give GPUs" in said
     code, said = serve(tmp_path, repository, "--image", slim, "--gpus", "two")
     assert code == 2
@@ -121,25 +122,25 @@ def test_gpus_where_there_are_none(tmp_path: Path, slim: str, client: Any, repos
 def test_no_daemon(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     code, said = serve(tmp_path, repository)
-    assert code == 48
+    assert code == Code.DAEMON_UNREACHABLE.exit
     assert f"unix://{tmp_path}/nothing.sock: the Docker daemon does not answer" in said
     said_by = made.trb(tmp_path, "image", "build")
-    assert said_by.returncode == 48
+    assert said_by.returncode == Code.DAEMON_UNREACHABLE.exit
     monkeypatch.setenv("DOCKER_HOST", "tcp://host:notaport")
     code, said = serve(tmp_path, repository)
-    assert code == 48
+    assert code == Code.DAEMON_UNREACHABLE.exit
     assert "correct DOCKER_HOST" in said
     monkeypatch.delenv("DOCKER_HOST")
     (tmp_path / "config.json").write_text('{"auths": "x"}')
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     code, said = serve(tmp_path, repository)
-    assert code == 48
+    assert code == Code.DAEMON_UNREACHABLE.exit
     assert str(tmp_path / "config.json") in said
     monkeypatch.delenv("DOCKER_CONFIG")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     # Commands that only may need Docker do without it, and say so.
     stopped = made.trb(tmp_path, "stop", "--all")
-    assert stopped.returncode == 45
+    assert stopped.returncode == Code.NOT_RUNNING.exit
     assert "containers were not looked for" in stopped.stderr
     assert made.trb(tmp_path, "status").returncode == 0
 
@@ -147,7 +148,7 @@ def test_no_daemon(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyP
 def test_a_repository_with_nothing_in_it(tmp_path: Path, slim: str) -> None:
     (tmp_path / "empty").mkdir()
     code, said = serve(tmp_path, tmp_path / "empty", "--image", slim)
-    assert code == 42
+    assert code == Code.REPOSITORY_UNREADABLE.exit
     assert "holds no model" in said
 
 
@@ -167,7 +168,7 @@ def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path)
     ("arguments", "code", "words"),
     [
         (("--image", "UPPER/Case"), 2, "is no name of an image"),
-        (("--image", "nosuch:1"), 49, "docker.io"),
+        (("--image", "nosuch:1"), 6, "docker.io"),
         (("--image", "x", "--triton-release", "25.03"), 2, "both choose the image"),
         (("--engine", "embedded", "--gpus", "none"), 2, "--gpus is for Docker"),
         (("--container-user", "somebody"), 2, "--container-user: 'somebody' is no user"),
@@ -187,7 +188,7 @@ def test_options_that_make_no_sense(
 
 def test_docker_options_choose_docker(tmp_path: Path, repository: Path) -> None:
     said = made.trb(tmp_path, "smoke", str(repository), "--image", "trb-none:1", "--pull", "never")
-    assert said.returncode == 49
+    assert said.returncode == Code.IMAGE_UNAVAILABLE.exit
     assert "trb-none:1" in said.stderr
 
 

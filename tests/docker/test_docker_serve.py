@@ -17,6 +17,7 @@ import pytest
 
 from tests.docker.conftest import ours
 from tests.integration import serve_repository as made
+from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.docker import labels
 from triton_repo_builder.serve.processes import shared_memory
 
@@ -161,7 +162,7 @@ def test_a_link_that_cannot_be_followed_is_named(
     link = repository / "step" / "1" / "link"
     link.symlink_to(tmp_path / "nowhere" if how == "nowhere" else link)
     said = made.trb(tmp_path, "serve", str(repository), *made.FREE, *docker(slim))
-    assert said.returncode == 42
+    assert said.returncode == Code.REPOSITORY_UNREADABLE.exit
     assert f"{link}: cannot be read: a link that cannot be followed" in said.stderr
 
 
@@ -254,7 +255,7 @@ def test_a_model_that_fails_is_named_with_its_cause(tmp_path: Path, slim: str, r
     made.python(repository, "raises", made.RAISES)
     made.python(repository, "exits", made.EXITS)
     said = made.trb(tmp_path, "serve", str(repository), *made.FREE, *docker(slim))
-    assert said.returncode == 43, said.stderr
+    assert said.returncode == Code.MODEL_FAILED.exit, said.stderr
     assert "raises: ValueError: boom" in said.stderr
     assert "exits: its Python process ended" in said.stderr
 

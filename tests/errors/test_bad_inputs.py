@@ -19,20 +19,22 @@ import tiny
 import tiny_onnx as t
 
 from triton_repo_builder import cli
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.errors import Code
 from triton_repo_builder.write import staging
 
 Case = Callable[[Path], list[str]]
-CASES: dict[str, tuple[Case, Exit, str]] = {}
+CASES: dict[str, tuple[Case, Code, str]] = {}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n"
 OPTIMUM = "export the model to ONNX first, e.g. with 'optimum-cli export onnx'"
 SIZES_AGAIN = "copy or download the model again and compare sizes"
 
 
-def case(name: str, code: Exit, message: str, remedy: str) -> Callable[[Case], Case]:
+def case(name: str, code: Code, message: str, remedy: str) -> Callable[[Case], Case]:
     def add(function: Case) -> Case:
         assert name not in CASES
-        CASES[name] = function, code, f"error: {message}\n  fix: {remedy}\n"
+        first, *more = message.split("\n", 1)
+        text = "\n".join((f"error: {first} [{code.kind}]", *more))
+        CASES[name] = function, code, f"{text}\n  fix: {remedy}\n"
         return function
 
     return add
@@ -67,20 +69,20 @@ def _foreign(content: bytes) -> Case:
 
 
 for _name, (_content, _looks) in FOREIGN.items():
-    case(_name, Exit.NOT_ONNX, f"{{folder}}/m.onnx: this is not an ONNX model{_looks}", OPTIMUM)(
+    case(_name, Code.NOT_ONNX, f"{{folder}}/m.onnx: this is not an ONNX model{_looks}", OPTIMUM)(
         _foreign(_content)
     )
 
-case("empty", Exit.NOT_ONNX, "{folder}/m.onnx: the file is empty", "export the model again")(_foreign(b""))
+case("empty", Code.NOT_ONNX, "{folder}/m.onnx: the file is empty", "export the model again")(_foreign(b""))
 case(
     "lfs-model",
-    Exit.LFS_POINTER,
+    Code.LFS_POINTER,
     "{folder}/m.onnx: this is a git-LFS pointer, not the model",
     "run 'git lfs pull' in that repository, then build again",
 )(_foreign(LFS))
 
 
-@case("truncated", Exit.TRUNCATED, "{folder}/m.onnx: the file is cut off after 3,000 bytes", SIZES_AGAIN)
+@case("truncated", Code.TRUNCATED, "{folder}/m.onnx: the file is cut off after 3,000 bytes", SIZES_AGAIN)
 def truncated(folder: Path) -> list[str]:
     path = tiny.tensor_model(folder / "m.onnx")
     path.write_bytes(path.read_bytes()[:3000])
@@ -89,7 +91,7 @@ def truncated(folder: Path) -> list[str]:
 
 @case(
     "truncated-after-the-graph",
-    Exit.TRUNCATED,
+    Code.TRUNCATED,
     "{folder}/m.onnx: the file does not say which version of the operator set 'ai.onnx' it uses: "
     "it is cut off or damaged",
     SIZES_AGAIN,
@@ -100,14 +102,14 @@ def truncated_after_the_graph(folder: Path) -> list[str]:
     return model(path)
 
 
-@case("absent", Exit.NOT_FOUND, "{folder}/m.onnx: no such file or folder", "check the path")
+@case("absent", Code.NOT_FOUND, "{folder}/m.onnx: no such file or folder", "check the path")
 def absent(folder: Path) -> list[str]:
     return model(folder / "m.onnx")
 
 
 @case(
     "no-model-in-the-folder",
-    Exit.NOT_FOUND,
+    Code.NOT_FOUND,
     "{folder}/export: no .onnx file in this folder",
     "export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
 )
@@ -118,7 +120,7 @@ def no_model(folder: Path) -> list[str]:
 
 @case(
     "several-models",
-    Exit.NOT_FOUND,
+    Code.NOT_FOUND,
     "{folder}: several ONNX files: decoder.onnx, encoder.onnx",
     "name one, e.g. --model {folder}/decoder.onnx",
 )
@@ -133,7 +135,7 @@ def several(folder: Path) -> list[str]:
 
 @case(
     "one-input-of-fixed-length",
-    Exit.UNSUPPORTED_MODEL,
+    Code.UNSUPPORTED_MODEL,
     "{folder}/bert/model.onnx: input 'attention_mask' takes exactly 16 tokens and 'input_ids' any number, "
     "but they are of one text",
     "export again with the same axes on every input (torch: dynamic_axes on each), or use --task tensor",
@@ -148,7 +150,7 @@ def one_input_of_fixed_length(folder: Path) -> list[str]:
 
 @case(
     "raw-output-called-like-the-input",
-    Exit.UNSUPPORTED_MODEL,
+    Code.UNSUPPORTED_MODEL,
     "{folder}/bert/model.onnx: --raw-output: the model has an output called 'TEXT', "
     "as the endpoint's input is",
     "rename the output and export again, or leave out --raw-output",
@@ -159,7 +161,7 @@ def raw_output_called_like_the_input(folder: Path) -> list[str]:
 
 @case(
     "padding-of-a-task-that-needs-none",
-    Exit.USAGE,
+    Code.USAGE,
     "--padding: rows: the task question-answering needs rows of any length in a batch",
     "leave it out",
 )
@@ -180,7 +182,7 @@ def padding_of_a_task_that_needs_none(folder: Path) -> list[str]:
 
 @case(
     "external-missing",
-    Exit.EXTERNAL_DATA,
+    Code.EXTERNAL_DATA,
     "{folder}/m.onnx: its weights are in 'm.onnx_data', which is not there",
     "copy 'm.onnx_data' beside the model, under that name",
 )
@@ -192,7 +194,7 @@ def external_missing(folder: Path) -> list[str]:
 
 @case(
     "external-truncated",
-    Exit.TRUNCATED,
+    Code.TRUNCATED,
     "{folder}/m.onnx_data: the file is cut off: 4,000 bytes of at least 4,096",
     "copy or download it again and compare sizes",
 )
@@ -204,7 +206,7 @@ def external_truncated(folder: Path) -> list[str]:
 
 @case(
     "external-outside",
-    Exit.EXTERNAL_DATA,
+    Code.EXTERNAL_DATA,
     "{folder}/m.onnx: its external data lies outside its folder: '../x.bin'",
     "save the model again with its data beside it",
 )
@@ -214,7 +216,7 @@ def external_outside(folder: Path) -> list[str]:
 
 @case(
     "external-absolute",
-    Exit.EXTERNAL_DATA,
+    Code.EXTERNAL_DATA,
     "{folder}/m.onnx: its external data lies outside its folder: '/etc/passwd'",
     "save the model again with its data beside it",
 )
@@ -237,7 +239,7 @@ def _relocated(folder: Path, location: str) -> Path:
 
 @case(
     "lfs-external",
-    Exit.LFS_POINTER,
+    Code.LFS_POINTER,
     "{folder}/m.onnx_data: this is a git-LFS pointer, not the weights",
     "run 'git lfs pull' in that repository, then build again",
 )
@@ -252,7 +254,7 @@ def lfs_external(folder: Path) -> list[str]:
 
 @case(
     "bfloat16-input",
-    Exit.UNSUPPORTED_TYPE,
+    Code.UNSUPPORTED_TYPE,
     "{folder}/m.onnx: input 'X' has type bfloat16, which Triton's onnxruntime backend cannot carry",
     "export with a Cast of 'X' to float16 or float32 at the graph's edge",
 )
@@ -263,7 +265,7 @@ def bfloat16(folder: Path) -> list[str]:
 
 @case(
     "sequence-output",
-    Exit.UNSUPPORTED_TYPE,
+    Code.UNSUPPORTED_TYPE,
     "{folder}/m.onnx: output 'Y' is a sequence; Triton carries only tensors",
     "export without it (scikit-learn: options={'zipmap': False})",
 )
@@ -275,7 +277,7 @@ def sequence(folder: Path) -> list[str]:
 
 @case(
     "fixed-input",
-    Exit.NOT_BATCHABLE,
+    Code.NOT_BATCHABLE,
     "{folder}/m.onnx: cannot batch (--batching on): the first axis of input 'X' is fixed at 4",
     "export again with a dynamic first axis on 'X' (torch: dynamic_axes), or use --batching off",
 )
@@ -285,7 +287,7 @@ def fixed_input(folder: Path) -> list[str]:
 
 @case(
     "fixed-output",
-    Exit.NOT_BATCHABLE,
+    Code.NOT_BATCHABLE,
     "{folder}/m.onnx: cannot batch (--batching on): the first axis of output 'Y' is fixed at 1",
     "export again with a dynamic first axis on 'Y' (torch: dynamic_axes), or use --batching off",
 )
@@ -295,7 +297,7 @@ def fixed_output(folder: Path) -> list[str]:
 
 @case(
     "rows-depend",
-    Exit.NOT_BATCHABLE,
+    Code.NOT_BATCHABLE,
     "{folder}/m.onnx: cannot batch (--batching on): rows of output 'Y' depend on each other",
     "leave that option out",
 )
@@ -307,7 +309,7 @@ def rows_depend(folder: Path) -> list[str]:
 
 @case(
     "preferred-size-of-a-model-without-batches",
-    Exit.NOT_BATCHABLE,
+    Code.NOT_BATCHABLE,
     "{folder}/m.onnx: cannot batch (--preferred-batch-size): the first axis of input 'X' is fixed at 4",
     "export again with a dynamic first axis on 'X' (torch: dynamic_axes), or use --batching off",
 )
@@ -317,7 +319,7 @@ def preferred_without_batches(folder: Path) -> list[str]:
 
 @case(
     "opset-too-new",
-    Exit.TOO_NEW,
+    Code.TOO_NEW,
     "{folder}/m.onnx: opset 23 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
     "export with opset 21 or older, or target --triton-release 25.09",
 )
@@ -327,7 +329,7 @@ def too_new(folder: Path) -> list[str]:
 
 @case(
     "unknown-operator",
-    Exit.GOLDEN_FAILED,
+    Code.GOLDEN_FAILED,
     "{folder}/m.onnx: ONNX Runtime cannot load the model: This is an invalid model. In Node, "
     '("", NoSuchOp, "", -1) : ("X": tensor(float),) -> ("Y": tensor(float),) , '
     "Error No Op registered for NoSuchOp with domain_version of 17",
@@ -344,7 +346,7 @@ def unknown_operator(folder: Path) -> list[str]:
 
 @case(
     "tokenizer-of-another-model",
-    Exit.TOKENIZER_MISMATCH,
+    Code.TOKENIZER_MISMATCH,
     "{folder}/bert/tokenizer.json: the tokenizer's ids go up to 58, "
     "but its embedding table has 40 rows (0 to 39)",
     "use the tokenizer that model.onnx was trained with (--tokenizer)",
@@ -355,7 +357,7 @@ def other_tokenizer(folder: Path) -> list[str]:
 
 @case(
     "tokenizer-slow-only",
-    Exit.SLOW_TOKENIZER,
+    Code.SLOW_TOKENIZER,
     "{folder}/bert: the tokenizer has 'vocab.txt' but no tokenizer.json (a slow-only tokenizer): "
     "transformers cannot convert it: Couldn't instantiate the backend tokenizer",
     "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
@@ -370,7 +372,7 @@ def slow_only(folder: Path) -> list[str]:
 
 
 @case(
-    "tokenizer-absent", Exit.NOT_FOUND, "{folder}/tok: no such tokenizer",
+    "tokenizer-absent", Code.NOT_FOUND, "{folder}/tok: no such tokenizer",
     "give --tokenizer a tokenizer.json or a folder that holds one",
 )  # fmt: skip
 def no_tokenizer(folder: Path) -> list[str]:
@@ -379,7 +381,7 @@ def no_tokenizer(folder: Path) -> list[str]:
 
 @case(
     "lfs-tokenizer",
-    Exit.LFS_POINTER,
+    Code.LFS_POINTER,
     "{folder}/bert/tokenizer.json: this is a git-LFS pointer, not the tokenizer",
     "run 'git lfs pull' in that repository, then build again",
 )
@@ -392,7 +394,7 @@ def lfs_tokenizer(folder: Path) -> list[str]:
 # --- options -----------------------------------------------------------------------------------------
 
 
-def option(name: str, code: Exit, message: str, remedy: str, *given: str) -> None:
+def option(name: str, code: Code, message: str, remedy: str, *given: str) -> None:
     @case(name, code, message, remedy)
     def build(folder: Path) -> list[str]:
         return model(tiny.tensor_model(folder / "m.onnx"), *(word.format(folder=folder) for word in given))
@@ -407,7 +409,7 @@ for _bad, _clean in (
 ):
     option(
         f"name-{_bad[:9]}",
-        Exit.BAD_NAME,
+        Code.BAD_NAME,
         f"--name: '{_bad}' cannot be the name of a Triton model",
         f"use letters, digits, '_', '-' and '.', at most 128 characters, e.g. --name {_clean}",
         "--name",
@@ -416,49 +418,49 @@ for _bad, _clean in (
 for _bad in ("abc", "-1", "5 hours", "nan"):
     option(
         f"delay-{_bad}",
-        Exit.USAGE,
+        Code.USAGE,
         f"--max-queue-delay: '{_bad}' is no duration",
         "write a number and a unit: 200us, 5ms, 0.1s",
         f"--max-queue-delay={_bad}",
     )
 option(
     "preferred-above-max",
-    Exit.USAGE,
+    Code.USAGE,
     "--preferred-batch-size: 64 is larger than the maximum batch size 16",
     "lower it, or raise --max-batch-size to 64",
     *("--preferred-batch-size", "8,64", "--max-batch-size", "16"),
 )
 option(
     "unknown-release",
-    Exit.USAGE,
+    Code.USAGE,
     "unknown Triton release '23.01'",
     "known releases: {releases}",
     *("--triton-release", "23.01"),
 )
 option(
     "output-below-a-file",
-    Exit.OUTPUT_NOT_WRITABLE,
+    Code.OUTPUT_NOT_WRITABLE,
     "{folder}/m.onnx: cannot be written: File exists",
     "choose a folder that you may write to with --output, or change its permissions",
     *("--output", "{folder}/m.onnx/repo"),
 )
 option(
     "output-is-a-file",
-    Exit.OUTPUT_NOT_OURS,
+    Code.OUTPUT_FOREIGN,
     "{folder}/m.onnx: is a file, not a folder",
     "choose another folder with --output",
     *("--output", "{folder}/m.onnx"),
 )
 option(
     "output-not-ours",
-    Exit.OUTPUT_NOT_OURS,
+    Code.OUTPUT_FOREIGN,
     "{folder}: holds files but no manifest.json of trb; nothing was touched",
     "choose an empty or a new folder with --output",
     *("--output", "{folder}"),
 )
 option(
     "directory-not-ours",
-    Exit.OUTPUT_NOT_OURS,
+    Code.OUTPUT_FOREIGN,
     "{output}/old_model: the directory belongs to the endpoint 'old'; nothing was touched",
     "choose another name with --name, or move it away",
     *("--name", "old_model"),
@@ -467,7 +469,7 @@ option(
 
 @case(
     "unknown-key",
-    Exit.USAGE,
+    Code.USAGE,
     "{folder}/trb.toml: unknown option 'max_batch' in [build]",
     "did you mean 'max_batch_size'?",
 )
@@ -478,7 +480,7 @@ def unknown_key(folder: Path) -> list[str]:
 
 @case(
     "no-toml",
-    Exit.USAGE,
+    Code.USAGE,
     "{folder}/trb.toml: unknown table 'bild'",
     "options of trb build go into a table called [build]",
 )
@@ -517,7 +519,7 @@ def test_bad_input(name: str, repository: Path, tmp_path: Path, capsys: pytest.C
     before = tiny.tree(tmp_path)
     given = argv if "--output" in argv else [*argv, "--output", str(output)]
     got = run(given, capsys)
-    assert got == (int(code), _filled(expected, folder, output))
+    assert got == (int(code.exit), _filled(expected, folder, output))
     assert tiny.tree(tmp_path) == before
 
 
@@ -547,10 +549,10 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.Captu
             tiny.unmount(place)
         else:
             place.chmod(0o700)
-    assert code == Exit.OUTPUT_NOT_WRITABLE
+    assert code == Code.OUTPUT_NOT_WRITABLE.exit
     assert err.startswith(f"error: {place}/.repo.trb-")
     assert err.endswith(
-        f": cannot be written: {reason}\n"
+        f": cannot be written: {reason} [output-not-writable]\n"
         "  fix: choose a folder that you may write to with --output, or change its permissions\n"
     )
 
@@ -572,8 +574,8 @@ def test_a_disk_that_is_full_half_way(
         code, err = run([*model(folder), "--output", str(output)], capsys)
         assert tiny.tree(output.parent) == before
     assert (code, err) == (
-        int(Exit.DISK_FULL),
-        f"error: {output}: the disk is full; the repository is as it was\n"
+        int(Code.DISK_FULL.exit),
+        f"error: {output}: the disk is full; the repository is as it was [disk-full]\n"
         "  fix: free some space, or choose another disk with --output\n",
     )
 

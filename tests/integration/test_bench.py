@@ -29,7 +29,7 @@ from triton_repo_builder.bench.measure.cpu import listener
 from triton_repo_builder.bench.report import table
 from triton_repo_builder.cli import main
 from triton_repo_builder.client import Body, HttpClient
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 pytestmark = pytest.mark.server
 
@@ -196,7 +196,7 @@ def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
     begun = time.monotonic()
     error = refusal(server, folder, "127.0.0.1:9", window=60.0)
     assert time.monotonic() - begun < 30, "no level was run"
-    assert error.code == Exit.UNREACHABLE
+    assert error.code == Code.UNREACHABLE
     assert "127.0.0.1:9: no tritonserver answers gRPC" in str(error)
     assert f"{server.urls.http} with --grpc-url" in error.remedy
     assert "no tritonserver answers gRPC" in refusal(server, folder, server.urls.http[7:]).message
@@ -211,7 +211,7 @@ def test_grpc_that_leads_to_another_server_is_an_error_before_the_first_level(
 ) -> None:
     with other_server() as address:
         error = refusal(server, folder, address)
-    assert (error.code, error.where) == (Exit.UNREACHABLE, address)
+    assert (error.code, error.where) == (Code.UNREACHABLE, address)
     assert f"the statistics of {server.urls.http} did not count it" in error.message
     assert "--grpc-url" in error.remedy
 
@@ -368,7 +368,7 @@ def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serve.RunningServe
         run(server, folder, endpoint="picky", rows=9)
     with pytest.raises(TrbError, match=r"does not take texts as they come .* --fixed would change") as no:
         run(server, folder, endpoint="picky", fixed="a", concurrency=(1, 2))
-    assert no.value.code == Exit.USAGE
+    assert no.value.code == Code.USAGE
     with pytest.raises(TrbError, match="no endpoint nobody"):
         run(server, folder, endpoint="nobody")
 
@@ -418,7 +418,7 @@ def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
     with pytest.raises(SystemExit) as end:
         main(["bench", str(folder), *where, *quick, "--max-windows", "3", "--timeout", "1s"])
     shown = capfd.readouterr()
-    assert end.value.code == Exit.UNREACHABLE
+    assert end.value.code == Code.UNREACHABLE.exit
     assert "127.0.0.1:9" in shown.err
     assert "--grpc-url" in shown.err
 

@@ -19,6 +19,7 @@ import tiny
 from test_main_job import trb
 
 from triton_repo_builder import process
+from triton_repo_builder.errors import Code
 from triton_repo_builder.write import staging
 
 
@@ -203,7 +204,7 @@ def test_another_branch_without_touching_work_tree_or_index(project: Path) -> No
     assert commit(repo, "--branch", "deploy/sentiment")["created"] is False
     assert "cannot be the name" in refused(repo, 2, "--branch", "no..name")
     git(project, "worktree", "add", "-q", str(project.parent / "other"), "deploy/sentiment")
-    assert "another work tree" in refused(repo, 60, "--branch", "deploy/sentiment")
+    assert "another work tree" in refused(repo, 8, "--branch", "deploy/sentiment")
 
 
 def test_a_detached_head(project: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_detached_head(project: Path) -> None:
     assert git(project, "rev-parse", "HEAD") == said["commit"]
     assert git(project, "rev-parse", "main") == main
     assert status(project) == USERS_STATE
-    assert "there is no branch to push" in refused(repo, 60, "--push")
+    assert "there is no branch to push" in refused(repo, 8, "--push")
 
 
 def test_a_subfolder_of_a_monorepo(project: Path) -> None:
@@ -248,7 +249,7 @@ def test_never_makes_the_home_folder_a_git_repository(project: Path) -> None:
     shutil.copytree(project / "model_repository", home / "model_repository")
     with pytest.raises(process.ProcessFailed) as caught:
         trb("commit", str(home / "model_repository"), "-m", "Deploy")
-    assert caught.value.code == 60
+    assert caught.value.code == Code.GIT_REFUSED.exit
     assert not (home / ".git").exists()
 
 
@@ -271,7 +272,7 @@ def test_hooks_run_on_what_is_committed_and_may_refuse(project: Path) -> None:
     assert (project / "after.txt").exists()
     hook(project, "pre-commit", "echo no deploys on Friday >&2; exit 1")
     (repo / "notes.txt").write_text("more\n")
-    message = refused(repo, 60)
+    message = refused(repo, 8)
     assert "pre-commit" in message and "no deploys on Friday" in message
     assert commit(repo, "--no-verify")["created"] is True
 
@@ -309,10 +310,10 @@ def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: 
     assert "café" in git(project, "log", "-1", "--format=%B")
     (repo / "notes.txt").write_text("more\n")
     hook(project, "pre-commit", r"printf 'caf\351 refused\n' >&2; exit 3", first="")
-    message = refused(repo, 60)
+    message = refused(repo, 8)
     assert "your pre-commit hook refused" in message and "refused\n" in message
     hook(project, "pre-commit", "", first="#!/no/such/interpreter\n")
-    message = refused(repo, 60)
+    message = refused(repo, 8)
     assert "cannot be run: No such file or directory" in message and "#!/no/such/interpreter" in message
     hook(project, "pre-commit", "")
     hook(project, "post-commit", "", first="#!/no/such/interpreter\n")
@@ -349,10 +350,10 @@ def test_a_git_repository_of_sha_256(project: Path, tmp_path: Path, weights: str
 
 def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> None:
     repo = project / "model_repository"
-    message = refused(repo, 60, "--branch", "main/x")
+    message = refused(repo, 8, "--branch", "main/x")
     assert "there is a branch 'main'" in message and "--branch main-x" in message
     git(project, "branch", "team/a")
-    message = refused(repo, 60, "--branch", "team")
+    message = refused(repo, 8, "--branch", "team")
     assert "there is a branch 'team/a'" in message
     assert "cannot be the name" in refused(repo, 2, "--branch", "refs/tags/v1")
     said = commit(repo, "--branch", "refs/heads/zz")
@@ -396,7 +397,7 @@ def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
         assert (failed.code, what in failed.stderr) == (42, True), failed.stderr
         assert "trb-diff-" not in failed.stderr
     for what in ("HEAD:nothing", "nobranch:model_repository"):
-        assert differ(project, what, "model_repository").code == 60
+        assert differ(project, what, "model_repository").code == Code.GIT_REFUSED.exit
 
 
 def test_names_that_are_no_utf_8(project: Path) -> None:
@@ -445,7 +446,7 @@ def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
 def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
     repo = project / "model_repository"
     git(project, "config", "gpg.format", "ssh")
-    assert "user.signingkey" in refused(repo, 60, "--sign")
+    assert "user.signingkey" in refused(repo, 8, "--sign")
     key = project.parent / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     git(project, "config", "user.signingkey", str(key))
@@ -455,7 +456,7 @@ def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
 
 def test_push_takes_the_lfs_objects_along(project: Path, tmp_path: Path) -> None:
     repo = project / "model_repository"
-    assert "git remote add" in refused(repo, 60, "--push")
+    assert "git remote add" in refused(repo, 8, "--push")
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "-q", "--bare", str(remote))
     git(project, "remote", "add", "origin", f"file://{remote}")
@@ -476,7 +477,7 @@ def test_push_takes_the_lfs_objects_along(project: Path, tmp_path: Path) -> None
     (repo / "notes.txt").write_text("more\n")
     with pytest.raises(process.ProcessFailed) as caught:
         trb("commit", str(repo), "-m", "More", "--push")
-    assert caught.value.code == 61
+    assert caught.value.code == Code.GIT_PUSH_FAILED.exit
     assert "git pull --rebase origin main" in caught.value.stderr
 
 
@@ -500,7 +501,7 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     assert "trb fetch" in caught.value.stdout
     with pytest.raises(process.ProcessFailed) as caught:
         trb("serve", str(clone / "model_repository"))
-    assert caught.value.code == 22 and "get it first: trb fetch" in caught.value.stderr
+    assert caught.value.code == Code.NOT_FOUND.exit and "get it first: trb fetch" in caught.value.stderr
     assert f"fetched {library}" in trb("fetch", str(clone / "model_repository"))
     assert target.read_bytes() == (repo / library).read_bytes()
     assert "nothing to fetch" in trb("fetch", str(clone / "model_repository"))
@@ -517,7 +518,7 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     (store / fact["sha256"]).write_bytes(b"evil")
     with pytest.raises(process.ProcessFailed) as caught:
         trb("fetch", str(clone / "model_repository"))
-    assert caught.value.code == 50 and "the manifest says" in caught.value.stderr
+    assert caught.value.code == Code.DOWNLOAD_FAILED.exit and "the manifest says" in caught.value.stderr
     assert not target.exists()
 
 
@@ -545,12 +546,12 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
     store.mkdir()
     with web(store) as url:
         external = ("--weights", "external", "--weights-url", f"{url}/weights")
-        message = refused(repo, 50, *external)  # a web server is only read: the user puts the file there
+        message = refused(repo, 10, *external)  # a web server is only read: the user puts the file there
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
         (store / "weights" / staging.hash_file(library)).write_bytes(bytes(library.stat().st_size))
-        assert "is another file" in refused(repo, 50, *external)
+        assert "is another file" in refused(repo, 10, *external)
         shutil.copyfile(library, store / "weights" / staging.hash_file(library))
         commit(repo, *external)
         process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
@@ -561,7 +562,7 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
         shutil.rmtree(store / "weights")
         with pytest.raises(process.ProcessFailed) as caught:
             trb("fetch", str(clone))
-        assert caught.value.code == 50
+        assert caught.value.code == Code.DOWNLOAD_FAILED.exit
     with pytest.raises(process.ProcessFailed) as caught:  # and now there is no server at all
         trb("fetch", str(clone))
-    assert caught.value.code == 50
+    assert caught.value.code == Code.DOWNLOAD_FAILED.exit

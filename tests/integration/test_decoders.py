@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.build import build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options
 
 pytestmark = pytest.mark.exported
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.exported
 def test_a_decoder_is_refused(model: str, sign: str, task_exported: Path, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         build.build(options.check(options.BuildOptions(model=task_exported / model, output=tmp_path / "out")))
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith("this is a decoder, which generates text (")
     assert caught.value.message.endswith(f"'{sign}'): trb builds no text generation")
     assert not (tmp_path / "out").exists()

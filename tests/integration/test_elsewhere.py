@@ -16,7 +16,7 @@ import pytest
 from test_commit import web
 
 from tests.integration import s3_server
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import external_weights
 
 CONTENT = bytes(range(256)) * 20_000
@@ -81,7 +81,7 @@ def test_a_bucket_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_
     assert "fetched m/1/w.bin" in run(tmp_path, url, **settings).stdout
     # What is missing, and what may not be used.
     error = fails(file, f"s3://nobucket/{SHA256}")
-    assert (error.code, "there is no such bucket" in error.message) == (Exit.DOWNLOAD_FAILED, True)
+    assert (error.code, "there is no such bucket" in error.message) == (Code.DOWNLOAD_FAILED, True)
     (tmp_path / "repo" / "m" / "1" / "w.bin").unlink()
     said = run(tmp_path, f"s3://{s3_server.BUCKET}/gone", **settings)
     assert (said.returncode, "is not there" in said.stderr) == (50, True)
@@ -100,7 +100,7 @@ def test_a_web_server_s_file_is_read_before_it_counts(file: Path, tmp_path: Path
         assert "is not there (HTTP 404)" in fails(file, url).message
         (tmp_path / "store" / SHA256).write_bytes(bytes(len(CONTENT)))
         error = fails(file, url)
-        assert error.code == Exit.DOWNLOAD_FAILED
+        assert error.code == Code.DOWNLOAD_FAILED
         assert "is another file" in error.message and "cannot upload" in error.message
         (tmp_path / "store" / SHA256).write_bytes(CONTENT)
         assert external_weights.put(file, url, SHA256) is False
@@ -141,9 +141,9 @@ def answering(words: bytes) -> Iterator[str]:
 def test_what_is_no_web_server(file: Path, tmp_path: Path, words: bytes, message: str) -> None:
     with answering(words) as url:
         error = fails(file, url)
-        assert error.code == Exit.DOWNLOAD_FAILED
+        assert error.code == Code.DOWNLOAD_FAILED
         assert any(part in error.message for part in message.split("|")), error.message
-        assert run(tmp_path, url).returncode == 50
+        assert run(tmp_path, url).returncode == Code.DOWNLOAD_FAILED.exit
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_what_is_no_web_server(file: Path, tmp_path: Path, words: bytes, message
 )
 def test_urls_that_cannot_be_asked_for(file: Path, tmp_path: Path, url: str) -> None:
     error = fails(file, url)
-    assert error.code == Exit.DOWNLOAD_FAILED
+    assert error.code == Code.DOWNLOAD_FAILED
     assert "is no URL that can be asked for" in error.message
-    assert run(tmp_path, url).returncode == 50
+    assert run(tmp_path, url).returncode == Code.DOWNLOAD_FAILED.exit
 
 
 def test_a_folder_that_cannot_be_made(file: Path) -> None:
-    assert fails(file, "file:///proc/weights/x").code == Exit.DOWNLOAD_FAILED
+    assert fails(file, "file:///proc/weights/x").code == Code.DOWNLOAD_FAILED.exit
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_made(file: Path) -> None:
 def test_addresses_below_which_nothing_can_lie(url: str, words: str) -> None:
     with pytest.raises(TrbError) as caught:
         external_weights.check(url)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert words in caught.value.remedy
 
 
@@ -189,6 +189,6 @@ def test_addresses_below_which_files_can_lie(url: str) -> None:
 
 def test_a_bucket_of_google_s_that_cannot_be_reached_gives_one_error(tmp_path: Path) -> None:
     said = run(tmp_path, "gs://models/x", STORAGE_EMULATOR_HOST="http://127.0.0.1:1")
-    assert said.returncode == 50
+    assert said.returncode == Code.DOWNLOAD_FAILED.exit
     assert "does not answer" in said.stderr
     assert len(said.stderr.splitlines()) == 2

@@ -31,6 +31,7 @@ from triton_repo_builder.client import (
 )
 from triton_repo_builder.codegen import python_client, snippets
 from triton_repo_builder.demo import samples
+from triton_repo_builder.errors import Code
 from triton_repo_builder.repository import interface
 
 pytestmark = [pytest.mark.server, pytest.mark.exported]
@@ -191,7 +192,7 @@ def test_both_towers_in_one_graph_are_refused(exported_images: Path, tmp_path: P
     ended = subprocess.run(
         [sys.executable, "-m", "triton_repo_builder", *command], capture_output=True, text=True, timeout=120
     )
-    assert ended.returncode == 20
+    assert ended.returncode == Code.TASK_UNCLEAR.exit
     assert "both towers, of texts and of images, are in one graph" in ended.stderr
     assert "CLIPVisionModelWithProjection" in ended.stderr
 

@@ -18,6 +18,8 @@ import tiny
 from raw_server import raw_server
 from serve_repository import FREE, RAISES, Serve, ensemble, python, serve, trb, until
 
+from triton_repo_builder.errors import Code
+
 pytestmark = pytest.mark.server
 COUNT = 200
 
@@ -158,7 +160,7 @@ def test_nothing_loaded_at_start(tmp_path: Path, repository: Path) -> None:
         tiny.put(tiny.tensor_model(tmp_path / "newcomer.onnx"), repository)
         assert trb(tmp_path, "load", "newcomer").returncode == 0
         said = trb(tmp_path, "load", "newcome")
-        assert said.returncode == 22
+        assert said.returncode == Code.NOT_FOUND.exit
         assert "did you mean 'newcomer'?" in said.stderr
     finally:
         assert trb(tmp_path, "stop", "--all").returncode == 0
@@ -178,20 +180,20 @@ def test_failures_are_named_with_their_cause_and_cost_nothing_else(tmp_path: Pat
         running.ready()
         url = ("--url", running.http)
         said = trb(tmp_path, "load", "above", *url)
-        assert said.returncode == 43
+        assert said.returncode == Code.MODEL_FAILED.exit
         assert re.search(r"raises: ValueError: boom\n.*/raises/1/model\.py\(\d+\): initialize", said.stderr)
         assert "above" not in said.stderr
         with urllib.request.urlopen(f"{running.http}/v2/health/ready") as answer:
             assert answer.status == 200  # a balancer that asks goes on sending requests to the others
         # Only the log of the server says why, and an earlier line of it must not be taken for the reason.
         said = trb(tmp_path, "load", "newer", *url)
-        assert said.returncode == 43
+        assert said.returncode == Code.MODEL_FAILED.exit
         assert "newer: config.pbtxt:6:15: " in said.stderr
         assert "model_metrics" in said.stderr
         config.write_text(config.read_text().replace("model_metrics { }\n", ""))
         assert trb(tmp_path, "load", "newer", *url).returncode == 0
         said = trb(tmp_path, "load", "dies", *url)
-        assert said.returncode == 43
+        assert said.returncode == Code.MODEL_FAILED.exit
         assert "dies: its Python process ended while starting (exit code 3)" in said.stderr
         assert "last words" in said.stderr
         assert running.infer("whole") == running.infer("newer") == 200
@@ -227,12 +229,12 @@ def test_a_server_that_does_not_load_on_request(tmp_path: Path) -> None:
     with raw_server(root, tmp_path, arguments=()) as server:
         for verb in ("load", "unload"):
             said = trb(tmp_path, verb, "first", "--url", server.http)
-            assert said.returncode == 52, said.stderr
+            assert said.returncode == Code.NOT_EXPLICIT.exit, said.stderr
             assert "does not load or unload models on request" in said.stderr
             assert "--model-control-mode=explicit" in said.stderr
 
 
 def test_no_server_at_all(tmp_path: Path) -> None:
     said = trb(tmp_path, "load", "x", "--url", "http://127.0.0.1:1")
-    assert said.returncode == 46
+    assert said.returncode == Code.UNREACHABLE.exit
     assert "no server answers" in said.stderr

@@ -23,6 +23,7 @@ from test_main_job import infer, trb
 from triton_repo_builder import process, repository
 from triton_repo_builder import serve as serve_module
 from triton_repo_builder.client import control as triton
+from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.processes import stubs, watchdog
 
 pytestmark = pytest.mark.server
@@ -189,7 +190,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
             pytest.raises(process.ProcessFailed) as caught,
         ):
             trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
-        assert caught.value.code == 62
+        assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "version 1 serves again" in caught.value.stderr
         assert load.failures == []
         assert served(server) == only("1")
@@ -210,7 +211,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
             pytest.raises(process.ProcessFailed) as caught,
         ):
             trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
-        assert caught.value.code == 62
+        assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "sentiment_model could not be loaded" in caught.value.stderr
         assert load.failures == []
         assert set(load.seen) == {"1"}
@@ -241,7 +242,7 @@ def test_a_rehearsal_keeps_a_bad_version_from_the_server(repo: Path, what: str) 
             pytest.raises(process.ProcessFailed) as caught,
         ):
             trb("promote", "sentiment", str(repo), "--version", "2", *url)
-        assert caught.value.code == 62
+        assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "on a server of its own" in caught.value.stderr
         assert "nothing was changed" in caught.value.stderr
         if what == "process dies":
@@ -263,7 +264,7 @@ def test_without_a_rehearsal_a_process_that_dies_is_noticed_at_once(repo: Path) 
         for message in (DIED, "the server still loads version 2 of sentiment_tokenizer"):
             with pytest.raises(process.ProcessFailed) as caught:
                 trb("promote", "sentiment", str(repo), "--version", "2", *url)
-            assert caught.value.code == 62
+            assert caught.value.code == Code.PROMOTE_FAILED.exit
             assert message in caught.value.stderr
             assert "start the server again" in caught.value.stderr
         assert infer(server, "sentiment", ["hello"], "scores").size == 3  # version 1 goes on answering
@@ -277,7 +278,7 @@ def test_a_server_on_another_repository_is_noticed(repo: Path, tmp_path: Path) -
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
         with pytest.raises(process.ProcessFailed) as caught:
             trb("promote", "sentiment", str(repo), "--version", "2", *url)
-        assert caught.value.code == 62
+        assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "start it from this repository" in caught.value.stderr
         assert served(server) == only("1")
     assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]

@@ -18,7 +18,7 @@ from tests.integration import certificates
 from tests.integration import serve_repository as made
 from tests.integration.test_push_s3 import Answering, push
 from triton_repo_builder import stores
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_push_pull(tmp_path: Path, server: str) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert ("newer" in (target / "step" / "1" / "model.py").read_text()) is newer
     missing = made.trb(tmp_path, "push", "gs://nobucket/two", str(root))
-    assert (missing.returncode, "there is no such bucket" in missing.stderr) == (81, True), missing.stderr
+    assert (missing.returncode, "there is no such bucket" in missing.stderr) == (10, True), missing.stderr
 
 
 def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
@@ -91,7 +91,7 @@ def test_no_answer_is_one_message_and_no_noise(
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{made.free_port()}")
     with quick(monkeypatch), caplog.at_level(logging.INFO), pytest.raises(TrbError) as caught:
         stores.pull(stores.parse("gs://models/x"), tmp_path / "pulled", lambda *_: None)
-    assert (caught.value.code, caught.value.where) == (Exit.STORAGE_UNREACHABLE, "gs://models/x")
+    assert (caught.value.code, caught.value.where) == (Code.STORAGE_UNREACHABLE, "gs://models/x")
     assert "STORAGE_EMULATOR_HOST" in caught.value.remedy
     assert [record for record in caplog.records if record.name.startswith("gcsfs")] == []
 
@@ -102,6 +102,6 @@ def test_a_refusal_is_one_message_and_no_noise(tmp_path: Path, monkeypatch: pyte
     ) as address:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
         refused = made.trb(tmp_path, "pull", "gs://models/x", str(tmp_path / "pulled"))
-    assert refused.returncode == 82, refused.stderr
+    assert refused.returncode == Code.ACCESS_DENIED.exit, refused.stderr
     assert "anna does not have" in refused.stderr
     assert len(refused.stderr.splitlines()) == 2, refused.stderr

@@ -17,6 +17,7 @@ from tests.integration import oci_registry
 from tests.integration import serve_repository as made
 from tests.integration.test_push_registry import manifest
 from tests.integration.test_push_s3 import push
+from triton_repo_builder.errors import Code
 
 
 @pytest.fixture
@@ -74,13 +75,13 @@ def test_a_damaged_blob_is_named_and_repaired_once_it_is_out_of_the_way(
     damage(file)
     if which is not config:  # Nobody who pulls files reads that one.
         pulled = made.trb(tmp_path, "pull", url, str(tmp_path / "pulled"))
-        assert pulled.returncode == 85, pulled.stderr
+        assert pulled.returncode == Code.DIGEST_MISMATCH.exit, pulled.stderr
         assert "push the same files again" in pulled.stderr
         assert not (tmp_path / "pulled").exists()
 
     assert push(tmp_path, url, str(repository), "--dry-run")["sent"] == [digest]
     refused = made.trb(tmp_path, "push", url, str(repository))
-    assert refused.returncode == 85, refused.stderr
+    assert refused.returncode == Code.DIGEST_MISMATCH.exit, refused.stderr
     assert f"@{digest}: is damaged in the registry (" in refused.stderr
     # The remedy names the folder to remove, and that is what helps.
     assert str(file.parent.relative_to(storage / "data")) in refused.stderr
@@ -97,11 +98,11 @@ def test_a_damaged_blob_is_no_base_for_another_revision_or_image(
     old = push(tmp_path, url, str(repository))["revision"]
     flip(oci_registry.blob(storage, largest(manifest(url)[1])))
     (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# newer\n")
-    assert made.trb(tmp_path, "push", url, str(repository)).returncode == 85
+    assert made.trb(tmp_path, "push", url, str(repository)).returncode == Code.DIGEST_MISMATCH.exit
     assert manifest(url)[0] == old
     # Another image of the same registry has no link to the blob, so it is sent, and thrown away all the same.
     other = made.trb(tmp_path, "push", url.replace("/two", "/other"), str(repository))
-    assert (other.returncode, "is damaged in the registry" in other.stderr) == (85, True), other.stderr
+    assert (other.returncode, "is damaged in the registry" in other.stderr) == (10, True), other.stderr
 
 
 def test_a_blob_whose_file_is_gone_is_sent_again(
@@ -140,9 +141,9 @@ def damaged_manifest(tmp_path: Path, storage: Path, url: str, repository: Path, 
     data = file.read_bytes()
     file.write_bytes(bytes(len(data)) if garbage else data.replace(b"trb.revision", b"trb.revisioN"))
     pulled = made.trb(tmp_path, "pull", url, str(tmp_path / "pulled"))
-    assert (pulled.returncode, "Traceback" in pulled.stderr) == (84 if garbage else 85, False), pulled.stderr
+    assert (pulled.returncode, "Traceback" in pulled.stderr) == (10, False), pulled.stderr
     refused = made.trb(tmp_path, "push", url, str(repository))
-    assert refused.returncode == 85, refused.stderr
+    assert refused.returncode == Code.DIGEST_MISMATCH.exit, refused.stderr
     assert f"@{first}: is damaged in the registry" in refused.stderr
     assert "and restart it" in refused.stderr
     return first

@@ -24,6 +24,7 @@ from tests.integration import s3_server
 from tests.integration import serve_repository as made
 from triton_repo_builder import process
 from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.errors import Code
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_damage_and_absence_are_sent_again_the_rest_is_not(
     store.put_object(Bucket=s3_server.BUCKET, Key=f"{root}/step/1/model.py", Body=b"#" * size)
     store.delete_object(Bucket=s3_server.BUCKET, Key=f"{root}/whole/config.pbtxt")
     refused = made.trb(tmp_path, "pull", where, str(tmp_path / "pulled"))
-    assert refused.returncode == 85
+    assert refused.returncode == Code.DIGEST_MISMATCH.exit
     assert f"{digest}/step/1/model.py: has sha256" in refused.stderr
     assert not (tmp_path / "pulled").exists()
     again = push(tmp_path, where, str(repository))
@@ -251,11 +252,11 @@ def test_refuses_what_fails_the_check(
 @pytest.mark.parametrize(
     ("variables", "code", "words"),
     [
-        ({"AWS_PROFILE": "absent"}, 82, "name a profile of ~/.aws/config in AWS_PROFILE"),
-        ({"AWS_ENDPOINT_URL": "junk"}, 83, "Invalid endpoint: junk"),
+        ({"AWS_PROFILE": "absent"}, 10, "name a profile of ~/.aws/config in AWS_PROFILE"),
+        ({"AWS_ENDPOINT_URL": "junk"}, 10, "Invalid endpoint: junk"),
         (
             {"AWS_ENDPOINT_URL": "http://nowhere.invalid:9000"},
-            83,
+            10,
             "connect to host nowhere.invalid:9000",
         ),
     ],
@@ -289,12 +290,12 @@ def test_a_pull_names_the_argument_that_it_has(
 @pytest.mark.parametrize(
     ("where", "code", "words"),
     [
-        ("s3://{address}/nobucket/x", 81, "there is no such bucket"),
-        ("s3://{address}/models@sha256:12", 80, "is no digest"),
-        ("s3://{closed}/models/x", 83, "does not answer"),
-        ("ftp://host/x", 80, "is no place that trb can push to"),
-        ("s3://models/a/../b", 80, "is no prefix"),
-        ("oci://registry/Upper", 80, "is no name of an image"),
+        ("s3://{address}/nobucket/x", 10, "there is no such bucket"),
+        ("s3://{address}/models@sha256:12", 10, "is no digest"),
+        ("s3://{closed}/models/x", 10, "does not answer"),
+        ("ftp://host/x", 10, "is no place that trb can push to"),
+        ("s3://models/a/../b", 10, "is no prefix"),
+        ("oci://registry/Upper", 10, "is no name of an image"),
     ],
 )
 def test_failures_of_a_push_each_have_a_message_and_a_code(
@@ -314,12 +315,12 @@ def test_no_credentials_and_denied(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     failed = made.trb(tmp_path, "push", f"s3://{address}/models/x", str(repository))
-    assert (failed.returncode, "Unable to locate credentials" in failed.stderr) == (82, True), failed.stderr
+    assert (failed.returncode, "Unable to locate credentials" in failed.stderr) == (10, True), failed.stderr
     with Answering(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>") as at:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
         denied = made.trb(tmp_path, "push", f"s3://{at}/models/x", str(repository))
-    assert (denied.returncode, "may not be used" in denied.stderr) == (82, True), denied.stderr
+    assert (denied.returncode, "may not be used" in denied.stderr) == (10, True), denied.stderr
 
 
 class Answering:
@@ -352,7 +353,7 @@ class Answering:
 
 
 def test_nothing_pushed(tmp_path: Path, address: str) -> None:
-    for what, code in (("models/empty", 86), (f"models/empty@sha256:{'0' * 64}", 86), ("nobucket/x", 81)):
+    for what, code in (("models/empty", 10), (f"models/empty@sha256:{'0' * 64}", 10), ("nobucket/x", 10)):
         failed = made.trb(tmp_path, "pull", f"s3://{address}/{what}", str(tmp_path / "pulled"))
         assert failed.returncode == code, failed.stderr
         assert not (tmp_path / "pulled").exists()

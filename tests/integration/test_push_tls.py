@@ -14,6 +14,7 @@ from tests.integration import certificates, oci_registry, s3_server
 from tests.integration import serve_repository as made
 from tests.integration.certificates import Certificate
 from tests.integration.test_push_s3 import push
+from triton_repo_builder.errors import Code
 from triton_repo_builder.stores import tls
 
 VARIABLES = {name for names in tls.BUNDLES.values() for name in names}
@@ -53,7 +54,7 @@ def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
     certificate = certificates.make(tmp_path)
     with store(tmp_path, certificate) as url:
         refused = made.trb(tmp_path, "push", url, str(repository))
-        assert refused.returncode == 83, refused.stderr
+        assert refused.returncode == Code.STORAGE_UNREACHABLE.exit, refused.stderr
         assert f"{url}: its certificate is not trusted: self-signed certificate" in refused.stderr
         assert "Traceback" not in refused.stderr
         told = re.search(r"fix: .* (\w+)=FILE.pem", refused.stderr)
@@ -62,7 +63,7 @@ def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
         for file, words in ((tmp_path / "gone", "names no file"), (made_empty(tmp_path), "holds no cert")):
             monkeypatch.setenv(told[1], str(file))
             wrong = made.trb(tmp_path, "push", url, str(repository))
-            assert (wrong.returncode, f"{told[1]} {words}" in wrong.stderr) == (83, True), wrong.stderr
+            assert (wrong.returncode, f"{told[1]} {words}" in wrong.stderr) == (10, True), wrong.stderr
 
         monkeypatch.setenv(told[1], str(certificate.file))
         push(tmp_path, url, str(repository))
@@ -84,7 +85,7 @@ def test_a_certificate_for_another_name_is_not_cured_by_its_ca(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate.file))
     with registry(tmp_path, certificate) as url:
         refused = made.trb(tmp_path, "push", url, str(repository))
-    assert refused.returncode == 83, refused.stderr
+    assert refused.returncode == Code.STORAGE_UNREACHABLE.exit, refused.stderr
     assert "mismatch" in refused.stderr
     assert "fix: use a name or an address that the certificate is made for" in refused.stderr
 
@@ -92,7 +93,7 @@ def test_a_certificate_for_another_name_is_not_cured_by_its_ca(
 def test_tls_with_a_server_that_speaks_none(tmp_path: Path, repository: Path) -> None:
     with oci_registry.running(tmp_path) as address:
         refused = made.trb(tmp_path, "push", f"s3://https://{address}/models/m", str(repository))
-    assert (refused.returncode, "speaks no TLS there" in refused.stderr) == (83, True), refused.stderr
+    assert (refused.returncode, "speaks no TLS there" in refused.stderr) == (10, True), refused.stderr
     assert "plain HTTP" in refused.stderr
 
 

@@ -29,7 +29,7 @@ from serve_repository import (
 )
 
 from triton_repo_builder import serve as serve_module
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.processes import stubs
 
 pytestmark = pytest.mark.server
@@ -111,7 +111,7 @@ def test_all_failures_are_named_with_their_cause(tmp_path: Path, repository: Pat
     (repository / "syntax" / "config.pbtxt").write_text('backend: "python"\nmax_batch_size: two\n')
     before = files(repository)
     said = trb(tmp_path, "serve", str(repository), *FREE)
-    assert said.returncode == 43
+    assert said.returncode == Code.MODEL_FAILED.exit
     error = said.stderr[said.stderr.index("error: ") :]
     assert "6 models cannot be loaded" in error
     assert "imports: ModuleNotFoundError: No module named 'nosuchmodule'" in error
@@ -132,7 +132,7 @@ def test_all_failures_are_named_with_their_cause(tmp_path: Path, repository: Pat
 def test_a_stub_that_dies_at_start_is_named_and_the_server_stopped(tmp_path: Path, repository: Path) -> None:
     python(repository, "dies", "import os\nos.write(2, b'last words\\n')\nos._exit(3)\n")
     said = trb(tmp_path, "serve", str(repository), *FREE)
-    assert said.returncode == 43
+    assert said.returncode == Code.MODEL_FAILED.exit
     assert "dies: its Python process ended while starting (exit code 3)" in said.stderr
     assert "last words" in said.stderr
     assert "step:" not in said.stderr
@@ -156,7 +156,7 @@ def test_a_stub_that_was_never_seen_alive_is_attributed(
 def test_a_load_that_takes_too_long_is_named(tmp_path: Path, repository: Path) -> None:
     python(repository, "slow", "import time\ntime.sleep(600)\n")
     said = trb(tmp_path, "serve", str(repository), "--load", "slow", "--timeout", "2", *FREE)
-    assert said.returncode == 47
+    assert said.returncode == Code.TIMED_OUT.exit
     assert "not ready after 2 s: slow" in said.stderr
     assert not list((tmp_path / "tmp").glob("trb-*/"))
 
@@ -222,7 +222,7 @@ def test_busy_port_names_option_and_holder(tmp_path: Path, repository: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = trb(tmp_path, "serve", str(repository), *FREE, "--grpc-port", str(port))
-    assert said.returncode == 41
+    assert said.returncode == Code.PORT_BUSY.exit
     assert f"--grpc-port: port {port} is in use by " in said.stderr
     assert f"(process {os.getpid()})" in said.stderr
     assert "0 picks a free one" in said.stderr
@@ -239,7 +239,7 @@ def test_detach_status_stop(tmp_path: Path, repository: Path) -> None:
         assert about["urls"]["http"] in table
         assert "whole" in table
         other = trb(tmp_path, "stop", "other")
-        assert other.returncode == 45
+        assert other.returncode == Code.NOT_RUNNING.exit
         assert "user's repo" in other.stderr
     finally:
         stopped = trb(tmp_path, "stop", "--all")
@@ -247,14 +247,14 @@ def test_detach_status_stop(tmp_path: Path, repository: Path) -> None:
     assert not Path(f"/proc/{about['server_pid']}").exists()
     assert not list((tmp_path / "tmp").glob("trb-*"))
     assert trb(tmp_path, "status").stdout == "no servers run in the background\n"
-    assert trb(tmp_path, "stop").returncode == 45
+    assert trb(tmp_path, "stop").returncode == Code.NOT_RUNNING.exit
     assert not list((tmp_path / "state" / "trb").iterdir())
 
 
 def test_detach_hands_on_a_failure(tmp_path: Path, repository: Path) -> None:
     python(repository, "raises", RAISES)
     said = trb(tmp_path, "serve", str(repository), *FREE, "--detach")
-    assert said.returncode == 43
+    assert said.returncode == Code.MODEL_FAILED.exit
     assert "raises: ValueError: boom" in said.stderr
     assert json.loads(trb(tmp_path, "status", "--json").stdout) == []
 

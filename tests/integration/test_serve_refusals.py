@@ -11,7 +11,7 @@ from serve_repository import FREE, trb
 from tiny_onnx import add_subtract, identity, lookup, write
 
 from triton_repo_builder import hardware, serve
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.embedded import install
 
 pytestmark = pytest.mark.server
@@ -47,7 +47,7 @@ def test_built_for_a_gpu_and_served_without(tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stderr
     said = trb(tmp_path, "serve", str(repository), *FREE)
-    assert said.returncode == Exit.MODEL_FAILED
+    assert said.returncode == Code.MODEL_FAILED.exit
     assert "bert_model: instance group bert_model_0 of model bert_model has kind KIND_GPU but no GPUs" in (
         said.stderr
     )
@@ -76,7 +76,7 @@ def test_gpu_instance_without_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write(tmp_path / "repository", "free", XY, identity(["batch", 4]))
     with pytest.raises(TrbError) as caught:
         serve.start(tmp_path / "repository", OPTIONS, engine="embedded")
-    assert caught.value.code == Exit.MODEL_FAILED
+    assert caught.value.code == Code.MODEL_FAILED
     assert "\n  free: a GPU instance needs CUDA: " in caught.value.message
     assert "At:" not in caught.value.message
     assert caught.value.remedy.startswith(
@@ -106,7 +106,7 @@ def test_a_failing_warm_up_is_named_whether_the_server_survives_it_or_not(tmp_pa
     write(repository, "sum", config, add_subtract())
     for _ in range(4):  # it survives about every third time
         said = trb(tmp_path, "serve", str(repository), *FREE)
-        assert said.returncode == Exit.MODEL_FAILED, said.stderr
+        assert said.returncode == Code.MODEL_FAILED.exit, said.stderr
         error = said.stderr[said.stderr.index("error: ") :]
         assert "a model cannot be loaded, no server is left running" in error
         assert "\n  fails: " in error

@@ -14,7 +14,7 @@ import pytest
 from tests.integration import smoke_repository as made
 from tests.integration.raw_server import RawServer, raw_server
 from triton_repo_builder.cli import main
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.server
 
@@ -135,7 +135,7 @@ def test_a_wrong_recorded_number_fails(smoke: Smoke, repository: Path, tmp_path:
     root = copy(repository, tmp_path / "repository")
     made.record(root, "good", off=0.25)
     code, text = smoke(root, "--endpoint", "good", "--json", "--junit", tmp_path / "smoke.xml")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     wrong = [check for check in failed(text) if check["group"] == "golden cases"]
     assert {check["protocol"] for check in wrong} == {"gRPC", "HTTP JSON"}
     assert {check["name"] for check in wrong} == {"text-2"}
@@ -154,7 +154,7 @@ def test_nothing_is_probed_where_the_first_case_is_wrong(
     document["cases"][0]["outputs"][0]["data"][0] += 0.25
     cases_file.write_text(json.dumps(document))
     code, text = smoke(root, "--endpoint", "good", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     probed = [check for check in json.loads(text)["checks"] if check["group"] == "malformed requests"]
     assert [check["status"] for check in probed] == ["unverified"]
     assert "not answered right even before" in probed[0]["detail"]
@@ -164,7 +164,7 @@ def test_a_wrong_shape_in_the_manifest_fails(smoke: Smoke, repository: Path, tmp
     root = copy(repository, tmp_path / "repository")
     made.write_manifest(root, {"good": made.endpoint("good", "good/smoke.json", output=(-1, 5))})
     code, text = smoke(root, "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert [(check["name"], check["protocol"]) for check in failed(text)] == [
         ("metadata equals manifest.json", "HTTP"),
         ("metadata equals manifest.json", "gRPC"),
@@ -178,7 +178,7 @@ def test_a_wrong_batch_size_in_the_manifest_fails(smoke: Smoke, repository: Path
     root = copy(repository, tmp_path / "repository")
     made.write_manifest(root, {"good": made.endpoint("good", "good/smoke.json", size=16)})
     code, text = smoke(root, "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert [check["name"] for check in failed(text)] == ["max_batch_size"]
 
 
@@ -186,13 +186,13 @@ def test_an_endpoint_that_the_server_lacks_fails(smoke: Smoke, repository: Path,
     root = copy(repository, tmp_path / "repository")
     made.write_manifest(root, {"gone": made.endpoint("gone", "good/smoke.json")})
     code, text = smoke(root)
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert "expected the server to serve gone, got 404" in text
 
 
 def test_an_answer_that_depends_on_its_neighbour_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "neighbour", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     groups = {check["group"] for check in failed(text)}
     assert "in a batch" in groups
     assert not groups & {"golden cases", "concurrent clients", "malformed requests"}
@@ -200,14 +200,14 @@ def test_an_answer_that_depends_on_its_neighbour_fails(smoke: Smoke, repository:
 
 def test_a_lost_row_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "lost")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     # The ensemble passes on what its step gives, or refuses it: either way it is no answer of two rows.
     assert "FAILED lost · in a batch · text-0 · gRPC" in text
 
 
 def test_a_500_beside_another_request_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "unlucky", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     groups = {check["group"] for check in failed(text)}
     assert "concurrent clients" in groups
     assert "golden cases" not in groups
@@ -218,7 +218,7 @@ def test_a_500_beside_another_request_fails(smoke: Smoke, repository: Path) -> N
 
 def test_a_stub_that_dies_of_bad_utf8_fails_and_stops_the_probing(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "fragile", "--timeout", "5", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert {check["group"] for check in failed(text)} == {"malformed requests"}
     assert "a text that is no UTF-8, then a sound request" in {check["name"] for check in failed(text)}
     rest = [check for check in json.loads(text)["checks"] if check["status"] == "unverified"]
@@ -228,7 +228,7 @@ def test_a_stub_that_dies_of_bad_utf8_fails_and_stops_the_probing(smoke: Smoke, 
 
 def test_a_wrong_answer_to_a_second_request_only_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "second", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert [(check["group"], check["name"], check["protocol"]) for check in failed(text)] == [
         ("golden cases", "text-1", "gRPC")
     ]
@@ -236,14 +236,14 @@ def test_a_wrong_answer_to_a_second_request_only_fails(smoke: Smoke, repository:
 
 def test_a_request_without_an_answer_in_time_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "sleepy", "--timeout", "1.5", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert any("no answer within 1.5 s" in check["detail"] for check in failed(text))
     assert {check["group"] for check in failed(text)} == {"malformed requests"}
 
 
 def test_a_server_error_for_a_strange_text_fails(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "nul", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert {check["name"] for check in failed(text)} == {"a text with a NUL"}
 
 
@@ -253,7 +253,7 @@ def test_a_repository_without_manifest_never_claims_parity(
     root = copy(repository, tmp_path / "repository")
     (root / "manifest.json").unlink()
     code, text = smoke(root, "--endpoint", "good")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert "NOT CHECKED good · golden cases · parity with the original model" in text
     assert "it was not built by trb" in text
     code, text = smoke(root, "--endpoint", "good", "--no-cases", "--json")
@@ -264,7 +264,7 @@ def test_a_repository_without_manifest_never_claims_parity(
     assert {"metadata", "repeatability", "in a batch", "concurrent clients", "malformed requests"} <= groups
     # Consistency is checked, not only claimed.
     code, text = smoke(root, "--endpoint", "neighbour", "--no-cases", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert "in a batch" in {check["group"] for check in failed(text)}
 
 
@@ -278,7 +278,7 @@ def test_tensor_endpoints_without_cases(smoke: Smoke, repository: Path, tmp_path
     assert batched == {"single": "skipped", "tensor": "passed"}
     assert {"data shorter than the shape", "X missing"} <= {c["name"] for c in report["checks"]}
     code, text = smoke(root, "--endpoint", "centred", "--no-cases", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert {"in a batch", "batch limit"} == {check["group"] for check in failed(text)}
 
 
@@ -287,20 +287,20 @@ def test_unreadable_golden_cases_are_an_error_unless_left_out(
 ) -> None:
     root = copy(repository, tmp_path / "repository")
     (root / "good" / "smoke.json").write_text('{"cases": [{}]}')
-    assert smoke(root, "--endpoint", "good") == (Exit.REPOSITORY_UNREADABLE, "")
+    assert smoke(root, "--endpoint", "good") == (Code.REPOSITORY_UNREADABLE.exit, "")
     (root / "good" / "smoke.json").unlink()
-    assert smoke(root, "--endpoint", "good") == (Exit.REPOSITORY_UNREADABLE, "")
+    assert smoke(root, "--endpoint", "good") == (Code.REPOSITORY_UNREADABLE.exit, "")
     code, text = smoke(root, "--endpoint", "good", "--no-cases")
     assert code == 0, text
 
 
 def test_an_unknown_endpoint_is_a_usage_error(smoke: Smoke, repository: Path) -> None:
-    assert smoke(repository, "--endpoint", "no-such-thing") == (Exit.USAGE, "")
+    assert smoke(repository, "--endpoint", "no-such-thing") == (Code.USAGE.exit, "")
 
 
 def test_a_junit_file_that_cannot_be_written(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
     code, _ = smoke(repository, "--endpoint", "good", "--quiet", "--junit", tmp_path / "no" / "smoke.xml")
-    assert code == Exit.OUTPUT_NOT_WRITABLE
+    assert code == Code.OUTPUT_NOT_WRITABLE.exit
 
 
 def test_config_pbtxt_is_held_against_the_server(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_config_pbtxt_is_held_against_the_server(smoke: Smoke, repository: Path,
     config = root / "good" / "config.pbtxt"
     config.write_text(config.read_text().replace("dims: [4]", "dims: [7]"))
     code, text = smoke(root, "--endpoint", "good", "--no-cases", "--json")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert {check["name"] for check in failed(text)} == {"metadata equals config.pbtxt"}
 
 
@@ -318,7 +318,7 @@ def test_a_server_without_any_local_repository(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, text = smoke("--endpoint", "good")
-    assert code == Exit.FAILED_CHECKS
+    assert code == Code.FAILED_CHECKS.exit
     assert "no local repository was given" in text
     code, text = smoke("--endpoint", "good", "--no-cases", "--quiet")
     assert code == 0, text
@@ -332,14 +332,14 @@ def test_grpc_that_does_not_answer_names_the_option(
 ) -> None:
     with pytest.raises(SystemExit) as end:
         main(["smoke", str(repository), "--url", server.http, "--grpc-url", "127.0.0.1:1", "--timeout", "5"])
-    assert end.value.code == Exit.UNREACHABLE
+    assert end.value.code == Code.UNREACHABLE.exit
     assert "--grpc-url HOST:PORT" in capfd.readouterr().err
 
 
 def test_a_dead_port_is_unreachable(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["smoke", str(repository), "--url", "http://127.0.0.1:1"])
-    assert end.value.code == Exit.UNREACHABLE
+    assert end.value.code == Code.UNREACHABLE.exit
     output = capfd.readouterr()
     assert output.out == ""
     assert "http://127.0.0.1:1: no tritonserver answers" in output.err
@@ -352,7 +352,7 @@ def test_what_is_no_url_is_a_usage_error(
 ) -> None:
     with pytest.raises(SystemExit) as end:
         main(["smoke", str(repository), "--url", url])
-    assert end.value.code == Exit.USAGE
+    assert end.value.code == Code.USAGE.exit
     assert "http://localhost:8000" in capfd.readouterr().err
 
 
@@ -369,4 +369,4 @@ def test_without_url_it_starts_and_stops_a_server_of_its_own(
     assert (end.value.code or 0, report["ok"], report["parity_proven"]) == (0, True, True)
     with pytest.raises(SystemExit) as end:
         main(["smoke", "--url", report["url"]])
-    assert end.value.code == Exit.UNREACHABLE
+    assert end.value.code == Code.UNREACHABLE.exit

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from triton_repo_builder import releases
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 def test_the_default_is_the_embedded_server() -> None:
@@ -65,5 +65,5 @@ def test_what_can_load_a_model() -> None:
 def test_an_unknown_release_names_the_known_ones() -> None:
     with pytest.raises(TrbError) as caught:
         releases.get("24.13")
-    assert caught.value.code is Exit.USAGE
+    assert caught.value.code is Code.USAGE
     assert "24.10" in caught.value.remedy

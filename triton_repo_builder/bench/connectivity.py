@@ -15,7 +15,7 @@ from triton_repo_builder.client import (
     RequestFailed,
     statistics,
 )
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 CONNECT = 10.0
 """Seconds in which a gRPC server must say which version it is."""
@@ -108,7 +108,7 @@ def _send_grpc(payload: Payload, timeout: float) -> str:
 
 def _error(target: Target, message: str) -> TrbError:
     return TrbError(
-        Exit.UNREACHABLE,
+        Code.UNREACHABLE,
         message,
         where=target.variant.urls.grpc,
         remedy=f"name the gRPC address of the server at {target.http.url} with --grpc-url HOST:PORT, "

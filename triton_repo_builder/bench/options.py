@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from triton_repo_builder.bench.load import texts
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 
 PROTOCOLS = ("grpc", "http", "http-binary")
@@ -147,4 +147,4 @@ def check(options: Options) -> None:
 
 
 def _usage(message: str, remedy: str) -> TrbError:
-    return TrbError(Exit.USAGE, message, remedy=remedy)
+    return TrbError(Code.USAGE, message, remedy=remedy)

@@ -43,7 +43,7 @@ from triton_repo_builder.bench.report.report import (
 )
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.client import RequestFailed, statistics
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import ProcessFailed
 from triton_repo_builder.repository import Repository
 
@@ -72,7 +72,7 @@ def require() -> str:
     path = shutil.which(BINARY)
     if path is None:
         raise TrbError(
-            Exit.ENGINE_MISSING, "perf_analyzer is not on PATH", where="--client", remedy=_remedy()
+            Code.ENGINE_MISSING, "perf_analyzer is not on PATH", where="--client", remedy=_remedy()
         )
     try:
         process.run([path, "--version"], timeout=30)
@@ -80,7 +80,7 @@ def require() -> str:
         text = error.stderr or error.stdout if isinstance(error, ProcessFailed) else str(error)
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason given"
         raise TrbError(
-            Exit.ENGINE_MISSING, f"{path} does not run: {reason}", where="--client", remedy=_remedy()
+            Code.ENGINE_MISSING, f"{path} does not run: {reason}", where="--client", remedy=_remedy()
         ) from None
     return path
 
@@ -140,7 +140,7 @@ def parse(text: str, said: str, target: Target, shape: Shape, options: Options) 
         latency = _latency(row)
     except (IndexError, KeyError, ValueError) as error:
         raise TrbError(
-            Exit.TIMED_OUT,
+            Code.TIMED_OUT,
             f"perf_analyzer gave no result that can be read: {type(error).__name__} {error}",
             where=shape.title,
             remedy="raise --window, or measure without --client perf-analyzer",
@@ -239,7 +239,7 @@ def run(
     check(options)
     if options.processes:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             "perf_analyzer is one process",
             where="--processes",
             remedy="leave it out, or leave out --client perf-analyzer",
@@ -273,7 +273,7 @@ def run(
             levels.append(with_server(level, made.target, before, _read(made.target)))
     if not levels:
         raise TrbError(
-            Exit.TIMED_OUT,
+            Code.TIMED_OUT,
             unstable[0],
             where="--client perf-analyzer",
             remedy="raise --window or --max-windows",
@@ -311,7 +311,7 @@ def _level(command: list[str], result: Path, target: Target, shape: Shape, optio
             if any("stable measurement" in line for line in lines):
                 return None
             raise TrbError(
-                Exit.FAILED_CHECKS,
+                Code.FAILED_CHECKS,
                 f"perf_analyzer failed: {lines[-1] if lines else 'no reason given'}",
                 where=shape.title,
                 remedy="leave out --client perf-analyzer: then failures are counted and end nothing",

@@ -9,7 +9,7 @@ from typing import Any
 from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.client import HttpClient, Metadata, RequestFailed
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 
 ASK = 30.0
@@ -83,13 +83,13 @@ def find(variant: Variant) -> Target:
 def _no_answer(variant: Variant, error: RequestFailed) -> TrbError:
     if variant.endpoint and error.status:
         return TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"has no endpoint {variant.endpoint} that is ready: {error.message}",
             where=variant.urls.http,
             remedy="see what it has with: trb status, or POST /v2/repository/index",
         )
     return TrbError(
-        Exit.UNREACHABLE,
+        Code.UNREACHABLE,
         f"no tritonserver answers: {error}",
         where=variant.urls.http,
         remedy="start one with 'trb serve', or leave out --url and bench starts its own",
@@ -110,7 +110,7 @@ def _only(variant: Variant, http: HttpClient) -> str:
         return names[0]
     message = f"has {len(names)} endpoints" if names else "has no endpoint that is ready"
     remedy = f"choose one with --endpoint: {', '.join(names)}" if names else "see 'trb smoke' for the reason"
-    raise TrbError(Exit.USAGE, message, where=where, remedy=remedy)
+    raise TrbError(Code.USAGE, message, where=where, remedy=remedy)
 
 
 def _config(http: HttpClient, name: str) -> dict[str, Any]:

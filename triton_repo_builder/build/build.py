@@ -17,7 +17,7 @@ from triton_repo_builder import (
     tasks,
 )
 from triton_repo_builder.dtypes import BY_CONFIG
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden import tensor as golden_tensor
 from triton_repo_builder.golden.cases import CaseFile
@@ -189,7 +189,7 @@ def check_release(src: Source, release: Release) -> None:
     remedy = f"export with opset {release.max_opset} or older"
     remedy += f", or target --triton-release {able[0]}" if able else "; no known release can load it"
     raise TrbError(
-        Exit.TOO_NEW,
+        Code.TOO_NEW,
         f"opset {opset} is too new for Triton {release.name}, whose ONNX Runtime {release.onnxruntime} "
         f"takes up to {release.max_opset}",
         where=str(src.path),
@@ -205,7 +205,7 @@ def _check_ports(src: Source) -> None:
         if names and twice is None:
             continue
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"two {role}s are called '{twice}'" if twice is not None else f"the model has no {role}s",
             where=str(src.path),
             remedy=f"export it again with at least one {role}, each under a name of its own",
@@ -217,7 +217,7 @@ def _check_sizes(src: Source) -> None:
     for spec in (*src.signature.inputs, *src.signature.outputs):
         if 0 in spec.dims:
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"'{spec.name}' has an axis of size 0, which Triton does not take",
                 where=str(src.path),
                 remedy="export it again without that input or output",
@@ -270,7 +270,7 @@ def _refuse_batching(src: Source, options: BuildOptions, why: str, remedy: str) 
     field = next((field for field, given in asked.items() if given), None)
     if field is not None:
         raise TrbError(
-            Exit.NOT_BATCHABLE, f"cannot batch ({field}): {why}", where=str(src.path), remedy=remedy
+            Code.NOT_BATCHABLE, f"cannot batch ({field}): {why}", where=str(src.path), remedy=remedy
         )
 
 
@@ -338,7 +338,7 @@ def _model_files(
     ours = {"model.onnx": "the served model is", repository.SHARED: "that of the version's own files is"}
     if name := next((name for name in ours if name in taken), ""):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"its external data is in a file or folder called '{name}', as {ours[name]}",
             where=str(src.path),
             remedy="save the model again with its external data under another name",

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import (
     BuildOptions,
@@ -69,19 +69,19 @@ def discover(root: Path) -> tuple[Found, ...]:
     them are one model each. Hidden folders are left out.
     """
     if not root.is_dir():
-        raise TrbError(Exit.NOT_FOUND, "no such folder", where=str(root), remedy="check the path after --all")
+        raise TrbError(Code.NOT_FOUND, "no such folder", where=str(root), remedy="check the path after --all")
     try:
         found = tuple(sorted(_below(root, root, set()), key=lambda one: str(one.model)))
     except OSError as error:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"cannot be read: {error.strerror}",
             where=str(error.filename or root),
             remedy="make it readable for this user",
         ) from None
     if not found:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             "no .onnx file below this folder",
             where=str(root),
             remedy="export the models first, e.g. optimum-cli export onnx --model NAME FOLDER, a folder each",
@@ -185,7 +185,7 @@ def build_all(
 
 def _same_name(name: str, first: Found, second: Found) -> TrbError:
     return TrbError(
-        Exit.BAD_NAME,
+        Code.BAD_NAME,
         f"'{name}' is also the name of {first.model}",
         where=str(second.model),
         remedy="give one of them another name: name = ... in the [build] table of a trb.toml in its folder",
@@ -194,7 +194,7 @@ def _same_name(name: str, first: Found, second: Found) -> TrbError:
 
 def _bug(one: Found, error: Exception) -> TrbError:
     return TrbError(
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         f"trb failed on it: {type(error).__name__}: {error}",
         where=str(one.model),
         remedy=f"this is a bug in trb: please report it, with what 'trb build --model {one.model}' prints",

@@ -87,7 +87,7 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "problem": None
         if problem is None
         else {
-            "code": int(problem.code),
+            "code": problem.code.kind,
             "message": problem.message,
             "where": problem.where,
             "remedy": problem.remedy,

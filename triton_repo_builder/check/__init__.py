@@ -19,7 +19,7 @@ from triton_repo_builder.check.rules import (
     tensors,
     warmup,
 )
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Repository
 
@@ -42,7 +42,7 @@ def check(repository: Repository, release: Release) -> list[Finding]:
         return arrange(_all(repository, release))
     except OSError as error:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"cannot be read: {error.strerror}",
             where=str(error.filename or repository.path),
             remedy="make it readable for the user that runs trb",

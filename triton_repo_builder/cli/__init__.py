@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from triton_repo_builder import __version__
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, Exit, TrbError
 
 COMMANDS = {
     "inspect": "Show what a model file is: inputs, outputs, batching, tokenizer, releases.",
@@ -106,7 +106,10 @@ def group() -> None:
 def report(error: TrbError) -> None:
     """Print one error on stderr: what, where, what to do; red only on a terminal."""
     where = f"{error.where}: " if error.where else ""
-    click.echo(click.style("error: ", fg="red", bold=True) + where + error.message, err=True)
+    first, *more = error.message.split("\n", 1)
+    kind = click.style(f" [{error.code.kind}]", dim=True)
+    text = "\n".join((where + first + kind, *more))
+    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
     if error.remedy:
         click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
 
@@ -129,30 +132,30 @@ def main(argv: list[str] | None = None) -> None:
         code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
         report(error)
-        sys.exit(int(error.code))
+        sys.exit(int(error.code.exit))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(int(Exit.INTERRUPTED))
+        sys.exit(int(Code.INTERRUPTED.exit))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             # Standard output is a file on a full disk, say; what trb writes itself is reported as such.
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
-            sys.exit(int(Exit.OUTPUT_NOT_WRITABLE))
+            sys.exit(int(Code.OUTPUT_NOT_WRITABLE.exit))
         if isinstance(error, FileNotFoundError) and not _folder_exists():
             report(
                 TrbError(
-                    Exit.NOT_FOUND,
+                    Code.NOT_FOUND,
                     "the folder that trb was started in does not exist any more",
                     remedy="change to another one",
                 )
             )
-            sys.exit(int(Exit.NOT_FOUND))
+            sys.exit(int(Code.NOT_FOUND.exit))
         import traceback
 
         traceback.print_exc()
         click.echo("This is a bug in trb: please report it with the lines above.", err=True)
-        sys.exit(70)
+        sys.exit(int(Exit.BUG))
     sys.exit(code if isinstance(code, int) else 0)

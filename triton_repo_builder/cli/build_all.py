@@ -14,7 +14,7 @@ import click
 
 from triton_repo_builder.cli import build as one
 from triton_repo_builder.cli.console import recovered
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.errors import Code
 
 if TYPE_CHECKING:
     from triton_repo_builder.build.build_all import Many
@@ -58,7 +58,7 @@ def run(
     else:
         _report(made, written=write)
     _failures(made)
-    return int(Exit.SOME_FAILED) if made.failed else 0
+    return int(Code.SOME_FAILED.exit) if made.failed else 0
 
 
 @contextlib.contextmanager
@@ -118,7 +118,8 @@ def _json(made: Many, *, written: bool) -> str:
         {
             "endpoint": failure.name,
             "model": str(failure.model),
-            "exit_code": int(failure.error.code),
+            "code": failure.error.code.kind,
+            "exit_code": int(failure.error.code.exit),
             "error": failure.error.message,
             "where": failure.error.where,
             "remedy": failure.error.remedy,

@@ -68,12 +68,12 @@ def command(
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.write import staging
 
     if output.exists() and not force and output.read_bytes() != text.encode():
         raise TrbError(
-            Exit.EDITED_FILE, "exists and says something else", where=str(output), remedy="use --force"
+            Code.EDITED_FILE, "exists and says something else", where=str(output), remedy="use --force"
         )
     try:
         output.write_text(text, encoding="utf-8")

@@ -67,11 +67,11 @@ def command(
     import json
     from dataclasses import asdict
 
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.vcs import commit
 
     if not message.strip():
-        raise TrbError(Exit.USAGE, "is empty", where="--message", remedy="say what this deployment is")
+        raise TrbError(Code.USAGE, "is empty", where="--message", remedy="say what this deployment is")
     if weights_url and weights != "external":
         raise click.UsageError("--weights-url goes with --weights external.")
     order = commit.Order(

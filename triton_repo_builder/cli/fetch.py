@@ -23,13 +23,13 @@ def command(repo: Path) -> None:
     """
     from triton_repo_builder import repository
     from triton_repo_builder.cli.console import status
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.stores import external_weights
 
     manifest = repository.read(repo).manifest
     if manifest is None:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "has no manifest.json of trb, which says where its weights lie",
             where=str(repo),
             remedy="name a repository that trb built and committed with --weights external",

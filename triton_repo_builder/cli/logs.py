@@ -22,7 +22,7 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
       trb logs model_repository --tail 20
       trb logs -f
     """
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.serve.background import log_follow, registry
 
     running, _ = registry.sweep()
@@ -30,7 +30,7 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
     file = Path(entry.log)
     if not file.is_file():
         raise TrbError(
-            Exit.NOT_FOUND, "the server's log is gone", where=str(file), remedy="start the server again"
+            Code.NOT_FOUND, "the server's log is gone", where=str(file), remedy="start the server again"
         )
     start = 0 if lines is None else log_follow.last_lines(file, lines)
 

@@ -8,7 +8,7 @@ HELP = "HTTP address of the server.  [default: the one in the background, else 1
 
 def url(given: str | None) -> str:
     """The URL given, else that of the only server in the background, else Triton's own port here."""
-    from triton_repo_builder.errors import Exit, TrbError
+    from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.serve.background import registry
 
     if given is not None:
@@ -17,7 +17,7 @@ def url(given: str | None) -> str:
     if len(running) > 1:
         listed = ", ".join(f"{server.urls['http']} ({server.name})" for server in running)
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"{len(running)} servers run in the background: {listed}",
             remedy="name one with --url",
         )

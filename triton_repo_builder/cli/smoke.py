@@ -12,7 +12,7 @@ import click
 
 from triton_repo_builder.cli import addresses, engines
 from triton_repo_builder.cli.options import Place, Repo
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def command(
 ) -> int:
     """Prove, through the server, that answers equal the original model's.
 
-    REPO is the model repository (default: model_repository). Exit code 0 only if every check holds; golden
+    REPO is the model repository (default: model_repository). Code code 0 only if every check holds; golden
     cases that are missing count as not holding, unless --no-cases says that there are none.
 
     \b
@@ -101,7 +101,7 @@ def command(
         click.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
     else:
         print_report(report, quiet=quiet)
-    return 0 if report.ok else int(Exit.FAILED_CHECKS)
+    return 0 if report.ok else int(Code.FAILED_CHECKS.exit)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise TrbError(
-            Exit.OUTPUT_NOT_WRITABLE,
+            Code.OUTPUT_NOT_WRITABLE,
             f"cannot be written: {error.strerror}",
             where=str(path),
             remedy="name a file in a folder that exists and is writable with --junit",

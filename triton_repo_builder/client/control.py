@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 TICK = 0.05
 UNLOADED = "unloaded"
@@ -121,7 +121,7 @@ def model(base: str, name: str, what: str = "") -> dict[str, Any]:
     """Metadata of a model, or its ``/config``."""
     status, answer = call(f"{base}/v2/models/{quote(name)}{what}")
     if status != 200 or not isinstance(answer, dict):
-        raise TrbError(Exit.SERVER_DIED, f"the server does not describe it: {error_text(answer)}", where=name)
+        raise TrbError(Code.SERVER_DIED, f"the server does not describe it: {error_text(answer)}", where=name)
     return answer
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.codegen.snippets import Tensor
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import config
 from triton_repo_builder.repository.interface import Interface
 
@@ -80,7 +80,7 @@ def _file_calls(interface: Interface, file: bytes, target: str) -> dict[str, str
 
 
 def _unsupported(name: str, why: str) -> TrbError:
-    return TrbError(Exit.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
+    return TrbError(Code.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
 
 
 def _named(

@@ -11,7 +11,7 @@ from typing import Any
 from triton_repo_builder import __version__, releases, repository
 from triton_repo_builder.container_image import context
 from triton_repo_builder.container_image.context import Request
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon, images, labels
 from triton_repo_builder.serve.loading import select
 
@@ -36,7 +36,7 @@ def build(request: Request, progress: Progress | None = None) -> Built:
     tell = progress or (lambda text: None)
     if not TAG.fullmatch(request.tag):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"'{request.tag}' is no name of an image",
             where="--tag",
             remedy="name:tag in lower case",
@@ -114,5 +114,5 @@ def _failed(request: Request, text: str, said: list[str]) -> TrbError:
     else:
         remedy = "see the lines above; docker build has more to say with --verbose"
     return TrbError(
-        Exit.IMAGE_UNAVAILABLE, f"cannot be built: {text}\n{last}", where=request.tag, remedy=remedy
+        Code.IMAGE_UNAVAILABLE, f"cannot be built: {text}\n{last}", where=request.tag, remedy=remedy
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from triton_repo_builder import resources
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import walk
 
 FILES = ("Dockerfile", "assemble.sh", "entrypoint.sh", "healthcheck.py", "requirements.txt")
@@ -77,7 +77,7 @@ def _wheels(folder: Path | None) -> list[Path]:
         missing += [line] * (not match)
     if missing:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"has no wheel of {', '.join(missing)}",
             where=str(folder),
             remedy=f"{download(folder)} {' '.join(missing)}",

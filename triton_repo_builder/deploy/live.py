@@ -21,7 +21,7 @@ from triton_repo_builder import repository, smoke
 from triton_repo_builder.client import control
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.serve.loading.loader import Hung, Loader
 from triton_repo_builder.write import staging, versions
@@ -221,4 +221,4 @@ def _unproven(move: Move, bad: Sequence[smoke.Check], state: str, remedy: str) -
 
 
 def _failed(move: Move, message: str, remedy: str) -> TrbError:
-    return TrbError(Exit.PROMOTE_FAILED, message, where=move.name, remedy=remedy)
+    return TrbError(Code.PROMOTE_FAILED, message, where=move.name, remedy=remedy)

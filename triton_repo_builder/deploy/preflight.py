@@ -14,7 +14,7 @@ from pathlib import Path
 from triton_repo_builder import repository, smoke
 from triton_repo_builder.deploy import promote
 from triton_repo_builder.deploy.promote import Move
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import ServeOptions
 from triton_repo_builder.write import staging, versions
 
@@ -33,7 +33,7 @@ def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
         try:
             server = serve.start(root, ports, engine="embedded")
         except TrbError as error:
-            if error.code == Exit.ENGINE_MISSING:
+            if error.code == Code.ENGINE_MISSING:
                 return None
             raise
         with server:

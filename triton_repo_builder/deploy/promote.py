@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import control
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging, versions
 
 
@@ -43,7 +43,7 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
     if manifest is None or name not in manifest["endpoints"]:
         known = ", ".join(sorted(manifest["endpoints"])) if manifest else ""
         raise TrbError(
-            Exit.PROMOTE_FAILED,
+            Code.PROMOTE_FAILED,
             f"trb built no endpoint '{name}' here",
             where=str(root),
             remedy=f"its endpoints: {known}" if known else "name a repository that trb built",
@@ -54,7 +54,7 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
     if new is None or new not in there:
         others = [number for number in there if number != old]
         raise TrbError(
-            Exit.PROMOTE_FAILED,
+            Code.PROMOTE_FAILED,
             f"has no version {new}" if new else f"version {old} is the first that was served",
             where=f"{root}: {name}",
             remedy=f"promote one that is there: {', '.join(map(str, others))}"
@@ -83,7 +83,7 @@ def _check(move: Move, force: bool) -> None:
         missing = [model for model in move.models if f"{model}/{versions.CONFIG}" not in shared]
         if missing:
             raise TrbError(
-                Exit.PROMOTE_FAILED,
+                Code.PROMOTE_FAILED,
                 f"version {number} has no configuration of its own: no {missing[0]}/{number}/shared",
                 where=f"{move.root}: {move.name}",
                 remedy=f"build it again: trb build --name {move.name} --version {number} …",
@@ -97,7 +97,7 @@ def _check(move: Move, force: bool) -> None:
         if not file.is_file() or staging.hash_file(file) != recorded[path]["sha256"]:
             what = "was changed" if file.is_file() else "is missing"
             raise TrbError(
-                Exit.PROMOTE_FAILED,
+                Code.PROMOTE_FAILED,
                 f"version {move.new} is not as it was built: {path} {what}",
                 where=f"{move.root}: {move.name}",
                 remedy="restore the file (git checkout, trb fetch), or build the version again",
@@ -111,7 +111,7 @@ def _check(move: Move, force: bool) -> None:
     ]
     if edited and not force:
         raise TrbError(
-            Exit.EDITED_FILE,
+            Code.EDITED_FILE,
             f"changed since trb wrote it: {', '.join(edited[:5])}",
             where=str(move.root),
             remedy="keep your edit elsewhere, or replace it with --force",
@@ -140,7 +140,7 @@ def check_server(root: Path, name: str, url: str) -> None:
     listed = control.model(url.rstrip("/"), name).get("versions") or []
     if str(version) not in [str(number) for number in listed]:
         raise TrbError(
-            Exit.PROMOTE_FAILED,
+            Code.PROMOTE_FAILED,
             f"the repository serves version {version} already, the server {', '.join(map(str, listed))}",
             where=url,
             remedy=f"trb rollback {name}, then promote with --url in one step; or start the server again",

@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_repo_builder import process, repository
 from triton_repo_builder.dtypes import BY_CONFIG
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
@@ -76,7 +76,7 @@ def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
             yield found_there
     else:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "no such model repository",
             where=what,
             remedy="name a folder, a version (sentiment@2), or a revision and path (HEAD~1:model_repository)",
@@ -88,7 +88,7 @@ def of_repository(read: Repository, where: str = "") -> dict[str, Face]:
     if read.manifest is None:
         if not any(model.stated for model in read.models):
             raise TrbError(
-                Exit.REPOSITORY_UNREADABLE,
+                Code.REPOSITORY_UNREADABLE,
                 "holds no model",
                 where=where or str(read.path),
                 remedy="name a folder of model directories, each with config.pbtxt and a version such as 1/",
@@ -107,7 +107,7 @@ def of_version(read: Repository, name: str, version: int) -> Face:
     if version not in entries:
         known = ", ".join(f"{name}@{number}" for number in sorted(entries))
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"there is no version {version} of '{name}'",
             where=str(read.path),
             remedy=f"there are: {known}" if known else "'trb provenance' lists what there is",
@@ -208,7 +208,7 @@ def _extract(what: str, target: Path) -> None:
     except process.ProcessFailed as error:
         if "not a tree object" in error.stderr:
             raise TrbError(
-                Exit.REPOSITORY_UNREADABLE,
+                Code.REPOSITORY_UNREADABLE,
                 "is no folder there",
                 where=what,
                 remedy="name the folder that holds the model directories",

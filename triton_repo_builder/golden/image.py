@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recorded
@@ -80,7 +80,7 @@ def _answer(
     except Exception as error:
         shape = " x ".join(map(str, pixels.shape))
         raise TrbError(
-            Exit.GOLDEN_FAILED,
+            Code.GOLDEN_FAILED,
             f"the original model fails on pixel_values of {shape}: {original.first_line(error)}",
             where=str(source.path),
             remedy="use the preprocessor_config.json that belongs to this model",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden.cases import (
     Case,
     CaseFile,
@@ -80,7 +80,7 @@ def session(source: Source, *, gpu: bool = False) -> Original:
         opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise TrbError(
-            Exit.GOLDEN_FAILED,
+            Code.GOLDEN_FAILED,
             f"ONNX Runtime cannot load the model: {first_line(error)}",
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.read import tokenizer as tokenizer_files
@@ -287,7 +287,7 @@ def _run_rows(
         values = runner.run(None, feeds)
     except Exception as error:
         raise TrbError(
-            Exit.GOLDEN_FAILED,
+            Code.GOLDEN_FAILED,
             f"the original model fails on {width} tokens: {original.first_line(error)}",
             where=str(source.path),
             remedy="if the text is longer than the model can take, set --max-length; "

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from importlib import metadata
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
 
 
@@ -35,7 +35,7 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrbError(
-            Exit.TOKENIZER_INVALID,
+            Code.TOKENIZER_INVALID,
             f"transformers cannot load it: {first[:300]}",
             where=str(spec.file.parent),
             remedy="save it again with save_pretrained; --no-golden builds without this proof",

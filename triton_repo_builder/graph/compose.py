@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import names, reader
 from triton_repo_builder.plan.model import Front, Head
 from triton_repo_builder.releases import Release
@@ -40,7 +40,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset < head.oldest_opset:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"opset {opset} is too old for a head in the graph",
             where=str(path),
             remedy=f"export with opset {head.oldest_opset} or newer, or use --task tensor",
@@ -55,7 +55,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     taken = sorted(outputs & inputs)
     if taken:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"the model has an input called '{taken[0]}', as our output is",
             where=str(path),
             remedy="rename the input and export again, or use --task tensor",

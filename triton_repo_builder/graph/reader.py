@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import onnx
 
 from triton_repo_builder import dtypes
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import skeleton, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
 from triton_repo_builder.read.signature import (
@@ -39,7 +39,7 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
         model = onnx.load_from_string(skeleton.read(path, location=location).content)
     except DecodeError:
         raise TrbError(
-            Exit.NOT_ONNX,
+            Code.NOT_ONNX,
             "this is not an ONNX model: a part of it does not decode",
             where=str(path),
             remedy="export or download the model again",
@@ -50,7 +50,7 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
     if not imported or missing:
         what = f"the operator set '{min(missing)}'" if missing else "any operator set"
         raise TrbError(
-            Exit.TRUNCATED,
+            Code.TRUNCATED,
             f"the file does not say which version of {what} it uses: it is cut off or damaged",
             where=str(path),
             remedy="copy or download the model again and compare sizes",
@@ -137,7 +137,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
             end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
         except ValueError:
             raise TrbError(
-                Exit.EXTERNAL_DATA,
+                Code.EXTERNAL_DATA,
                 f"where the data of '{tensor.name}' lies in '{location}' is no number",
                 where=str(path),
                 remedy="save the model again with its external data",
@@ -148,7 +148,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         location = str(posix)
         if not posix.parts or posix.is_absolute() or ".." in posix.parts:
             raise TrbError(
-                Exit.EXTERNAL_DATA,
+                Code.EXTERNAL_DATA,
                 f"its external data lies outside its folder: '{location}'",
                 where=str(path),
                 remedy="save the model again with its data beside it",
@@ -156,7 +156,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         file = path.parent / posix
         if not file.is_file():
             raise TrbError(
-                Exit.EXTERNAL_DATA,
+                Code.EXTERNAL_DATA,
                 f"its weights are in '{location}', which is not there",
                 where=str(path),
                 remedy=f"copy '{location}' beside the model, under that name",
@@ -165,14 +165,14 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         with file.open("rb") as stream:
             if stream.read(len(skeleton.LFS)) == skeleton.LFS:
                 raise TrbError(
-                    Exit.LFS_POINTER,
+                    Code.LFS_POINTER,
                     "this is a git-LFS pointer, not the weights",
                     where=str(file),
                     remedy="run 'git lfs pull' in that repository, then build again",
                 )
         if size < end:
             raise TrbError(
-                Exit.TRUNCATED,
+                Code.TRUNCATED,
                 f"the file is cut off: {size:,} bytes of at least {end:,}",
                 where=str(file),
                 remedy="copy or download it again and compare sizes",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import wire
 
 MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
@@ -55,18 +55,18 @@ def read(path: Path, *, location: str) -> Skeleton:
     """
     if path.exists() and not path.is_file():
         raise TrbError(
-            Exit.NOT_FOUND, "this is no regular file", where=str(path), remedy="name the ONNX file itself"
+            Code.NOT_FOUND, "this is no regular file", where=str(path), remedy="name the ONNX file itself"
         )
     try:
         with path.open("rb") as file:
             head = file.read(512)
             if not head:
                 raise TrbError(
-                    Exit.NOT_ONNX, "the file is empty", where=str(path), remedy="export the model again"
+                    Code.NOT_ONNX, "the file is empty", where=str(path), remedy="export the model again"
                 )
             if head.startswith(LFS):
                 raise TrbError(
-                    Exit.LFS_POINTER,
+                    Code.LFS_POINTER,
                     "this is a git-LFS pointer, not the model",
                     where=str(path),
                     remedy="run 'git lfs pull' in that repository, then build again",
@@ -75,11 +75,11 @@ def read(path: Path, *, location: str) -> Skeleton:
                 return _skeleton(view, location, path, head)
     except FileNotFoundError:
         raise TrbError(
-            Exit.NOT_FOUND, "no such model file", where=str(path), remedy="check the path"
+            Code.NOT_FOUND, "no such model file", where=str(path), remedy="check the path"
         ) from None
     except OSError as error:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"cannot be read: {error.strerror}",
             where=str(path),
             remedy="check the path and its permissions",
@@ -110,7 +110,7 @@ def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skele
         # A cut-off model still begins like one; anything else merely looks like a long field.
         if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
             raise TrbError(
-                Exit.TRUNCATED,
+                Code.TRUNCATED,
                 f"the file is cut off after {len(view):,} bytes",
                 where=str(path),
                 remedy="copy or download the model again and compare sizes",
@@ -165,7 +165,7 @@ def _outside(view: memoryview, tensor: wire.Field, raw: wire.Field, location: st
 def _not_onnx(path: Path, head: bytes) -> TrbError:
     looks = next((what for magic, what in FOREIGN if head.lstrip().startswith(magic)), None)
     return TrbError(
-        Exit.NOT_ONNX,
+        Code.NOT_ONNX,
         "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),
         where=str(path),
         remedy="export the model to ONNX first, e.g. with 'optimum-cli export onnx'",

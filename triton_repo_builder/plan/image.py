@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder import resources
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image, original
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.plan import onnx_model
@@ -119,7 +119,7 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
     """Shape of one image's pixels. ``TrbError`` where it is not fixed, or not what the graph takes."""
     if spec.size is None:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             "images keep their shape (resized by an edge, not cropped), so no two of them make a batch",
             where=str(spec.file),
             remedy="write a crop_size into it, or a size of height and width, that suits the model",
@@ -128,7 +128,7 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
     stated = pixels.dims[1:]
     if any(want not in (-1, have) for want, have in zip(stated, dims, strict=True)):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"makes images of {list(dims)}, the model's input '{pixels.name}' is {list(stated)}",
             where=str(spec.file),
             remedy=f"use this model's own {image_processor.FILE}, or export for images of that size",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder import resources
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import original, transformers_check
 from triton_repo_builder.golden import text as golden_text
 from triton_repo_builder.golden.cases import CaseFile
@@ -196,7 +196,7 @@ def _refuse(src: Source, task: TaskPlan, obstacle: str, options: BuildOptions) -
             "leave it out",
         )
     raise TrbError(
-        Exit.NOT_BATCHABLE,
+        Code.NOT_BATCHABLE,
         f"the task {task.name} needs a model that takes rows of any length in a batch: {obstacle}",
         where=str(src.path),
         remedy="export again with dynamic axes [batch, tokens] on every input (optimum's default), "
@@ -247,7 +247,7 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
         rows, shown = src.config.get("vocab_size"), "its config.json"
     if isinstance(rows, int) and spec.largest_id >= rows:
         raise TrbError(
-            Exit.TOKENIZER_MISMATCH,
+            Code.TOKENIZER_MISMATCH,
             f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
             where=str(spec.file),
             remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
@@ -295,7 +295,7 @@ def _max_length(
         whole = " or of what is never cut" if task.encoding.whole else ""
         option = why if why.startswith("--") else "--max-length"
         raise TrbError(
-            Exit.USAGE if why.startswith("--") else Exit.TOKENIZER_INVALID,
+            Code.USAGE if why.startswith("--") else Code.TOKENIZER_INVALID,
             f"{why} allows {limit} tokens, and {special} of each text are special ones{whole}{shared}",
             where=str(spec.file.parent),
             remedy=f"set {option} to {'fixed:' if option == '--padding' else ''}{least} or more",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
@@ -16,7 +16,7 @@ def check(src: Source, task: TaskPlan) -> None:
             continue
         if spec.dims[0] > 1:
             raise TrbError(
-                Exit.NOT_BATCHABLE,
+                Code.NOT_BATCHABLE,
                 f"input '{spec.name}' takes exactly {spec.dims[0]} texts at a time",
                 where=str(src.path),
                 remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
@@ -24,7 +24,7 @@ def check(src: Source, task: TaskPlan) -> None:
         if spec.dims[1] > 0 and spec.dims[1] != ids.dims[-1]:
             others = f"exactly {ids.dims[-1]}" if ids.dims[-1] > 0 else "any number"
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"input '{spec.name}' takes exactly {spec.dims[1]} tokens and 'input_ids' {others}, "
                 "but they are of one text",
                 where=str(src.path),
@@ -35,7 +35,7 @@ def check(src: Source, task: TaskPlan) -> None:
     for spec in src.signature.outputs:
         if spec.name in bound and spec.dims and spec.dims[0] > 1:
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"output '{spec.name}' has exactly {spec.dims[0]} rows, whatever the number of texts",
                 where=str(src.path),
                 remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import tokenizer
 
 FILE = "preprocessor_config.json"
@@ -89,7 +89,7 @@ def find(model: Path, given: Path | None = None) -> Path | None:
     file = next((file for file in places if file.is_file() and _json(file)), None)
     if file is None and given is not None:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"no {FILE} there",
             where=str(given),
             remedy="check the path given to --preprocessor",
@@ -280,7 +280,7 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
 
 def _refused(file: Path, message: str) -> TrbError:
     return TrbError(
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         message,
         where=str(file),
         remedy="use --task tensor and send pixel_values, or describe the steps in a file of your own "

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 BATCHING = ("on", "off", "auto")
 DEVICES = ("cpu", "gpu", "auto")
@@ -139,7 +139,7 @@ def fixed_padding(text: str) -> int:
 
 def usage(field: str, message: str, remedy: str) -> TrbError:
     """An option that cannot be followed."""
-    return TrbError(Exit.USAGE, message, where="--" + field.replace("_", "-"), remedy=remedy)
+    return TrbError(Code.USAGE, message, where="--" + field.replace("_", "-"), remedy=remedy)
 
 
 def load_toml(text: str) -> dict[str, Any]:
@@ -158,19 +158,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         document = load_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"cannot be read: {error.strerror}",
             where=str(path),
             remedy="check the path given to --config",
         ) from None
     except ValueError as error:
         raise TrbError(
-            Exit.USAGE, f"is no TOML: {error}", where=str(path), remedy="correct it there"
+            Code.USAGE, f"is no TOML: {error}", where=str(path), remedy="correct it there"
         ) from None
     unknown = [key for key in document if key != "build"]
     if unknown:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"unknown table '{unknown[0]}'",
             where=str(path),
             remedy="options of trb build go into a table called [build]",
@@ -179,7 +179,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     table = document.get("build", {})
     if not isinstance(table, dict):
         raise TrbError(
-            Exit.USAGE, "'build' is no table", where=str(path), remedy="write [build] on a line of its own"
+            Code.USAGE, "'build' is no table", where=str(path), remedy="write [build] on a line of its own"
         )
     values: dict[str, Any] = {}
     origin = path.name if path.name.isprintable() else "the file of --config"  # it is shown in comments
@@ -188,7 +188,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise TrbError(
-                Exit.USAGE,
+                Code.USAGE,
                 f"unknown option '{key}' in [build]",
                 where=str(path),
                 remedy=f"did you mean '{near[0]}'?" if near else "see 'trb build --help'",
@@ -211,7 +211,7 @@ def _typed(name: str, value: Any, path: Path) -> Any:
     wanted = bool if "bool" in str(annotation) else int if "int" in str(annotation) else str
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"'{name}' must be {'an' if wanted is int else 'a'} {wanted.__name__}",
             where=f"{path} [build]",
             remedy=f"it is {value!r}",

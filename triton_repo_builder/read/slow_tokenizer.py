@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 VOCABULARIES = (
     "vocab.txt",
@@ -114,7 +114,7 @@ def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
 
 def _error(vocabulary: Path, why: str, remedy: str) -> TrbError:
     return TrbError(
-        Exit.SLOW_TOKENIZER,
+        Code.SLOW_TOKENIZER,
         f"the tokenizer has '{vocabulary.name}' but no tokenizer.json (a slow-only tokenizer): {why}",
         where=str(vocabulary.parent),
         remedy=remedy,

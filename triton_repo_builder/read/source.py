@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import image_processor, tokenizer
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.write.staging import Checksum, File
@@ -81,7 +81,7 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
     ):
         if config.get(name) is not None and not isinstance(config[name], kind):
             raise TrbError(
-                Exit.TASK_UNCLEAR,
+                Code.TASK_UNCLEAR,
                 f"'{name}' is {config[name]!r:.60}, not {shown}",
                 where=str(file),
                 remedy="restore the file from where the model came from",
@@ -96,7 +96,7 @@ def model_file(given: Path) -> Path:
         exists = False
     if not exists:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             "no such file or folder",
             where=str(given),
             remedy="check the path",
@@ -109,7 +109,7 @@ def model_file(given: Path) -> Path:
     found = sorted(given.glob("*.onnx")) or sorted(given.glob("onnx/*.onnx"))
     if not found:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             "no .onnx file in this folder",
             where=str(given),
             remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
@@ -117,7 +117,7 @@ def model_file(given: Path) -> Path:
     if len(found) > 1:
         names = ", ".join(str(file.relative_to(given)) for file in found)
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"several ONNX files: {names}",
             where=str(given),
             remedy=f"name one, e.g. --model {_likely(found)}",
@@ -131,7 +131,7 @@ def _named(file: Path) -> Path:
         str(file.resolve()).encode()
     except UnicodeEncodeError:
         raise TrbError(
-            Exit.BAD_NAME,
+            Code.BAD_NAME,
             "this path is not UTF-8",
             where=str(file),
             remedy="rename the file or the folder",
@@ -148,7 +148,7 @@ def check_name(name: str) -> str:
     """The name, if Triton, a URL and a directory can all carry it; ``TrbError`` BAD_NAME else."""
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME or name == repository.MANIFEST:
         raise TrbError(
-            Exit.BAD_NAME,
+            Code.BAD_NAME,
             f"'{name}' cannot be the name of a Triton model",
             where="--name",
             remedy=f"use letters, digits, '_', '-' and '.', at most {LONGEST_NAME} characters, "

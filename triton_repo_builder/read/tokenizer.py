@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import slow_tokenizer, tokenizer_config
 
 FILE = "tokenizer.json"
@@ -91,7 +91,7 @@ def locate(given: Path) -> Path:
                 return given / sign
             raise slow_error(given, sign)
     raise TrbError(
-        Exit.NOT_FOUND,
+        Code.NOT_FOUND,
         "no such tokenizer",
         where=str(given),
         remedy="give --tokenizer a tokenizer.json or a folder that holds one",
@@ -101,7 +101,7 @@ def locate(given: Path) -> Path:
 def slow_error(folder: Path, sign: str) -> TrbError:
     """A tokenizer that only exists in the Python form of transformers."""
     return TrbError(
-        Exit.SLOW_TOKENIZER,
+        Code.SLOW_TOKENIZER,
         f"the tokenizer has '{sign}' but no tokenizer.json (a slow-only tokenizer)",
         where=str(folder),
         remedy='write one with: python -c "from transformers import AutoTokenizer as A; '
@@ -146,7 +146,7 @@ def _text(file: Path) -> tuple[str, bool]:
         return file.read_text(encoding="utf-8"), True
     except OSError as error:
         raise TrbError(
-            Exit.TOKENIZER_INVALID,
+            Code.TOKENIZER_INVALID,
             f"cannot be read: {error.strerror}",
             where=str(file),
             remedy="check the path and its permissions",
@@ -163,7 +163,7 @@ def _load(file: Path, text: str) -> Any:
     except Exception as error:  # the Rust library raises plain Exception
         if text.startswith("version https://git-lfs"):
             raise TrbError(
-                Exit.LFS_POINTER,
+                Code.LFS_POINTER,
                 "this is a git-LFS pointer, not the tokenizer",
                 where=str(file),
                 remedy="run 'git lfs pull' in that repository, then build again",
@@ -173,7 +173,7 @@ def _load(file: Path, text: str) -> Any:
 
 def _invalid(file: Path, error: Exception) -> TrbError:
     return TrbError(
-        Exit.TOKENIZER_INVALID,
+        Code.TOKENIZER_INVALID,
         f"is no tokenizer.json that 'tokenizers' can load: {error}",
         where=str(file),
         remedy="save it again with transformers' save_pretrained",
@@ -189,7 +189,7 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
                 document = json.loads(file.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise TrbError(
-                    Exit.TOKENIZER_INVALID,
+                    Code.TOKENIZER_INVALID,
                     f"is not readable JSON: {error}",
                     where=str(file),
                     remedy="restore the file from where the model came from",

@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.tokenizer import TokenizerSpec
 from triton_repo_builder.tasks.task import TokenRules
 
@@ -30,7 +30,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     template = _template(document.get("post_processor") or {})
     if template is None:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"its template has no special token first, after which '{rules.marker}' would go",
             where=str(spec.file),
             remedy="use --task embedding --pooling mean, or --raw-output",
@@ -51,7 +51,7 @@ def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
     number = library.token_to_id(token)
     if number is None:
         raise TrbError(
-            Exit.TOKENIZER_INVALID,
+            Code.TOKENIZER_INVALID,
             f"it has no token '{token}', which the model's files name",
             where=str(spec.file),
             remedy="use the tokenizer that was saved with the trained model",

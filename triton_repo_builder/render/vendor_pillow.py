@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_repo_builder import process
 from triton_repo_builder.demo import samples
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import load_toml
 from triton_repo_builder.render.vendor_tokenizers import ABOUT, described, linux_x86_64
 from triton_repo_builder.write import staging
@@ -89,7 +89,7 @@ def _installed(target: str) -> list[File]:
     core = next((name for name in names if CORE.fullmatch(name)), None)
     if core is None or not linux_x86_64((root / core).read_bytes()[:20]):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             "the installed Pillow is not the one for Linux x86-64",
             where=str(root / "PIL"),
             remedy=_remedy(f"{sys.version_info.major}.{sys.version_info.minor}"),
@@ -106,14 +106,14 @@ def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
             content = [File(path=name, content=archive.read(name)) for name in names]
     except (OSError, zipfile.BadZipFile) as error:
         raise TrbError(
-            Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
+            Code.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
         ) from None
     for file in content:
         match = CORE.fullmatch(file.path)
         if match and linux_x86_64(file.content[:20]):
             return f"cp{match[1]}", content
     raise TrbError(
-        Exit.USAGE, "holds no Pillow for Linux x86-64 with glibc", where=str(wheel), remedy=_remedy("3.10")
+        Code.USAGE, "holds no Pillow for Linux x86-64 with glibc", where=str(wheel), remedy=_remedy("3.10")
     )
 
 
@@ -122,7 +122,7 @@ def _fetched(tag: str, python: str) -> Path:
     pin = _pins().get(tag)
     if pin is None:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"no Pillow is pinned for Python {python}",
             where="--pillow-wheel",
             remedy=_remedy(python),
@@ -137,14 +137,14 @@ def _fetched(tag: str, python: str) -> Path:
             wheel = next(Path(scratch).glob("*.whl"))
         except (process.ProcessFailed, StopIteration) as error:
             raise TrbError(
-                Exit.DOWNLOAD_FAILED,
+                Code.DOWNLOAD_FAILED,
                 f"cannot fetch Pillow {pin['version']} for the server's Python {python}: {_reason(error)}",
                 remedy=_remedy(python),
             ) from None
         digest = staging.hash_file(wheel)
         if digest != pin["sha256"]:
             raise TrbError(
-                Exit.DOWNLOAD_FAILED,
+                Code.DOWNLOAD_FAILED,
                 f"{wheel.name} has sha256 {digest}, expected {pin['sha256']}",
                 remedy="the package index serves another file: name one that you trust with --pillow-wheel",
             )

@@ -10,7 +10,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write.staging import File
 
 ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
@@ -34,7 +34,7 @@ def _installed(target: str) -> list[File]:
     shared = list(folder.glob("*.abi3.so"))
     if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             "the installed tokenizers library is not the one for Linux x86-64",
             where=str(folder),
             remedy=REMEDY,
@@ -67,9 +67,9 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
             ]
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
     except (OSError, zipfile.BadZipFile) as error:
-        raise TrbError(Exit.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
+        raise TrbError(Code.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
     if not any(file.path.endswith(".abi3.so") and linux_x86_64(file.content[:20]) for file in files):
-        raise TrbError(Exit.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
+        raise TrbError(Code.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
     return files
 
 

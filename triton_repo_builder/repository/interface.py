@@ -12,7 +12,7 @@ from triton_repo_builder.client import control
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.codegen.snippets import Tensor
 from triton_repo_builder.dtypes import BY_CONFIG
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ def of_repository(path: Path, name: str) -> Interface:
     if model is None:
         listed = ", ".join(model.name for model in read.endpoints[:8])
         raise TrbError(
-            Exit.NOT_FOUND, f"there is no model '{name}'", where=str(path), remedy=f"it has: {listed}"
+            Code.NOT_FOUND, f"there is no model '{name}'", where=str(path), remedy=f"it has: {listed}"
         )
     if not model.config.get("input") or not model.config.get("output"):
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "its config.pbtxt does not state inputs and outputs",
             where=str(model.path),
             remedy="start a server on it and ask that: --url",

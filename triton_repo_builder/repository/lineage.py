@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
@@ -60,7 +60,7 @@ def of_server(url: str) -> tuple[Link, ...]:
         return tuple(found)
     except RequestFailed as error:
         raise TrbError(
-            Exit.UNREACHABLE,
+            Code.UNREACHABLE,
             f"does not say what it serves: {error}",
             where=http.url,
             remedy="name the HTTP url of a running tritonserver with --url",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 
 MANIFEST = "manifest.json"
@@ -72,7 +72,7 @@ def read(path: Path) -> Repository:
     """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet."""
     if not path.is_dir():
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "no such model repository",
             where=str(path),
             remedy="name the folder that holds the model directories, or make one with 'trb build'",
@@ -81,7 +81,7 @@ def read(path: Path) -> Repository:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"cannot be read: {error.strerror}",
             where=str(path),
             remedy="make the folder readable for the user that runs trb",
@@ -107,7 +107,7 @@ def _model(folder: Path) -> Model:
         error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
     except OSError as problem:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"cannot be read: {problem.strerror}",
             where=str(problem.filename or folder),
             remedy="make it readable for this user",
@@ -124,7 +124,7 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"is not readable JSON: {error}",
             where=str(file),
             remedy="restore it (git checkout) or build the repository again",
@@ -133,7 +133,7 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
         return None  # other tools write a manifest.json, too
     if not _complete(manifest):
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "is a manifest of trb that was damaged",
             where=str(file),
             remedy="restore it (git checkout) or build the repository again",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def _unreadable(path: Path, error: Exception) -> TrbError:
     if path.is_symlink():
         reason = f"a link that cannot be followed: {reason}"
     return TrbError(
-        Exit.REPOSITORY_UNREADABLE,
+        Code.REPOSITORY_UNREADABLE,
         f"cannot be read: {reason}",
         where=str(path),
         remedy="make it readable for this user, or remove it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.engine import DockerEngine
 from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
@@ -45,7 +45,7 @@ def start(
     name = choose() if engine == "auto" else engine
     if name not in ENGINES:
         raise TrbError(
-            Exit.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
+            Code.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
         )
     return ENGINES[name].start(repository, options or ServeOptions(), progress)
 
@@ -61,7 +61,7 @@ def choose() -> str:
             daemon.connect().close()
         except TrbError as refused:
             raise TrbError(
-                Exit.ENGINE_MISSING,
+                Code.ENGINE_MISSING,
                 f"nothing can run a tritonserver here: {missing.message}, and {refused.message}",
                 remedy=f"{missing.remedy}; or for Docker: {refused.remedy}",
             ) from None

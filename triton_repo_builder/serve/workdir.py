@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 
 PATIENCE = 20.0
@@ -23,7 +23,7 @@ def folder(guard: Process) -> Path:
             return Path(said)
         last = said
     raise TrbError(
-        Exit.SERVER_DIED,
+        Code.SERVER_DIED,
         f"the process that would clean up after trb does not start: {last or 'it says nothing'}",
         remedy="can files be made in the folder for temporary files (TMPDIR names another)? "
         "Else report this as a bug of trb",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.smoke import (
     batch,
@@ -79,7 +79,7 @@ def _reach(session: Session) -> None:
         session.http.version()
     except RequestFailed as error:
         raise TrbError(
-            Exit.UNREACHABLE,
+            Code.UNREACHABLE,
             f"no tritonserver answers: {error}",
             where=session.http.url,
             remedy="start one with 'trb serve', or leave out --url and smoke starts its own",
@@ -88,7 +88,7 @@ def _reach(session: Session) -> None:
         session.grpc.version()
     except RequestFailed as error:
         raise TrbError(
-            Exit.UNREACHABLE,
+            Code.UNREACHABLE,
             f"the server answers HTTP, but not gRPC here: {error}",
             where=session.grpc.url,
             remedy="name the gRPC address with --grpc-url HOST:PORT (tritonserver's default port is 8001)",
@@ -101,7 +101,7 @@ def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ..
         return targets(repository, session.http, options.endpoints, golden=options.cases)
     except RequestFailed as error:
         raise TrbError(
-            Exit.UNREACHABLE,
+            Code.UNREACHABLE,
             f"the server does not say which models it has: {error}",
             where=session.http.url,
             remedy="name the local repository: trb smoke REPO --url …",

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed, Tensor
 from triton_repo_builder.dtypes import BY_CONFIG
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 from triton_repo_builder.repository import Model, Repository
 
@@ -49,7 +49,7 @@ def targets(
         where = str(repository.path) if repository else http.url
         message = f"has no endpoint {', '.join(missing)}" if missing else "has no endpoint to check"
         remedy = f"its endpoints: {', '.join(known)}" if known else "name another repository or server"
-        raise TrbError(Exit.USAGE, message, where=where, remedy=remedy)
+        raise TrbError(Code.USAGE, message, where=where, remedy=remedy)
     return tuple(target for target in found if not names or target.name in names)
 
 
@@ -81,7 +81,7 @@ def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any], 
         )
     except (KeyError, TypeError, ValueError) as error:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"endpoint {name} cannot be read: {type(error).__name__} {error}",
             where=str(repository.path / MANIFEST),
             remedy="restore it (git checkout) or build the repository again",
@@ -102,7 +102,7 @@ def _golden(repository: Repository, file: str) -> cases.CaseFile:
 
 
 def _unreadable(path: Path, message: str) -> TrbError:
-    return TrbError(Exit.REPOSITORY_UNREADABLE, message, where=str(path), remedy=RESTORE)
+    return TrbError(Code.REPOSITORY_UNREADABLE, message, where=str(path), remedy=RESTORE)
 
 
 def _from_config(model: Model) -> Target:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder import check, releases, repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.bucket import BucketStore
 from triton_repo_builder.stores.location import Bucket, Location, parse
 from triton_repo_builder.stores.registry import RegistryStore
@@ -35,7 +35,7 @@ def push(
     """Send a repository. Raises FAILED_CHECKS where the server would refuse it, unless ``force``."""
     if location.revision:
         raise TrbError(
-            Exit.BAD_LOCATION,
+            Code.BAD_LOCATION,
             "names a revision: what is pushed decides that itself",
             where=str(location),
             remedy="leave @sha256:… out",
@@ -43,7 +43,7 @@ def push(
     read = repository.read(root)
     if not read.models:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             "holds no model",
             where=str(root),
             remedy="name a folder of model directories",
@@ -52,7 +52,7 @@ def push(
     if errors and not force:
         listed = "\n".join(f"  {found.where}: {found.message}" for found in errors[:5])
         raise TrbError(
-            Exit.FAILED_CHECKS,
+            Code.FAILED_CHECKS,
             f"{len(errors)} of trb's checks fail, nothing was sent\n{listed}",
             where=str(root),
             remedy="see all of them with 'trb check', or push it as it is with --force",
@@ -76,7 +76,7 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
             return replace(pulled, changed=False)
         if full and not force:
             raise TrbError(
-                Exit.OUTPUT_NOT_OURS,
+                Code.OUTPUT_FOREIGN,
                 "holds something else; nothing was touched",
                 where=str(target),
                 remedy="name an empty or a new folder, or replace what is there with --force",

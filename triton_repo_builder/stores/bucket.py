@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.failures import explained, quiet
 from triton_repo_builder.stores.location import DIGEST, Bucket
 from triton_repo_builder.stores.revision import (
@@ -53,7 +53,7 @@ def connect(location: Bucket) -> Any:
         return fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
     except ImportError:
         raise TrbError(
-            Exit.CLIENT_MISSING,
+            Code.CLIENT_MISSING,
             f"{location.scheme}:// needs {module}, which is not installed",
             where=str(location),
             remedy="pip install 'triton_repo_builder[push]'",
@@ -257,7 +257,7 @@ class BucketStore:
             match = None
         if match is None:
             raise TrbError(
-                Exit.NOT_PUSHED,
+                Code.NOT_PUSHED,
                 "is no pointer of trb",
                 where=self._url(POINTER),
                 remedy="choose another prefix, or remove that object",
@@ -272,7 +272,7 @@ class BucketStore:
 
     def _nothing(self, message: str) -> TrbError:
         return TrbError(
-            Exit.NOT_PUSHED, message, where=self._shown, remedy=f"push first: trb push {self._shown} REPO"
+            Code.NOT_PUSHED, message, where=self._shown, remedy=f"push first: trb push {self._shown} REPO"
         )
 
 

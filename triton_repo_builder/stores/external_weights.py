@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import failures
 from triton_repo_builder.write import staging
 
@@ -65,7 +65,7 @@ def put(file: Path, url: str, sha256: str) -> bool:
         arrived = _sha256(url)
         if arrived != sha256:
             raise TrbError(
-                Exit.DOWNLOAD_FAILED,
+                Code.DOWNLOAD_FAILED,
                 f"has sha256 {arrived} after trb wrote {sha256} there",
                 where=url,
                 remedy="see what else writes there, then commit again",
@@ -92,14 +92,14 @@ def _on_the_web(file: Path, url: str, sha256: str) -> None:
         found = _sha256(url)
     except urllib.error.HTTPError as error:
         raise TrbError(
-            Exit.DOWNLOAD_FAILED,
+            Code.DOWNLOAD_FAILED,
             f"is not there (HTTP {error.code}), and trb cannot upload to a web server",
             where=url,
             remedy=remedy,
         ) from None
     if found != sha256:
         raise TrbError(
-            Exit.DOWNLOAD_FAILED,
+            Code.DOWNLOAD_FAILED,
             f"is another file (its sha256 is {found}), and trb cannot upload to a web server",
             where=url,
             remedy=remedy,
@@ -149,7 +149,7 @@ def _check_inside(root: Path, name: str) -> None:
     leads_out = not parts or name.startswith("/") or ".." in parts or "\\" in name
     if leads_out or not (root / name).parent.resolve().is_relative_to(root.resolve()):
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"lists a file outside of the repository: {name!r}",
             where=str(root / repository.MANIFEST),
             remedy="do not use this repository: somebody tampered with it",
@@ -165,7 +165,7 @@ def _get(url: str, target: Path, sha256: str) -> None:
         found = staging.hash_file(fresh)
         if found != sha256:
             raise TrbError(
-                Exit.DOWNLOAD_FAILED,
+                Code.DOWNLOAD_FAILED,
                 f"has sha256 {found}, the manifest says {sha256}: the file here is as it was",
                 where=url,
                 remedy="put the right file there, or commit the repository again from where it was built",
@@ -210,7 +210,7 @@ def _remote(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         known = scheme in _EXTRAS
         raise TrbError(
-            Exit.ENGINE_MISSING if known else Exit.USAGE,
+            Code.ENGINE_MISSING if known else Code.USAGE,
             f"cannot be reached: {error}",
             where=url,
             remedy=f"pip install {_EXTRAS[scheme]}"
@@ -240,14 +240,14 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
     here = isinstance(error, OSError) and error.filename and not isinstance(error, urllib.error.HTTPError)
     if number in (errno.ENOSPC, errno.EDQUOT) or not (here or scheme in ("file", *WEB)):
         said = failures.explain(error, _NAMES.get(scheme, scheme), url)
-        if said.code == Exit.DISK_FULL:
+        if said.code == Code.DISK_FULL:
             return said
         if isinstance(error, FileNotFoundError) and remedy == READ:
-            return TrbError(Exit.DOWNLOAD_FAILED, f"is not there: {error}", where=url, remedy=READ)
-        whose = {Exit.ACCESS_DENIED: said.remedy, Exit.STORAGE_MISSING: said.remedy}
+            return TrbError(Code.DOWNLOAD_FAILED, f"is not there: {error}", where=url, remedy=READ)
+        whose = {Code.ACCESS_DENIED: said.remedy, Code.STORAGE_MISSING: said.remedy}
         general = failures.ENDPOINT.values()  # they tell how to write the address of a store to push to
-        whose[Exit.STORAGE_UNREACHABLE] = NETWORK if said.remedy in general else said.remedy
-        return TrbError(Exit.DOWNLOAD_FAILED, said.message, where=url, remedy=whose.get(said.code, remedy))
+        whose[Code.STORAGE_UNREACHABLE] = NETWORK if said.remedy in general else said.remedy
+        return TrbError(Code.DOWNLOAD_FAILED, said.message, where=url, remedy=whose.get(said.code, remedy))
     if isinstance(error, http.client.InvalidURL | ValueError):
         reason = f"is no URL that can be asked for: {error}"
         remedy = "write it as a browser shows it: blanks and special letters as %20 and so on"
@@ -258,8 +258,8 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
     else:
         reason = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
         reason = f"failed: {reason}" + (f": {getattr(error, 'filename', '')}" if here else "")
-    return TrbError(Exit.DOWNLOAD_FAILED, reason, where=url, remedy=remedy)
+    return TrbError(Code.DOWNLOAD_FAILED, reason, where=url, remedy=remedy)
 
 
 def _bad(url: str, what: str, remedy: str) -> TrbError:
-    return TrbError(Exit.USAGE, what, where=url, remedy=remedy)
+    return TrbError(Code.USAGE, what, where=url, remedy=remedy)

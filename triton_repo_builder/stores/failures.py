@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import tls
 
 CREDENTIALS = {
@@ -67,27 +67,27 @@ def explain(error: Exception, scheme: str, where: str) -> TrbError:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT):
         return TrbError(
-            Exit.DISK_FULL, "the disk is full", where=where, remedy="free some space, or name another disk"
+            Code.DISK_FULL, "the disk is full", where=where, remedy="free some space, or name another disk"
         )
     if found := tls.explained(text, scheme, where):
         return found
     if isinstance(error, FileNotFoundError) or code == "404":
-        return TrbError(Exit.STORAGE_MISSING, f"there is no such bucket: {text}", where=where, remedy=MISSING)
+        return TrbError(Code.STORAGE_MISSING, f"there is no such bucket: {text}", where=where, remedy=MISSING)
     denied = isinstance(error, PermissionError) or code in ("401", "403") or text.startswith("Forbidden: ")
     if denied or any(word in names for word in DENIED):
         own = CREDENTIALS.get(scheme, "check your credentials")
         remedy = PROFILE if "ProfileNotFound" in names else own
-        return TrbError(Exit.ACCESS_DENIED, f"may not be used: {text}", where=where, remedy=remedy)
+        return TrbError(Code.ACCESS_DENIED, f"may not be used: {text}", where=where, remedy=remedy)
     network = isinstance(error, ConnectionError | TimeoutError) or any(word in names for word in BUSY)
     if network or text.startswith("Invalid endpoint"):
         return TrbError(
-            Exit.STORAGE_UNREACHABLE,
+            Code.STORAGE_UNREACHABLE,
             f"does not answer: {text}",
             where=where,
             remedy=ENDPOINT.get(scheme, "check the network and the address"),
         )
     return TrbError(
-        Exit.STORAGE_FAILED,
+        Code.STORAGE_FAILED,
         f"refuses: {type(error).__name__}: {text}",
         where=where,
         remedy=AGAIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 BUCKETS = ("s3", "gs", "az")
 SCHEMES = (*BUCKETS, "oci")
@@ -124,4 +124,4 @@ def _image(text: str, rest: str, revision: str) -> Image:
 
 
 def _bad(text: str, what: str) -> TrbError:
-    return TrbError(Exit.BAD_LOCATION, what, where=text, remedy=f"give one of {FORMS}")
+    return TrbError(Code.BAD_LOCATION, what, where=text, remedy=f"give one of {FORMS}")

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 import requests
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.failures import AGAIN, CREDENTIALS
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_layers import Reader
@@ -106,7 +106,7 @@ class Client:
             if "IncompleteRead" not in str(error):
                 raise
             raise TrbError(
-                Exit.DIGEST_MISMATCH,
+                Code.DIGEST_MISMATCH,
                 "a blob breaks off before its end",
                 where=str(self._image),
                 remedy=f"run the same command again; if it stays so, {REPAIR}",
@@ -154,17 +154,17 @@ class Client:
         where = str(self._image)
         if answer.status_code in (401, 403):
             raise TrbError(
-                Exit.ACCESS_DENIED, f"may not be used: {said}", where=where, remedy=CREDENTIALS["oci"]
+                Code.ACCESS_DENIED, f"may not be used: {said}", where=where, remedy=CREDENTIALS["oci"]
             )
         if answer.status_code == 404:
             raise TrbError(
-                Exit.STORAGE_MISSING,
+                Code.STORAGE_MISSING,
                 f"there is no such image name in the registry: {said}",
                 where=where,
                 remedy="check the name; some registries want it to be made first",
             )
         raise TrbError(
-            Exit.STORAGE_FAILED,
+            Code.STORAGE_FAILED,
             f"the registry refuses: {said}",
             where=where,
             remedy=AGAIN,

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import oci_layers
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Image
@@ -31,7 +31,7 @@ from triton_repo_builder.stores.store import (
 CONFIG = "application/vnd.oci.image.config.v1+json"
 TAR = "application/vnd.oci.image.layer.v1.tar"
 REVISION = "trb.revision"
-UNREADABLE = (Exit.DIGEST_MISMATCH, Exit.STORAGE_FAILED)
+UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
 """What a damaged manifest is to a client: another one, or where the registry cannot parse it, error 500."""
 
 
@@ -150,7 +150,7 @@ class RegistryStore:
         """The registry keeps what it has under a digest, and that is something else."""
         hexed = digest.removeprefix("sha256:")
         return TrbError(
-            Exit.DIGEST_MISMATCH,
+            Code.DIGEST_MISMATCH,
             f"is damaged in the registry ({what}), which did not replace it with what was just sent",
             where=f"{self._name}@{digest}",
             remedy="ask the registry's administrator to remove it from the storage (docker-registry: the "
@@ -162,7 +162,7 @@ class RegistryStore:
         found = self._client.manifest(self.location.reference)
         if found is None:
             raise TrbError(
-                Exit.NOT_PUSHED,
+                Code.NOT_PUSHED,
                 "there is no such image",
                 where=str(self.location),
                 remedy=f"push first: trb push {self.location} REPO",
@@ -171,7 +171,7 @@ class RegistryStore:
         manifest: dict[str, Any] = json.loads(document)
         if "layers" not in manifest:
             raise TrbError(
-                Exit.NOT_PUSHED,
+                Code.NOT_PUSHED,
                 "is no single image but a list of images",
                 where=str(self.location),
                 remedy="name one of them by its digest",

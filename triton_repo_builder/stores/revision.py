@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write.staging import File
 
 PLACEHOLDER = ".gitkeep"
@@ -82,7 +82,7 @@ def gather(root: Path) -> Content:
                 found[relative.as_posix()] = File(path=relative.as_posix(), source=path)
             else:
                 raise TrbError(
-                    Exit.REPOSITORY_UNREADABLE,
+                    Code.REPOSITORY_UNREADABLE,
                     "is no file: a broken link, a pipe or a socket",
                     where=str(path),
                     remedy="remove it, or restore what it points to",
@@ -92,7 +92,7 @@ def gather(root: Path) -> Content:
         )
     except OSError as error:
         raise TrbError(
-            Exit.REPOSITORY_UNREADABLE,
+            Code.REPOSITORY_UNREADABLE,
             f"cannot be read: {error.strerror}",
             where=str(error.filename or root),
             remedy="make it readable for this user",
@@ -120,7 +120,7 @@ def inside(path: str, where: str) -> None:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\\" in path:
         raise TrbError(
-            Exit.DIGEST_MISMATCH,
+            Code.DIGEST_MISMATCH,
             f"lists a file outside of the repository: {path!r}",
             where=where,
             remedy="do not use this store: somebody tampered with it",
@@ -165,5 +165,5 @@ def same_files(root: Path, index: Index) -> bool:
 def mismatch(where: str, actual: str, expected: str, remedy: str = REPAIR) -> TrbError:
     """What arrived, or lies there, is something else."""
     return TrbError(
-        Exit.DIGEST_MISMATCH, f"has sha256 {actual}, expected {expected}", where=where, remedy=remedy
+        Code.DIGEST_MISMATCH, f"has sha256 {actual}, expected {expected}", where=where, remedy=remedy
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.revision import Content
 
 Progress = Callable[[str, int, int], None]
@@ -62,7 +62,7 @@ class Store(Protocol):
 def overtaken(where: str, now: str, pinned: str) -> TrbError:
     """Two pushes moved the pointer at the same moment, and the other one came last."""
     return TrbError(
-        Exit.STORAGE_FAILED,
+        Code.STORAGE_FAILED,
         f"another push made {now or 'nothing'} the current revision at the same moment",
         where=where,
         remedy=f"run the same command again to make it this one: {pinned}, which is there and whole",

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 BUNDLES = {
     "s3": ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
@@ -38,7 +38,7 @@ def explained(text: str, scheme: str, where: str) -> TrbError | None:
         message, remedy = "speaks no TLS there, plain HTTP perhaps", PLAIN.get(scheme, "check the port")
     else:
         return None
-    return TrbError(Exit.STORAGE_UNREACHABLE, message, where=where, remedy=remedy)
+    return TrbError(Code.STORAGE_UNREACHABLE, message, where=where, remedy=remedy)
 
 
 def _bundles(scheme: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
     embedding,
@@ -49,7 +49,7 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
 
     if wanted is not None and wanted not in TASKS:
         raise TrbError(
-            Exit.USAGE, f"'{wanted}' is unknown", where="--task", remedy=f"use one of {', '.join(TASKS)}"
+            Code.USAGE, f"'{wanted}' is unknown", where="--task", remedy=f"use one of {', '.join(TASKS)}"
         )
     text = takes_text(source.signature)
     if wanted == tensor.NAME:
@@ -63,14 +63,14 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
         if not text:
             names = ", ".join(spec.name for spec in source.signature.inputs)
             raise TrbError(
-                Exit.TASK_UNCLEAR,
+                Code.TASK_UNCLEAR,
                 f"a tokenizer cannot fill its inputs ({names})",
                 where=str(source.path),
                 remedy="a text model takes input_ids and attention_mask; use --task tensor",
             )
         if source.tokenizer is None:
             raise TrbError(
-                Exit.NOT_FOUND,
+                Code.NOT_FOUND,
                 "no tokenizer.json beside the model",
                 where=str(source.path.parent),
                 remedy="name one with --tokenizer",

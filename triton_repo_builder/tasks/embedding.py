@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
@@ -57,7 +57,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
                 return [{**entry, "folder": place} for entry in json.loads(file.read_text(encoding="utf-8"))]
             except (ValueError, TypeError) as error:
                 raise TrbError(
-                    Exit.TASK_UNCLEAR,
+                    Code.TASK_UNCLEAR,
                     f"is no list of modules: {error}",
                     where=str(file),
                     remedy="restore the file from where the model came from",
@@ -84,7 +84,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     if pooled is not None and in_graph:
         if prompt.text and not _pools_prompt(source):
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"include_prompt is false, and output '{pooled.name}' pools the prompt's tokens, too",
                 where=str(source.folder / prompts.FILE),
                 remedy="export the model with its token vectors, or give --prompt '' to serve it without",
@@ -95,14 +95,14 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     tokens = by_rank(signature, 3, *TOKENS)
     if tokens is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of token vectors [batch, tokens, width]",
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",
         )
     if pooling is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"nothing says how to pool the token vectors of output '{tokens.name}'",
             where=str(source.path),
             remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)} "
@@ -130,7 +130,7 @@ def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
     if options.truncate_dim:
         raise usage("truncate_dim", f"{keep} is more than the embedding's {full} values", "lower it")
     raise TrbError(
-        Exit.TASK_UNCLEAR,
+        Code.TASK_UNCLEAR,
         f"truncate_dim is {keep!r}, and the embedding has {full} values",
         where=str(source.folder / prompts.FILE),
         remedy="correct the file",
@@ -143,7 +143,7 @@ def _check_widths(tokens: TensorSpec, layers: Sequence[Dense]) -> None:
     for layer in layers:
         if width not in (-1, layer.weight.shape[0]):
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"the Dense module takes {layer.weight.shape[0]} values, and {before} gives {width}",
                 where=str(layer.folder),
                 remedy="use the module that was saved with this model",
@@ -184,7 +184,7 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tup
             layers.append(dense.read(folder))
         elif kind != "Transformer":
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"the sentence-transformers module '{kind}' is not supported yet",
                 where=str(module["folder"] / "modules.json"),
                 remedy="export with that module inside the graph (optimum's sentence-transformers export)",
@@ -203,7 +203,7 @@ def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> N
     if order == sorted(order, key=ORDER.index) and order.count("Pooling") <= 1:
         return
     raise TrbError(
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         f"the modules run as {', '.join(order)}; only {', '.join(ORDER)} is supported, in this order",
         where=str(listed[0]["folder"] / "modules.json"),
         remedy="export with these modules inside the graph (optimum's sentence-transformers export)",
@@ -216,7 +216,7 @@ def _pooling(config: Any, where: str) -> str:
         modes = [config["pooling_mode"]]
     if len(modes) != 1 or modes[0] not in heads_pooling.POOLINGS:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"pooling by {' and '.join(modes) or 'no mode'} is not supported",
             where=where,
             remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -42,7 +42,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 3, "logits")
     if logits is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of scores [batch, tokens, vocabulary]",
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",
@@ -50,7 +50,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     mask, mask_id = task.token(source, "mask_token")
     if mask_id < 0:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the tokenizer's files name no mask_token",
             where=str(source.tokenizer),
             remedy="put tokenizer_config.json with its mask_token beside tokenizer.json",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
@@ -42,7 +42,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 2, "logits")
     if logits is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of scores [batch, labels]",
             where=str(source.path),
             remedy="use --task image-embedding or --task tensor",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
@@ -63,7 +63,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
     if options.pooling in ("cls", "mean"):
         if hidden is None or not (tokens or options.pooling == "mean"):
             raise TrbError(
-                Exit.TASK_UNCLEAR,
+                Code.TASK_UNCLEAR,
                 f"--pooling {options.pooling} needs an output '{HIDDEN}' of tokens",
                 where=str(source.path),
                 remedy="leave it out, or export the model without its head",
@@ -77,7 +77,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
         _check_pooler(source)
         return hidden, "mean"  # places of a convolution, which the models themselves pool so
     raise TrbError(
-        Exit.TASK_UNCLEAR,
+        Code.TASK_UNCLEAR,
         "the model has no pooled output"
         if options.pooling
         else f"nothing says how to pool output '{HIDDEN}'",
@@ -93,7 +93,7 @@ def _check_pooler(source: Source) -> None:
     kind = str(source.config.get("model_type", ""))
     if "convnext" in kind:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"a {kind} model pools by a mean and a layer norm of its own, which this export leaves out",
             where=str(source.path),
             remedy="export it with its output 'pooler_output'; or take --pooling mean, another vector than "

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import colbert as heads_colbert
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
@@ -67,7 +67,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     tokens = by_rank(source.signature, 3, *TOKENS)
     if tokens is None or tokens.shape is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of token vectors [batch, tokens, width]",
             where=str(source.path),
             remedy="export it for feature-extraction",
@@ -82,7 +82,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     expanded = is_query and found.expand
     if expanded and found.attend:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             "queries whose mask tokens are attended to are not supported",
             where=str(source.folder / found.origin),
             remedy="serve its documents with --document, or the model with --raw-output",
@@ -218,7 +218,7 @@ def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | 
     if width == whole.shape[1]:
         return None
     raise TrbError(
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         f"the projection takes vectors of {whole.shape[0]} numbers, the model gives {width}",
         where=str(source.path),
         remedy="use the projection that was saved with this model",
@@ -230,7 +230,7 @@ def _dense(folder: Path) -> npt.NDArray[np.float32]:
     layer = dense.read(folder)
     if layer.activation != "none" or layer.bias.any() or config.get("use_residual"):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             "a Dense module with activation, bias or residual is not supported for late interaction",
             where=str(folder),
             remedy="export the model with that module inside the graph",
@@ -252,7 +252,7 @@ def _linear(folder: Path) -> list[npt.NDArray[np.float32]]:
             return [np.ascontiguousarray(tensors.get_tensor("linear.weight").astype(np.float32).T)]
     except SafetensorError as error:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"the weights of the projection cannot be read: {error}",
             where=str(file),
             remedy="restore the file from where the model came from",

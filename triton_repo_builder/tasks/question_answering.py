@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -124,7 +124,7 @@ def _outputs(source: Source) -> tuple[str, str]:
     if len(flat) == 2:
         return flat[0], flat[1]
     raise TrbError(
-        Exit.TASK_UNCLEAR,
+        Code.TASK_UNCLEAR,
         "the model has no start_logits and end_logits [batch, tokens]",
         where=str(source.path),
         remedy="use --task tensor to serve it as it is",

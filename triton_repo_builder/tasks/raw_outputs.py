@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.task import TaskPlan
@@ -25,7 +25,7 @@ def plan(source: Source) -> TaskPlan:
     )
     if taken := next((text.name for text in plan.texts if text.name in names), ""):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"--raw-output: the model has an output called '{taken}', as the endpoint's input is",
             where=str(source.path),
             remedy="rename the output and export again, or leave out --raw-output",

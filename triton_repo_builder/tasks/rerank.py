@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
@@ -45,7 +45,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     if logits is None or logits.dims[-1] not in (1, -1):
         given = f"it has {logits.dims[-1]}" if logits else "it has no output of scores [batch, 1]"
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"a cross-encoder gives one logit for each pair of texts: {given}",
             where=str(source.path),
             remedy="use --task text-classification, which takes pairs as well (TEXT and TEXT_PAIR)",
@@ -55,7 +55,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     named = (stated or "Sigmoid").rsplit(".", 1)[-1]
     if named not in ACTIVATIONS:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"the activation {named} of a cross-encoder is not supported",
             where=str(source.path.parent / "config.json"),
             remedy=f"save the model with one of {', '.join(ACTIVATIONS)}",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import sparse
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
@@ -33,7 +33,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 3, "logits")
     if logits is None or logits.shape is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of logits [batch, tokens, vocabulary]",
             where=str(source.path),
             remedy="export it for fill-mask (optimum-cli export onnx --task fill-mask)",
@@ -48,7 +48,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         activation = str(config.get("activation_function", activation))
         if pooling not in sparse.POOLINGS or activation not in ACTIVATIONS:
             raise TrbError(
-                Exit.UNSUPPORTED_MODEL,
+                Code.UNSUPPORTED_MODEL,
                 f"{MODULE} with {pooling} and {activation} is not supported",
                 where=str(folder / "config.json"),
                 remedy=f"pooling_strategy {' or '.join(sparse.POOLINGS)}, activation_function "

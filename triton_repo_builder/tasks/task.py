@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from triton_repo_builder.dtypes import INT32, INT64
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
@@ -200,7 +200,7 @@ def need_logits(source: Source, output: str, task: str) -> None:
     """``TrbError`` where the task needs logits and the graph has made probabilities of them."""
     if probabilities(source.signature, output):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"the task {task} needs logits, and output '{output}' comes from "
             f"{PROBABILITIES[source.signature.made_by[output]]}",
             where=str(source.path),

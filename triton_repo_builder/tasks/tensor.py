@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan.model import TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import TensorSpec
@@ -53,7 +53,7 @@ def check_types(source: Source) -> None:
         for spec in specs:
             if spec.kind != "tensor":
                 raise TrbError(
-                    Exit.UNSUPPORTED_TYPE,
+                    Code.UNSUPPORTED_TYPE,
                     f"{role} '{spec.name}' is a {spec.kind}; Triton carries only tensors",
                     where=str(source.path),
                     remedy="export without it (scikit-learn: options={'zipmap': False})"
@@ -62,7 +62,7 @@ def check_types(source: Source) -> None:
                 )
             if not spec.dtype.servable:
                 raise TrbError(
-                    Exit.UNSUPPORTED_TYPE,
+                    Code.UNSUPPORTED_TYPE,
                     f"{role} '{spec.name}' has type {spec.dtype.name}, "
                     "which Triton's onnxruntime backend cannot carry",
                     where=str(source.path),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
@@ -41,7 +41,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 2, "logits")
     if logits is None or logits.shape is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of scores [batch, labels]",
             where=str(source.path),
             remedy="use --task embedding or --task tensor",
@@ -77,14 +77,14 @@ def labels_of(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tupl
     width = last if last > 0 else len(names)
     if not width:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"nothing says how many labels output '{logits.name}' has",
             where=str(source.path),
             remedy="put config.json with its id2label beside the model",
         )
     if names and len(names) != width:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"config.json names {len(names)} labels, output '{logits.name}' has {width}",
             where=str(source.path),
             remedy="use the config.json that belongs to this model",
@@ -107,7 +107,7 @@ def _labels(source: Source) -> tuple[str, ...]:
         numbers = {-1: ""}
     if sorted(numbers) != list(range(len(named))):
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "id2label in config.json does not name every label by its number",
             where=str(source.path.parent / "config.json"),
             remedy=f'its keys must be "0", "1" and so on; they are: {", ".join(map(str, named))}',

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens as heads_tokens
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -63,7 +63,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 3, "logits")
     if logits is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of scores [batch, tokens, labels]",
             where=str(source.path),
             remedy="use --task tensor to serve it as it is",

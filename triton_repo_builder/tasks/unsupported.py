@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import embedding
 
@@ -34,7 +34,7 @@ def refuse(source: Source, wanted: str | None) -> None:
         sign = "logits"
     if sign:
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"this is a decoder, which generates text ({named or 'by its tensor'}, '{sign}'): trb builds no "
             "text generation",
             where=str(source.path),

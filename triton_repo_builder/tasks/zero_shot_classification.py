@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -58,7 +58,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = by_rank(source.signature, 2, "logits")
     if logits is None:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "the model has no output of scores [batch, labels]",
             where=str(source.path),
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
@@ -67,7 +67,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     names, _ = text_classification.labels_of(source, logits)
     if len(names) < 2:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "a model of one logit cannot tell entailment from contradiction",
             where=str(source.path),
             remedy="zero-shot classification needs a sequence classifier trained on NLI",

@@ -18,7 +18,7 @@ from triton_repo_builder import (
     releases,
     repository,
 )
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.vcs import (
     git,
@@ -105,7 +105,7 @@ def _check(read: Repository, order: Order) -> None:
     if errors and not order.force:
         shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
         raise TrbError(
-            Exit.FAILED_CHECKS,
+            Code.FAILED_CHECKS,
             f"trb check finds errors ({len(errors)}), nothing was committed{shown}",
             where=str(read.path),
             remedy=f"correct that ('trb check {read.path}' says how), or commit it all the same with --force",
@@ -117,7 +117,7 @@ def _init(path: Path, notes: list[str]) -> Path:
     parent = path.resolve().parent
     if parent in (Path.home(), Path(parent.anchor)):
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             f"is in no git repository, and one in {parent} would take in everything there",
             where=str(path),
             remedy="move it into a folder of its own and commit there, or run 'git init' where you want it",
@@ -180,7 +180,7 @@ def _edited(private: Git, text: str, path: Path) -> str:
     edited = private("stripspace", stdin=found)
     if not edited.strip():
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
             where=str(path),
             remedy="see what the hook wants of a message, or leave hooks out with --no-verify",
@@ -194,7 +194,7 @@ def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
     if error.argv[0] != "git":
         lines = "".join(f"\n  {line}" for line in said.strip().splitlines()[-12:])
         return TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             f"your {hook} hook refused, nothing was committed{lines}",
             where=str(path),
             remedy="correct what it says, or leave hooks out with --no-verify",
@@ -257,7 +257,7 @@ def _push(here: Git, remote: str, branch: str, large: tuple[str, ...], order: Or
     except process.ProcessFailed as error:
         said = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
         raise TrbError(
-            Exit.GIT_PUSH_FAILED,
+            Code.GIT_PUSH_FAILED,
             f"the commit {made[:12]} is made, but {remote} did not take it:\n  {said}",
             where=branch,
             remedy=f"correct that (git pull --rebase {remote} {branch}, where it has moved), then run "

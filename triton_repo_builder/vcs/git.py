@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 _OURS = ("GIT_INDEX_FILE", "GIT_PREFIX", "GIT_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY")
 """Set where ``trb`` runs inside a hook of another commit: they would lead into that commit."""
@@ -38,7 +38,7 @@ class Git:
             )
         except FileNotFoundError:
             raise TrbError(
-                Exit.ENGINE_MISSING, "git is not installed", remedy="install it: apt-get install git"
+                Code.ENGINE_MISSING, "git is not installed", remedy="install it: apt-get install git"
             ) from None
 
     def env(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ def refused(error: process.ProcessFailed, where: str, remedy: str) -> TrbError:
     """What git said, as one error."""
     said = [line for line in (error.stderr or error.stdout).splitlines() if line.strip()]
     reason = "\n  ".join(said[-6:]) or f"exit code {error.code}"
-    return TrbError(Exit.GIT_REFUSED, f"git {_verb(error.argv)} failed: {reason}", where=where, remedy=remedy)
+    return TrbError(Code.GIT_REFUSED, f"git {_verb(error.argv)} failed: {reason}", where=where, remedy=remedy)
 
 
 def _verb(argv: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def need_lfs(git: Git) -> None:
     """``TrbError`` ENGINE_MISSING where git-lfs is not installed."""
     if not git.ask("lfs", "version"):
         raise TrbError(
-            Exit.ENGINE_MISSING,
+            Code.ENGINE_MISSING,
             "git-lfs is not installed, and the weights are too large for git",
             remedy="install it (apt-get install git-lfs, brew install git-lfs, https://git-lfs.com); or keep "
             "them out of git (--weights external --weights-url URL), or in git itself (--weights git)",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process, repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.vcs import git
@@ -100,7 +100,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
         return []  # they lie elsewhere already, and stay there
     if not url:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             "where shall the weights lie?",
             where="--weights external",
             remedy="name a folder or bucket with --weights-url: file:///srv/weights, s3://bucket/weights, https://…",
@@ -110,7 +110,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
     for name in names:
         if name not in known:
             raise TrbError(
-                Exit.USAGE,
+                Code.USAGE,
                 "only files that trb built can lie elsewhere: the manifest holds their sha256",
                 where=str(root / name),
                 remedy="commit it with --weights lfs or --weights git",

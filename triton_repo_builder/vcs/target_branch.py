@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.vcs.git import Git
 
 UNDER_WAY = {
@@ -45,7 +45,7 @@ def target(here: Git, asked: str | None) -> Target:
         for name, what in UNDER_WAY.items():
             if here.path(name).exists():
                 raise TrbError(
-                    Exit.GIT_REFUSED,
+                    Code.GIT_REFUSED,
                     f"{what} is under way there",
                     where=str(here.folder),
                     remedy="finish or abort it first ('git status' says how), or commit to another --branch",
@@ -54,7 +54,7 @@ def target(here: Git, asked: str | None) -> Target:
     old = here.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
     if f"branch refs/heads/{branch}\n" in here("worktree", "list", "--porcelain"):
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             f"the branch '{branch}' is checked out in another work tree",
             where=str(here.folder),
             remedy="run trb commit there ('git worktree list' says where), or choose another --branch",
@@ -70,7 +70,7 @@ def _branch(here: Git, said: str) -> str:
     name = "" if short.startswith("refs/") else here.ask("check-ref-format", "--branch", short)
     if not name:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"'{said}' cannot be the name of a branch",
             where="--branch",
             remedy="use letters, digits, '-', '_' and '/', e.g. --branch deploy/sentiment",
@@ -87,7 +87,7 @@ def _check_free(here: Git, branch: str) -> None:
     taken = [name for name in taken if name in above or name.startswith(f"{branch}/")]
     if taken:
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             f"there is a branch '{taken[0]}', so git can have none that is called '{branch}'",
             where="--branch",
             remedy=f"choose another name, e.g. --branch {branch.replace('/', '-')}"
@@ -100,7 +100,7 @@ def remote(here: Git, branch: str) -> str:
     """The remote to push it to. Raises ``TrbError`` GIT_REFUSED."""
     if not branch:
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             "HEAD is detached: there is no branch to push",
             where=str(here.folder),
             remedy="name one with --branch",
@@ -110,7 +110,7 @@ def remote(here: Git, branch: str) -> str:
     name = configured or ("origin" if "origin" in known else known[0] if len(known) == 1 else "")
     if name not in known:
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             "there is no remote to push to",
             where=str(here.folder),
             remedy="add one: git remote add origin URL",
@@ -123,7 +123,7 @@ def check_lock(here: Git) -> None:
     lock = here.path("index.lock")
     if lock.exists():
         raise TrbError(
-            Exit.GIT_REFUSED,
+            Code.GIT_REFUSED,
             "another git process is at work there, nothing was committed",
             where=str(lock),
             remedy="wait until it ends; if none runs, it crashed: remove this file, then commit again",

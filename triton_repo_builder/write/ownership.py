@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
 
@@ -30,7 +30,7 @@ class Claim:
 def claim(
     made: Build, old: Mapping[str, Any], taken: Mapping[str, str], built: set[str], output: Path, force: bool
 ) -> Claim:
-    """What a build would do to what is there. Raises ``TrbError`` OUTPUT_NOT_OURS, EDITED_FILE, BAD_NAME."""
+    """What a build would do to what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
     planned = {model.name for model in made.plan.models}
     _check_unique(made, taken)
     mine = set(old["endpoints"].get(made.name, {}).get("models", []))
@@ -58,13 +58,13 @@ def claim(
 
 
 def previous(output: Path) -> Mapping[str, Any]:
-    """The manifest of the repository; an empty one for a new folder. Raises ``TrbError`` OUTPUT_NOT_OURS."""
+    """The manifest of the repository; an empty one for a new folder. Raises ``TrbError`` OUTPUT_FOREIGN."""
     empty: Mapping[str, Any] = {"endpoints": {}, "files": {}}
     if not output.exists():
         return empty
     if not output.is_dir():
         raise TrbError(
-            Exit.OUTPUT_NOT_OURS,
+            Code.OUTPUT_FOREIGN,
             "is a file, not a folder",
             where=str(output),
             remedy="choose another folder with --output",
@@ -74,7 +74,7 @@ def previous(output: Path) -> Mapping[str, Any]:
         return manifest
     if any(output.iterdir()):
         raise TrbError(
-            Exit.OUTPUT_NOT_OURS,
+            Code.OUTPUT_FOREIGN,
             "holds files but no manifest.json of trb; nothing was touched",
             where=str(output),
             remedy="choose an empty or a new folder with --output",
@@ -87,7 +87,7 @@ def _check_unique(made: Build, taken: Mapping[str, str]) -> None:
     for model in made.plan.models:
         if model.name in taken and model.name not in made.plan.shared:
             raise TrbError(
-                Exit.BAD_NAME,
+                Code.BAD_NAME,
                 f"its directory '{model.name}' is also one of the endpoint '{taken[model.name]}'",
                 where=made.name,
                 remedy="give one of them another name: name = ... in the [build] table of its trb.toml",
@@ -105,7 +105,7 @@ def _check_ours(made: Build, old: Mapping[str, Any], mine: set[str], output: Pat
         owner = next(iter(owners), None)
         whose = f"belongs to the endpoint '{owner}'" if owner else "was not written by trb"
         raise TrbError(
-            Exit.OUTPUT_NOT_OURS,
+            Code.OUTPUT_FOREIGN,
             f"the directory {whose}; nothing was touched",
             where=str(output / model.name),
             remedy="choose another name with --name, or move it away",
@@ -127,7 +127,7 @@ def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool)
     if others and any(before.get(key) != made.entry[key] for key in face) and not force:
         listed = ", ".join(map(str, others))
         raise TrbError(
-            Exit.OUTPUT_NOT_OURS,
+            Code.OUTPUT_FOREIGN,
             f"version {listed} has other inputs, outputs or steps, and all versions share one config.pbtxt",
             where=made.name,
             remedy="build it under another --name, or with --force if the older versions need not be served",
@@ -191,5 +191,5 @@ def edited_error(edited: Sequence[str], output: Path, remedy: str) -> TrbError:
     """Files that were changed since ``trb`` wrote them."""
     listed = ", ".join(edited[:5]) + (f" and {len(edited) - 5} more" if len(edited) > 5 else "")
     return TrbError(
-        Exit.EDITED_FILE, f"changed since trb wrote it: {listed}", where=str(output), remedy=remedy
+        Code.EDITED_FILE, f"changed since trb wrote it: {listed}", where=str(output), remedy=remedy
     )

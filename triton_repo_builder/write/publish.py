@@ -51,7 +51,7 @@ class Publication:
 
 
 def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
-    """Compare with what is there. Raises ``TrbError`` OUTPUT_NOT_OURS, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
+    """Compare with what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
     return prepare_all((made,), output, force=force)
 
 

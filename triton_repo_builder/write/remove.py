@@ -7,7 +7,7 @@ from pathlib import Path
 
 from triton_repo_builder import repository
 from triton_repo_builder.build import build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import ownership
 from triton_repo_builder.write.publish import Changes, Publication
 
@@ -15,14 +15,14 @@ from triton_repo_builder.write.publish import Changes, Publication
 def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Publication:
     """The publication that takes endpoints out, with all that no other needs; nothing is written yet.
 
-    Raises ``TrbError`` NOT_FOUND, EDITED_FILE, OUTPUT_NOT_OURS. Your own files in those directories stay.
+    Raises ``TrbError`` NOT_FOUND, EDITED_FILE, OUTPUT_FOREIGN. Your own files in those directories stay.
     """
     old = ownership.previous(output)
     for name in names:
         if name not in old["endpoints"]:
             known = ", ".join(sorted(old["endpoints"])[:8]) or "none"
             raise TrbError(
-                Exit.NOT_FOUND,
+                Code.NOT_FOUND,
                 f"no endpoint '{name}' that trb built",
                 where=str(output),
                 remedy=f"its endpoints: {known}",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
@@ -225,13 +225,13 @@ def explain(
     """What a failed write means for the user. What was there has not changed."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TrbError(
-            Exit.DISK_FULL,
+            Code.DISK_FULL,
             f"the disk is full; {kept}",
             where=str(output),
             remedy=f"free some space, or choose another disk {how}",
         )
     return TrbError(
-        Exit.OUTPUT_NOT_WRITABLE,
+        Code.OUTPUT_NOT_WRITABLE,
         f"cannot be written: {error.strerror or error}",
         where=str(error.filename or output),
         remedy=f"choose a folder that you may write to {how}, or change its permissions",

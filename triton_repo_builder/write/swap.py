@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
 JOURNAL = ".swap.json"
@@ -144,7 +144,7 @@ def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:
     listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
     backup = stage / staging.OLD
     return TrbError(
-        Exit.EDITED_FILE,
+        Code.EDITED_FILE,
         "a build that was killed left the repository half replaced, and that cannot be undone, since it was "
         f"changed after that: {listed}",
         where=str(output),

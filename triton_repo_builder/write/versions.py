@@ -18,7 +18,7 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.write import staging
 from triton_repo_builder.write.staging import File
@@ -117,7 +117,7 @@ def _check(made: Build, old: Mapping[str, Any], output: Path) -> None:
 
 def _other(where: str, message: str) -> TrbError:
     return TrbError(
-        Exit.OUTPUT_NOT_OURS,
+        Code.OUTPUT_FOREIGN,
         f"{message}, and all versions of a model share one config.pbtxt",
         where=where,
         remedy="build it under another --name, or with --force if the older versions need not be served",
@@ -190,7 +190,7 @@ def unreadable(file: Path, error: Exception) -> TrbError:
     """What is wrong with a config.pbtxt, as one error."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return TrbError(
-        Exit.REPOSITORY_UNREADABLE,
+        Code.REPOSITORY_UNREADABLE,
         f"is no configuration that can be read: {reason}",
         where=str(file),
         remedy="restore the file (git checkout), or build that version again",

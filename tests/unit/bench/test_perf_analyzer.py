@@ -23,7 +23,7 @@ from triton_repo_builder.bench.options import (
 )
 from triton_repo_builder.bench.report import table
 from triton_repo_builder.client.statistics import Counters
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import ProcessFailed
 
 CLOSED = Shape(protocol="grpc", mode="closed", concurrency=4)
@@ -157,7 +157,7 @@ def test_why_it_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perf_analyzer.shutil, "which", lambda name: None)
     with pytest.raises(TrbError, match="not on PATH") as raised:
         perf_analyzer.require()
-    assert raised.value.code == Exit.ENGINE_MISSING
+    assert raised.value.code == Code.ENGINE_MISSING
     monkeypatch.setattr(perf_analyzer.shutil, "which", lambda name: "/opt/perf_analyzer")
 
     def refuses(argv: list[str], **options: object) -> str:

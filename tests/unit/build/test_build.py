@@ -15,12 +15,12 @@ import tiny_onnx as t
 from onnx import helper
 
 from triton_repo_builder.build import build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan import text
 from triton_repo_builder.repository import pbtxt
 
 
-def refused(model: Path, output: Path, code: Exit, message: str, **options: Any) -> TrbError:
+def refused(model: Path, output: Path, code: Code, message: str, **options: Any) -> TrbError:
     with pytest.raises(TrbError) as caught:
         tiny.make(model, output, **options)
     assert (caught.value.code, caught.value.message) == (code, message)
@@ -92,14 +92,14 @@ def test_one_text_at_a_time(tmp_path: Path, output: Path) -> None:
         ({"preferred_batch_size": (8,)}, "--preferred-batch-size"),
         ({"max_queue_delay": 5}, "--max-queue-delay"),
     ):
-        error = refused(folder, output, Exit.NOT_BATCHABLE, f"cannot batch ({name}): {reason}", **options)
+        error = refused(folder, output, Code.NOT_BATCHABLE, f"cannot batch ({name}): {reason}", **options)
         assert "'input_ids'" in error.remedy
     assert tiny.make(folder, output, max_batch_size=1).notes
 
 
 def test_several_texts_at_a_time_cannot_be_served(tmp_path: Path, output: Path) -> None:
     folder = tiny.embedder(tmp_path / "bert", batch=4, length=16)
-    refused(folder, output, Exit.NOT_BATCHABLE, "input 'input_ids' takes exactly 4 texts at a time")
+    refused(folder, output, Code.NOT_BATCHABLE, "input 'input_ids' takes exactly 4 texts at a time")
     assert tiny.make(folder, output, task="tensor").name == "bert"
 
 
@@ -109,16 +109,16 @@ def test_a_text_that_fits_one_input_only(tmp_path: Path, output: Path) -> None:
     message = (
         "input 'attention_mask' takes exactly 16 tokens and 'input_ids' any number, but they are of one text"
     )
-    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    refused(folder, output, Code.UNSUPPORTED_MODEL, message)
     _declare(folder, "input_ids", ["batch", 24])
     message = message.replace("any number", "exactly 24")
-    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    refused(folder, output, Code.UNSUPPORTED_MODEL, message)
     # The other way round every text gets the one length that both take.
     _declare(folder, "attention_mask", ["batch", "sequence"])
     made = tiny.make(folder, output, golden=True)
     assert [entry["dims"] for entry in parsed(made, "bert_model")["input"]] == [[24], [24], [24]]
     _declare(folder, "token_type_ids", [2, "sequence"])
-    refused(folder, output, Exit.NOT_BATCHABLE, "input 'token_type_ids' takes exactly 2 texts at a time")
+    refused(folder, output, Code.NOT_BATCHABLE, "input 'token_type_ids' takes exactly 2 texts at a time")
 
 
 def _declare(folder: Path, name: str, shape: list[int | str]) -> None:
@@ -149,7 +149,7 @@ def test_an_output_of_several_rows_for_one_text(tmp_path: Path, output: Path) ->
     folder = tiny.classifier(tmp_path / "bert")
     _declare(folder, "logits", [2, 3])
     message = "output 'logits' has exactly 2 rows, whatever the number of texts"
-    refused(folder, output, Exit.UNSUPPORTED_MODEL, message)
+    refused(folder, output, Code.UNSUPPORTED_MODEL, message)
     assert tiny.make(folder, output, task="tensor").name == "bert"
 
 
@@ -190,7 +190,7 @@ def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Pat
 def test_a_raw_output_called_like_the_input(tmp_path: Path, output: Path) -> None:
     folder = _another_output(tiny.classifier(tmp_path / "bert"), "TEXT")
     message = "--raw-output: the model has an output called 'TEXT', as the endpoint's input is"
-    refused(folder, output, Exit.UNSUPPORTED_MODEL, message, raw_output=True)
+    refused(folder, output, Code.UNSUPPORTED_MODEL, message, raw_output=True)
     assert tiny.make(folder, output).plan.task == "text-classification"
 
 
@@ -242,7 +242,7 @@ def test_lengths_that_cannot_be(
     folder = tiny.embedder(tmp_path / "bert", length=fixed or "sequence")
     if sbert:
         tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": sbert})
-    refused(folder, output, Exit.USAGE, message, max_length=wanted)
+    refused(folder, output, Code.USAGE, message, max_length=wanted)
 
 
 @pytest.mark.parametrize("golden", [True, False])
@@ -250,7 +250,7 @@ def test_padding_beyond_the_positions(golden: bool, tmp_path: Path, output: Path
     folder = tiny.embedder(tmp_path / "bert")
     tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 20})
     message = "33 is more than the model's maximum of 32 (config.json)"
-    error = refused(folder, output, Exit.USAGE, message, padding="fixed:33", golden=golden)
+    error = refused(folder, output, Code.USAGE, message, padding="fixed:33", golden=golden)
     assert (error.where, error.remedy) == ("--padding", "lower it")
     tiny.make(folder, output, padding="fixed:32", golden=golden)
 
@@ -267,7 +267,7 @@ def test_files_that_leave_no_room_for_text(tmp_path: Path, output: Path) -> None
     folder = tiny.embedder(tmp_path / "bert")
     tiny.put_json(folder / "sentence_bert_config.json", {"max_seq_length": 2})
     message = "sentence_bert_config.json allows 2 tokens, and 2 of each text are special ones"
-    error = refused(folder, output, Exit.TOKENIZER_INVALID, message)
+    error = refused(folder, output, Code.TOKENIZER_INVALID, message)
     assert error.remedy == "set --max-length to 3 or more"
     tiny.make(folder, output, max_length=3)
 
@@ -290,7 +290,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path, output: Path) -> None:
     error = refused(
         folder,
         output,
-        Exit.TOKENIZER_MISMATCH,
+        Code.TOKENIZER_MISMATCH,
         f"the tokenizer's ids go up to {last}, but its embedding table has 40 rows (0 to 39)",
     )
     assert error.where == str(folder / "tokenizer.json")
@@ -342,7 +342,7 @@ def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path
     refused(
         path,
         output,
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         "its external data is in a file or folder called 'model.onnx', as the served model is",
     )
 
@@ -357,7 +357,7 @@ def test_external_data_in_a_folder_called_like_one_of_ours(
     (tmp_path / name).mkdir()
     path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), f"{name}/data")
     message = f"its external data is in a file or folder called '{name}', as {role}"
-    refused(path, output, Exit.UNSUPPORTED_MODEL, message)
+    refused(path, output, Code.UNSUPPORTED_MODEL, message)
 
 
 def test_external_data_under_every_name_of_ours(tmp_path: Path, output: Path) -> None:
@@ -394,7 +394,7 @@ def test_operator_sets_that_are_too_new(tmp_path: Path, output: Path) -> None:
     error = refused(
         path,
         output,
-        Exit.TOO_NEW,
+        Code.TOO_NEW,
         "opset 22 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
     )
     assert error.remedy == "export with opset 21 or older, or target --triton-release 25.03"
@@ -412,13 +412,13 @@ def graph(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], *
 def test_a_model_without_inputs(tmp_path: Path, output: Path) -> None:
     value = helper.make_tensor("v", t.FLOAT, [2], [1.0, 2.0])
     path = graph(tmp_path / "m.onnx", [t.node("Constant", [], ["Y"], value=value)], [], [t.tensor("Y", [2])])
-    refused(path, output, Exit.UNSUPPORTED_MODEL, "the model has no inputs")
+    refused(path, output, Code.UNSUPPORTED_MODEL, "the model has no inputs")
 
 
 def test_an_output_that_is_listed_twice(tmp_path: Path, output: Path) -> None:
     both = [t.tensor("Y", ["n", 2])] * 2
     path = graph(tmp_path / "m.onnx", [t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 2])], both)
-    refused(path, output, Exit.UNSUPPORTED_MODEL, "two outputs are called 'Y'")
+    refused(path, output, Code.UNSUPPORTED_MODEL, "two outputs are called 'Y'")
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_names_are_checked_before_anything_is_read(name: str, tmp_path: Path, ou
     refused(
         tmp_path / "absent.onnx",
         output,
-        Exit.BAD_NAME,
+        Code.BAD_NAME,
         f"'{name}' cannot be the name of a Triton model",
         name=name,
     )
@@ -486,7 +486,7 @@ def test_names_are_checked_before_anything_is_read(name: str, tmp_path: Path, ou
 
 def test_an_unknown_release(tmp_path: Path, output: Path) -> None:
     path = tiny.tensor_model(tmp_path / "net.onnx")
-    refused(path, output, Exit.USAGE, "unknown Triton release '99.99'", triton_release="99.99")
+    refused(path, output, Code.USAGE, "unknown Triton release '99.99'", triton_release="99.99")
 
 
 # --- rows that depend on each other ------------------------------------------------------------------
@@ -502,7 +502,7 @@ def test_a_text_model_that_reads_padding_is_served_one_text_at_a_time(tmp_path: 
     refused(
         folder,
         output,
-        Exit.NOT_BATCHABLE,
+        Code.NOT_BATCHABLE,
         f"cannot batch (--batching on): {reason}",
         batching="on",
         golden=True,
@@ -534,7 +534,7 @@ def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path
     assert made.notes == ("served without batching: rows of output 'Y' depend on each other",)
     assert parsed(made, "m")["input"][0]["dims"] == [-1, 3]
     message = "cannot batch (--preferred-batch-size): rows of output 'Y' depend on each other"
-    refused(path, output, Exit.NOT_BATCHABLE, message, golden=True, preferred_batch_size=(4,))
+    refused(path, output, Code.NOT_BATCHABLE, message, golden=True, preferred_batch_size=(4,))
 
 
 @pytest.mark.parametrize(
@@ -555,14 +555,14 @@ def test_options_that_a_task_would_ignore(
 ) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.classifier(tmp_path / "bert"), output, **options)
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, field)
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, field)
     assert caught.value.message == f"has no meaning for the task {options['task']}"
 
 
 def test_logits_are_no_embedding(tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.classifier(tmp_path / "bert"), output, task="embedding")
-    assert caught.value.code == Exit.TASK_UNCLEAR
+    assert caught.value.code == Code.TASK_UNCLEAR
 
 
 @pytest.mark.parametrize(
@@ -634,4 +634,4 @@ def test_raw_output_keeps_the_models_own_outputs(tmp_path: Path, output: Path) -
 def test_raw_output_and_pooling_contradict(tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.embedder(tmp_path / "bert"), output, raw_output=True, pooling="mean")
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--pooling")
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--pooling")

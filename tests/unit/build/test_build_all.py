@@ -14,7 +14,7 @@ from triton_repo_builder import check, releases, repository
 from triton_repo_builder.build import build_all
 from triton_repo_builder.build.build_all import Many
 from triton_repo_builder.cli import group
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import publish, remove
 
 QUICK: dict[str, Any] = {"golden": False}
@@ -91,7 +91,7 @@ def test_nothing_found(make_folder: bool, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
     with pytest.raises(TrbError) as caught:
         build_all.discover(tmp_path / "empty")
-    assert caught.value.code == Exit.NOT_FOUND
+    assert caught.value.code == Code.NOT_FOUND
 
 
 def test_equal_tokenizers_are_stored_once(models: Path, output: Path) -> None:
@@ -180,7 +180,7 @@ def test_an_edited_shared_tokenizer_is_kept(models: Path, output: Path) -> None:
     config.write_text(config.read_text() + "# mine\n")
     made = make(models, output)
     assert {failure.name: failure.error.code for failure in made.failed} == dict.fromkeys(
-        ("de_mini", "en_mini", "tone"), Exit.EDITED_FILE
+        ("de_mini", "en_mini", "tone"), Code.EDITED_FILE
     )
     assert [build.name for build in made.builds] == ["other", "plain_nat", "plain_net"]
 
@@ -215,13 +215,13 @@ def test_removing_what_is_not_there_or_was_edited(models: Path, output: Path) ->
     before = tiny.tree(output)
     with pytest.raises(TrbError) as caught:
         remove.remove(output, ["nobody"])
-    assert caught.value.code == Exit.NOT_FOUND
+    assert caught.value.code == Code.NOT_FOUND
     config = output / "tone_model" / "config.pbtxt"
     text = config.read_text()
     config.write_text(text + "# mine\n")
     with pytest.raises(TrbError) as caught:
         remove.remove(output, ["tone"])
-    assert caught.value.code == Exit.EDITED_FILE
+    assert caught.value.code == Code.EDITED_FILE
     config.write_text(text)
     assert tiny.tree(output) == before
     done = CliRunner().invoke(
@@ -263,13 +263,13 @@ def test_a_failure_does_not_stop_the_others(models: Path, output: Path) -> None:
     (models / "de" / "mini" / "trb.toml").write_text("[build]\ntask = 'nonsense'\n")
     made = put(models, output)
     assert {failure.name: failure.error.code for failure in made.failed} == {
-        "de_mini": Exit.USAGE,
-        "tone": Exit.NOT_ONNX,
+        "de_mini": Code.USAGE,
+        "tone": Code.NOT_ONNX,
     }
     assert sorted(manifest(output)["endpoints"]) == ["en_mini", "other", "plain_nat", "plain_net"]
     with pytest.raises(TrbError) as caught:
         build_all.build_all(build_all.discover(models), {}, QUICK, output, fail_fast=True)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
 
 
 def test_options_of_each_model(models: Path, output: Path) -> None:
@@ -337,7 +337,7 @@ def test_the_command_reports_and_exits(models: Path, output: Path) -> None:
     assert "6 endpoints, 2 tokenizers" in done.stdout
     (models / "tone" / "model.onnx").write_bytes(b"no model")
     done = command("--all", str(models), "--output", str(output))
-    assert done.return_value == Exit.SOME_FAILED
+    assert done.return_value == Code.SOME_FAILED.exit
     assert f"failed: tone: {models}/tone/model.onnx" in done.stderr
     assert "1 of 6 models were not built" in done.stderr
 
@@ -347,7 +347,7 @@ def test_the_command_as_json(models: Path, output: Path) -> None:
     done = command("--all", str(models), "--output", str(output), "--json")
     document = json.loads(done.stdout)
     assert [endpoint["endpoint"] for endpoint in document["endpoints"]][:2] == ["de_mini", "en_mini"]
-    assert document["failed"][0]["exit_code"] == Exit.NOT_ONNX
+    assert document["failed"][0]["exit_code"] == Code.NOT_ONNX.exit
     assert document["written"] is True
 
 
@@ -363,7 +363,7 @@ def test_a_dry_run_writes_nothing(models: Path, output: Path) -> None:
 def test_flags_of_one_model(flag: tuple[str, ...], models: Path) -> None:
     done = command("--all", str(models), *flag)
     assert isinstance(done.exception, TrbError)
-    assert done.exception.code == Exit.USAGE
+    assert done.exception.code == Code.USAGE
 
 
 def test_fail_fast_needs_all(models: Path) -> None:

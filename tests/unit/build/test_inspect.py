@@ -8,7 +8,7 @@ import tiny
 import tiny_onnx as t
 
 from triton_repo_builder.build import inspect
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 def test_a_text_model(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_what_a_build_would_stumble_over_is_shown_not_raised(tmp_path: Path) -> 
     (tmp_path / "m.onnx").write_bytes(t.model([], [t.tensor("X", ["n"])], [t.sequence("Y")]))
     found = inspect.inspect(tmp_path / "m.onnx")
     assert found.problem is not None
-    assert found.problem.code == Exit.UNSUPPORTED_TYPE
+    assert found.problem.code == Code.UNSUPPORTED_TYPE
     problem = inspect.as_json(found)["problem"]
     assert (problem["code"], problem["message"]) == (
         14,

@@ -17,7 +17,7 @@ from triton_repo_builder.cli import addresses
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.options import Duration, Numbers
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import registry
 
 
@@ -48,24 +48,25 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = refused(["--fixed", "a", "--lengths", "3"], capsys)
-    assert (code, "leaves no room" in text) == (Exit.USAGE, True)
+    assert (code, "leaves no room" in text) == (Code.USAGE.exit, True)
     code, text = refused(["--grpc-url", "x:1"], capsys)
-    assert (code, "go with --url" in text) == (Exit.USAGE, True)
+    assert (code, "go with --url" in text) == (Code.USAGE.exit, True)
     code, text = refused([str(tmp_path / "absent")], capsys)
-    assert (code, "no such model repository" in text) == (Exit.REPOSITORY_UNREADABLE, True)
+    assert (code, "no such model repository" in text) == (Code.REPOSITORY_UNREADABLE.exit, True)
     code, text = refused(["--baseline", str(tmp_path / "absent.json")], capsys)
-    assert (code, "absent.json" in text) == (Exit.NOT_FOUND, True)
+    assert (code, "absent.json" in text) == (Code.NOT_FOUND.exit, True)
     code, text = refused(["--max-windows", "2"], capsys)
-    assert (code, "less than --min-windows 3" in text) == (Exit.USAGE, True)
+    assert (code, "less than --min-windows 3" in text) == (Code.USAGE.exit, True)
     for option in ("--warmup", "--min-windows", "--processes"):
         code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
-        assert (code, f"{option} is nothing that --client perf-analyzer knows" in text) == (Exit.USAGE, True)
+        named = f"{option} is nothing that --client perf-analyzer knows" in text
+        assert (code, named) == (Code.USAGE.exit, True)
     assert "is no url" in invoke("--url", "ftp://x").output
 
 
 def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = refused(["--url", "http://127.0.0.1:9", "--min-windows", "20", "--concurrency", "1"], capsys)
-    assert code == Exit.UNREACHABLE
+    assert code == Code.UNREACHABLE.exit
     assert "no tritonserver answers" in text
     assert "1 level of 42 to 42 s: at most 0:42 min" in text
 
@@ -75,14 +76,14 @@ def test_what_was_measured_is_printed_though_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     def full(report: BenchReport, folder: Path) -> tuple[Path, ...]:
-        raise TrbError(Exit.DISK_FULL, "the disk is full", where=str(folder), remedy="free some space")
+        raise TrbError(Code.DISK_FULL, "the disk is full", where=str(folder), remedy="free some space")
 
     monkeypatch.setattr("triton_repo_builder.bench.write", full)
     monkeypatch.setattr("triton_repo_builder.cli.bench._run", lambda *given: report(level()))
     with pytest.raises(SystemExit) as end:
         cli.main(["bench", "--url", "x", "--output", str(tmp_path), *(["--json"] if as_json else [])])
     shown = capsys.readouterr()
-    assert end.value.code == Exit.DISK_FULL
+    assert end.value.code == Code.DISK_FULL.exit
     assert "the disk is full" in shown.err
     if as_json:
         assert json.loads(shown.out)["levels"][0]["throughput"] == 100.0

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
 from triton_repo_builder.cli.check import command
+from triton_repo_builder.errors import Code
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -50,7 +51,7 @@ def test_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["nowhere"], 42), (["--triton-release", "1.0", "nowhere"], 2)]
+    ("arguments", "code"), [(["nowhere"], 4), (["--triton-release", "1.0", "nowhere"], 2)]
 )
 def test_refusals(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,5 +78,5 @@ def test_an_unreadable_file_is_named(
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", str(repository)])
-    assert caught.value.code == 42
+    assert caught.value.code == Code.REPOSITORY_UNREADABLE.exit
     assert "m/1/model.py: cannot be read: Permission denied" in capsys.readouterr().err

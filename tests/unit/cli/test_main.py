@@ -18,7 +18,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from triton_repo_builder import cli
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import ORIGINS, BuildOptions
 
 EXISTING = [name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()]
@@ -150,7 +150,7 @@ def command(error: BaseException | None, result: Any = None) -> click.Command:
     [
         (None, None, 0),
         (None, 1, 1),
-        (TrbError(Exit.DISK_FULL, "full"), None, 33),
+        (TrbError(Code.DISK_FULL, "full"), None, 5),
         (click.UsageError("no"), None, 2),
         (KeyboardInterrupt(), None, 130),
         (click.Abort(), None, 130),
@@ -174,10 +174,10 @@ def test_exit_codes(
 
 
 def test_an_error_has_a_place_a_message_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.report(TrbError(Exit.USAGE, "is wrong", where="there", remedy="do this"))
-    assert capsys.readouterr().err == "error: there: is wrong\n  fix: do this\n"
-    cli.report(TrbError(Exit.USAGE, "is wrong"))
-    assert capsys.readouterr().err == "error: is wrong\n"
+    cli.report(TrbError(Code.USAGE, "is wrong", where="there", remedy="do this"))
+    assert capsys.readouterr().err == "error: there: is wrong [usage]\n  fix: do this\n"
+    cli.report(TrbError(Code.USAGE, "is wrong"))
+    assert capsys.readouterr().err == "error: is wrong [usage]\n"
 
 
 # --- build and inspect -------------------------------------------------------------------------------
@@ -264,13 +264,13 @@ def test_a_full_disk_behind_standard_output_is_no_bug(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(cli.group, "main", full)
-    assert run("inspect", "x") == Exit.OUTPUT_NOT_WRITABLE
+    assert run("inspect", "x") == Code.OUTPUT_NOT_WRITABLE.exit
     assert capsys.readouterr().err == "error: the output cannot be written: No space left on device\n"
 
 
 def test_a_pipe_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
-    assert run("inspect", str(tmp_path / "pipe.onnx")) == Exit.NOT_FOUND
+    assert run("inspect", str(tmp_path / "pipe.onnx")) == Code.NOT_FOUND.exit
     assert "no regular file" in capsys.readouterr().err
 
 
@@ -290,12 +290,12 @@ def test_every_build_option_has_a_flag() -> None:
 
 def test_keep_goes_with_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("build", "--model", str(tmp_path / "none"), "--output", str(tmp_path / "out"), "--keep", "2")
-    assert run(*argv) == Exit.USAGE
+    assert run(*argv) == Code.USAGE.exit
     assert "--keep goes with --version next" in capsys.readouterr().err
     for more in (("--version", "next"), ("--version", "3")):
-        assert run(*argv, *more) == Exit.NOT_FOUND
+        assert run(*argv, *more) == Code.NOT_FOUND.exit
     (tmp_path / "trb.toml").write_text("[build]\nversion = 3\n")
-    assert run(*argv, "--config", str(tmp_path / "trb.toml")) == Exit.NOT_FOUND
+    assert run(*argv, "--config", str(tmp_path / "trb.toml")) == Code.NOT_FOUND.exit
 
 
 # --- paths -------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_a_path_that_is_no_text_is_refused(tmp_path: Path) -> None:
     for given in (folder, folder / "m.onnx", tmp_path / "link.onnx"):
         argv = [sys.executable, "-m", "triton_repo_builder", "build", "--model", given]
         done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == Exit.BAD_NAME
+        assert done.returncode == Code.BAD_NAME.exit
         assert "this path is not UTF-8" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "model_repository").exists()
 
@@ -350,5 +350,5 @@ def test_a_folder_that_was_removed_is_named(tmp_path: Path) -> None:
     command = 'mkdir gone && cd gone && rmdir ../gone && "$0" -m triton_repo_builder build --model "$1"'
     argv = ["sh", "-c", command, sys.executable, str(tmp_path / "m.onnx")]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == Exit.NOT_FOUND
+    assert done.returncode == Code.NOT_FOUND.exit
     assert "does not exist any more" in done.stderr and "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ from mypy import api
 
 from triton_repo_builder.cli import group
 from triton_repo_builder.codegen import python_client
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import interface
 
 URL = "http://127.0.0.1:8000"
@@ -124,7 +124,7 @@ def test_half_floats_have_a_client_and_no_json_call(tmp_path: Path) -> None:
     source(root)
     with pytest.raises(TrbError) as caught:
         python_client.calls(interface.of_repository(root, "net"), URL)
-    assert caught.value.code == Exit.UNSUPPORTED_TYPE
+    assert caught.value.code == Code.UNSUPPORTED_TYPE
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_half_floats_have_a_client_and_no_json_call(tmp_path: Path) -> None:
 def test_what_has_no_client(change: tuple[str, str], words: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError, match=words) as caught:
         source(hand_made(tmp_path, HAND_MADE.replace(*change)))
-    assert caught.value.code == Exit.UNSUPPORTED_TYPE
+    assert caught.value.code == Code.UNSUPPORTED_TYPE
 
 
 def test_calls_hold_the_golden_example(tmp_path: Path, output: Path) -> None:
@@ -166,11 +166,11 @@ def test_the_command(tmp_path: Path, output: Path) -> None:
     assert command("bert", str(output), "--output", str(file)).return_value == 0
     file.write_text("mine")
     refused = command("bert", str(output), "--output", str(file))
-    assert refused.exception.code == Exit.EDITED_FILE
+    assert refused.exception.code == Code.EDITED_FILE
     assert file.read_text() == "mine"
     assert command("bert", str(output), "--output", str(file), "--force").return_value == 0
     missing = command("nobody", str(output))
-    assert missing.exception.code == Exit.NOT_FOUND
+    assert missing.exception.code == Code.NOT_FOUND
     shutil.rmtree(output)
-    assert command("bert", str(output)).exception.code == Exit.REPOSITORY_UNREADABLE
+    assert command("bert", str(output)).exception.code == Code.REPOSITORY_UNREADABLE
     assert sys.version_info >= (3, 10)

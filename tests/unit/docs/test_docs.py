@@ -3,12 +3,16 @@
 import re
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.errors import Code, Exit
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_exit_code_is_documented() -> None:
     table = (ROOT / "docs" / "errors.md").read_text()
-    rows = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", table, re.MULTILINE)}
-    assert rows == {code.name: int(code) for code in Exit}
+    kinds = {
+        kind: int(code) for kind, code in re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", table, re.MULTILINE)
+    }
+    assert kinds == {code.kind: int(code.exit) for code in Code}
+    families = [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
+    assert families == [int(code) for code in Exit]

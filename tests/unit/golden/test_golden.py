@@ -13,7 +13,7 @@ import tiny_onnx as t
 
 from triton_repo_builder import tasks
 from triton_repo_builder.build import build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import (
     cases,
     original,
@@ -193,7 +193,7 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
     )
     with pytest.raises(TrbError) as caught:
         original.session(source.read(tmp_path / "m.onnx"))
-    assert caught.value.code == Exit.GOLDEN_FAILED
+    assert caught.value.code == Code.GOLDEN_FAILED
     assert "\n" not in caught.value.message
 
 
@@ -332,7 +332,7 @@ def test_a_model_that_fails_on_a_long_text(tmp_path: Path) -> None:
     folder = tiny.embedder(tmp_path / "bert", length=16)
     with pytest.raises(TrbError) as caught:
         text(folder, max_length=20)
-    assert caught.value.code == Exit.GOLDEN_FAILED
+    assert caught.value.code == Code.GOLDEN_FAILED
     assert caught.value.message.startswith("the original model fails on ")
 
 

@@ -7,7 +7,7 @@ import pytest
 import tiny
 from tokenizers import Tokenizer, normalizers
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import transformers_check
 from triton_repo_builder.read import tokenizer
 
@@ -38,7 +38,7 @@ def test_one_that_cannot_be_loaded(tmp_path: Path) -> None:
     tiny.put_json(folder / "tokenizer_config.json", {"tokenizer_class": 3})
     with pytest.raises(TrbError) as caught:
         transformers_check.note(tokenizer.read(folder / "tokenizer.json"), TEXTS)
-    assert caught.value.code == Exit.TOKENIZER_INVALID
+    assert caught.value.code == Code.TOKENIZER_INVALID
     assert caught.value.message.startswith("transformers cannot load it: ")
 
 

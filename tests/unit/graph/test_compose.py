@@ -16,7 +16,7 @@ import tiny_onnx as t
 from onnx import helper
 
 from triton_repo_builder import releases
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head
@@ -158,7 +158,7 @@ def test_an_input_called_like_our_output_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(TrbError) as caught:
         compose.compose(path, weights="w", head=head, release=RELEASE)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message == "the model has an input called 'scores', as our output is"
 
 
@@ -203,7 +203,7 @@ def test_an_operator_set_that_is_too_old(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx", opset=10, ir_version=6)
     with pytest.raises(TrbError) as caught:
         compose.compose(path, weights="w", head=mean(), release=RELEASE)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert "opset 10 is too old" in caught.value.message
 
 

@@ -9,7 +9,7 @@ import tiny
 import tiny_onnx as t
 from onnx import helper, numpy_helper
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.graph.skeleton import LFS
 
@@ -129,30 +129,30 @@ def test_a_location_is_one_file_however_it_is_written(tmp_path: Path) -> None:
         (
             {"location": "../w"},
             bytes(16),
-            Exit.EXTERNAL_DATA,
+            Code.EXTERNAL_DATA,
             "its external data lies outside its folder: '../w'",
         ),
-        ({"location": "/etc/passwd"}, None, Exit.EXTERNAL_DATA, "outside its folder: '/etc/passwd'"),
-        ({}, None, Exit.EXTERNAL_DATA, "outside its folder: '.'"),
-        ({"location": "w"}, None, Exit.EXTERNAL_DATA, "its weights are in 'w', which is not there"),
-        ({"location": "w", "length": "16"}, bytes(15), Exit.TRUNCATED, "cut off: 15 bytes of at least 16"),
+        ({"location": "/etc/passwd"}, None, Code.EXTERNAL_DATA, "outside its folder: '/etc/passwd'"),
+        ({}, None, Code.EXTERNAL_DATA, "outside its folder: '.'"),
+        ({"location": "w"}, None, Code.EXTERNAL_DATA, "its weights are in 'w', which is not there"),
+        ({"location": "w", "length": "16"}, bytes(15), Code.TRUNCATED, "cut off: 15 bytes of at least 16"),
         (
             {"location": "w", "offset": "8", "length": "16"},
             bytes(23),
-            Exit.TRUNCATED,
+            Code.TRUNCATED,
             "23 bytes of at least 24",
         ),
         (
             {"location": "w", "length": "much"},
             bytes(16),
-            Exit.EXTERNAL_DATA,
+            Code.EXTERNAL_DATA,
             "where the data of 'W' lies in 'w' is no number",
         ),
-        ({"location": "w"}, LFS + b"/v1", Exit.LFS_POINTER, "this is a git-LFS pointer, not the weights"),
+        ({"location": "w"}, LFS + b"/v1", Code.LFS_POINTER, "this is a git-LFS pointer, not the weights"),
     ],
 )
 def test_external_data_that_is_not_there(
-    entries: dict[str, str], content: bytes | None, code: Exit, message: str, tmp_path: Path
+    entries: dict[str, str], content: bytes | None, code: Code, message: str, tmp_path: Path
 ) -> None:
     path = external(tmp_path, **entries)
     if content is not None:

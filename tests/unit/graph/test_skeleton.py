@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import helper
 from tiny_onnx import FLOAT, node, tensor
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader, skeleton, wire
 
 
@@ -125,7 +125,7 @@ def test_a_file_cut_anywhere_is_an_error_or_the_same_model(external: bool, tmp_p
         cut.write_bytes(content[:length])
         with pytest.raises(TrbError) as caught:
             reader.read_signature(cut)
-        assert caught.value.code in (Exit.TRUNCATED, Exit.NOT_ONNX), length
+        assert caught.value.code in (Code.TRUNCATED, Code.NOT_ONNX), length
     cut.write_bytes(content)
     assert reader.read_signature(cut) == whole
 
@@ -136,7 +136,7 @@ def test_a_second_operator_set_that_was_cut_off_is_missed(tmp_path: Path) -> Non
     path = tiny.save(tmp_path / "m.onnx", graph)
     with pytest.raises(TrbError) as caught:
         reader.read_signature(path)
-    assert caught.value.code == Exit.TRUNCATED
+    assert caught.value.code == Code.TRUNCATED
     assert "the operator set 'my.domain'" in caught.value.message
 
 
@@ -152,7 +152,7 @@ def test_random_bytes_are_never_a_crash(tmp_path_factory: pytest.TempPathFactory
     try:
         reader.read_signature(path)
     except TrbError as error:
-        assert error.code in (Exit.NOT_ONNX, Exit.TRUNCATED, Exit.LFS_POINTER)
+        assert error.code in (Code.NOT_ONNX, Code.TRUNCATED, Code.LFS_POINTER)
 
 
 @settings(max_examples=300, deadline=None)
@@ -178,17 +178,17 @@ def test_a_damaged_byte_is_never_a_crash(
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"", Exit.NOT_ONNX, "the file is empty"),
-        (b"hello, I am a text\n" * 9, Exit.NOT_ONNX, "this is not an ONNX model"),
-        (b"PK\x03\x04" + bytes(99), Exit.NOT_ONNX, "it looks like a zip archive"),
-        (b"\n<!DOCTYPE html><html>", Exit.NOT_ONNX, "it looks like an HTML or XML page"),
-        (b'{"a": 1}', Exit.NOT_ONNX, "it looks like a JSON file"),
-        (b"\x80\x02}q\x00.", Exit.NOT_ONNX, "it looks like a Python pickle"),
-        (skeleton.LFS + b"/v1\noid sha256:00\nsize 9\n", Exit.LFS_POINTER, "this is a git-LFS pointer"),
-        (b"\x08", Exit.TRUNCATED, "the file is cut off after 1 bytes"),
+        (b"", Code.NOT_ONNX, "the file is empty"),
+        (b"hello, I am a text\n" * 9, Code.NOT_ONNX, "this is not an ONNX model"),
+        (b"PK\x03\x04" + bytes(99), Code.NOT_ONNX, "it looks like a zip archive"),
+        (b"\n<!DOCTYPE html><html>", Code.NOT_ONNX, "it looks like an HTML or XML page"),
+        (b'{"a": 1}', Code.NOT_ONNX, "it looks like a JSON file"),
+        (b"\x80\x02}q\x00.", Code.NOT_ONNX, "it looks like a Python pickle"),
+        (skeleton.LFS + b"/v1\noid sha256:00\nsize 9\n", Code.LFS_POINTER, "this is a git-LFS pointer"),
+        (b"\x08", Code.TRUNCATED, "the file is cut off after 1 bytes"),
     ],
 )
-def test_what_is_no_model(content: bytes, code: Exit, message: str, tmp_path: Path) -> None:
+def test_what_is_no_model(content: bytes, code: Code, message: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
     with pytest.raises(TrbError) as caught:
@@ -202,4 +202,4 @@ def test_a_folder_and_a_device_are_no_model(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "absent.onnx"):
         with pytest.raises(TrbError) as caught:
             skeleton.read(path, location="w")
-        assert caught.value.code == Exit.NOT_FOUND
+        assert caught.value.code == Code.NOT_FOUND

@@ -13,7 +13,7 @@ import tiny_onnx as t
 
 from triton_repo_builder import tasks
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import text
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
@@ -106,7 +106,7 @@ def test_a_hypothesis_must_leave_room(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path / "nli", labels=3)
     with pytest.raises(TrbError) as caught:
         tiny.make(folder, tmp_path / "out", task="zero-shot-classification", max_length=6)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert "of each text are special ones or of what is never cut" in caught.value.message
     assert caught.value.remedy == "set --max-length to 19 or more"
 
@@ -114,7 +114,7 @@ def test_a_hypothesis_must_leave_room(tmp_path: Path) -> None:
 def test_rows_longer_than_the_model_takes(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.embedder(tmp_path / "bert"), tmp_path / "out", padding="fixed:9999")
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--padding")
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--padding")
     assert caught.value.message.startswith("9999 is more than the model's maximum of 24 (")
 
 
@@ -123,7 +123,7 @@ def test_pieces_must_bring_something_new(tmp_path: Path) -> None:
     folder = span_model(tmp_path / "qa")
     with pytest.raises(TrbError) as caught:
         tiny.make(folder, tmp_path / "out", task="question-answering", max_length=6)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert caught.value.message.startswith(
         "--max-length allows 6 tokens, and 3 of each text are special ones, and"
     )
@@ -138,7 +138,7 @@ def test_rows_of_several_pieces_need_a_graph_that_takes_the_front(
     folder = span_model(tmp_path / "qa", length=24)
     with pytest.raises(TrbError) as caught:
         tiny.make(folder, tmp_path / "out", task="question-answering", **options)
-    assert caught.value.code == Exit.NOT_BATCHABLE
+    assert caught.value.code == Code.NOT_BATCHABLE
     assert caught.value.message == (
         "the task question-answering needs a model that takes rows of any length in a batch: "
         "every text has 24 tokens"
@@ -150,7 +150,7 @@ def test_rows_of_several_pieces_need_a_graph_that_takes_the_front(
 def test_rows_of_several_pieces_rule_out_padding(padding: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(span_model(tmp_path / "qa"), tmp_path / "out", task="question-answering", padding=padding)
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--padding")
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--padding")
     assert (
         caught.value.message == f"{padding}: the task question-answering needs rows of any length in a batch"
     )

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import tiny_images
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image
 from triton_repo_builder.read import image_processor
 from triton_repo_builder.read.image_processor import ImageSpec
@@ -143,7 +143,7 @@ def test_what_is_not_served_is_refused_by_name(
 ) -> None:
     with pytest.raises(TrbError) as caught:
         image_processor.prove(read(tmp_path, **settings), list(image.images().values()))
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith(message)
     assert "--preprocessor" in caught.value.remedy
 
@@ -154,4 +154,4 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         image_processor.find(tmp_path / "model.onnx")
     with pytest.raises(TrbError) as caught:
         image_processor.find(tmp_path / "model.onnx", tmp_path / "nowhere")
-    assert caught.value.code == Exit.NOT_FOUND
+    assert caught.value.code == Code.NOT_FOUND

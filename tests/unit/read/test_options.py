@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options
 from triton_repo_builder.read.options import BuildOptions
 
@@ -15,7 +15,7 @@ from triton_repo_builder.read.options import BuildOptions
 def refused(**values: Any) -> TrbError:
     with pytest.raises(TrbError) as caught:
         options.merge({"model": Path("m.onnx"), **values}, None)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert caught.value.remedy
     return caught.value
 
@@ -24,7 +24,7 @@ def refused_file(path: Path, text: str) -> TrbError:
     path.write_text(text)
     with pytest.raises(TrbError) as caught:
         options.merge({}, path)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert str(path) in caught.value.where
     return caught.value
 
@@ -71,7 +71,7 @@ def test_every_whole_microsecond_can_be_written_in_every_unit(number: int, unit:
 def test_durations_that_are_none(text: str, message: str) -> None:
     with pytest.raises(TrbError) as caught:
         options.duration(text)
-    assert (caught.value.code, caught.value.message) == (Exit.USAGE, message)
+    assert (caught.value.code, caught.value.message) == (Code.USAGE, message)
     assert caught.value.where == "--max-queue-delay"
 
 

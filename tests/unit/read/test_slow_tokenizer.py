@@ -8,7 +8,7 @@ import pytest
 import tiny
 from tokenizers import Tokenizer
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import slow_tokenizer, tokenizer
 
 
@@ -62,7 +62,7 @@ def test_a_class_without_a_fast_form_is_named(tmp_path: Path) -> None:
     folder = slow_bert(tmp_path, tokenizer_class="CanineTokenizer")
     with pytest.raises(TrbError) as caught:
         tokenizer.read(folder / "vocab.txt")
-    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert caught.value.code == Code.SLOW_TOKENIZER
     assert "CanineTokenizer has no fast form" in caught.value.message
 
 
@@ -70,7 +70,7 @@ def test_a_folder_that_says_nothing_of_its_class(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     with pytest.raises(TrbError) as caught:
         tokenizer.read(tmp_path / "vocab.txt")
-    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert caught.value.code == Code.SLOW_TOKENIZER
     assert "has 'vocab.txt' but no tokenizer.json" in caught.value.message
 
 
@@ -79,6 +79,6 @@ def test_sentencepiece_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(TrbError) as caught:
         tokenizer.read(tmp_path / "spiece.model")
-    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert caught.value.code == Code.SLOW_TOKENIZER
     assert "needs the package sentencepiece" in caught.value.message
     assert "triton_repo_builder[sentencepiece]" in caught.value.remedy

@@ -7,7 +7,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 
 
@@ -41,7 +41,7 @@ def test_names_that_triton_takes(name: str) -> None:
 def test_names_that_it_does_not(name: str) -> None:
     with pytest.raises(TrbError) as caught:
         source.check_name(name)
-    assert caught.value.code == Exit.BAD_NAME
+    assert caught.value.code == Code.BAD_NAME
     assert caught.value.message == f"'{name}' cannot be the name of a Triton model"
     suggested = caught.value.remedy.rsplit(" ", 1)[-1]
     assert source.check_name(suggested) == suggested
@@ -119,7 +119,7 @@ def test_several_models_are_listed(tmp_path: Path) -> None:
 def test_a_model_that_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         source.model_file(tmp_path / name)
-    assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no such file or folder")
+    assert (caught.value.code, caught.value.message) == (Code.NOT_FOUND, "no such file or folder")
 
 
 def test_a_broken_link_and_an_empty_folder(tmp_path: Path) -> None:

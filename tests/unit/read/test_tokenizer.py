@@ -8,7 +8,7 @@ import pytest
 import tiny
 from tokenizers import Tokenizer
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import tokenizer
 
 
@@ -145,13 +145,13 @@ def test_added_tokens_count_for_the_largest_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"", Exit.TOKENIZER_INVALID, "is no tokenizer.json that 'tokenizers' can load"),
-        (b"{}", Exit.TOKENIZER_INVALID, "is no tokenizer.json"),
-        (b"\xff\xfe", Exit.TOKENIZER_INVALID, "is no tokenizer.json"),
-        (b"version https://git-lfs.github.com/spec/v1\noid", Exit.LFS_POINTER, "this is a git-LFS pointer"),
+        (b"", Code.TOKENIZER_INVALID, "is no tokenizer.json that 'tokenizers' can load"),
+        (b"{}", Code.TOKENIZER_INVALID, "is no tokenizer.json"),
+        (b"\xff\xfe", Code.TOKENIZER_INVALID, "is no tokenizer.json"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", Code.LFS_POINTER, "this is a git-LFS pointer"),
     ],
 )
-def test_files_that_are_no_tokenizer(content: bytes, code: Exit, message: str, tmp_path: Path) -> None:
+def test_files_that_are_no_tokenizer(content: bytes, code: Code, message: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_bytes(content)
     with pytest.raises(TrbError) as caught:
@@ -211,7 +211,7 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path) -> None:
     assert tokenizer.find(tmp_path) is None
     with pytest.raises(TrbError) as caught:
         tokenizer.locate(tmp_path)
-    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert caught.value.code == Code.SLOW_TOKENIZER
     assert "has 'tokenizer_config.json' but no tokenizer.json" in caught.value.message
 
 
@@ -249,7 +249,7 @@ def test_tokenizer_config_has_the_last_word(tmp_path: Path) -> None:
 def test_a_tokenizer_that_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tokenizer.locate(tmp_path / name)
-    assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no such tokenizer")
+    assert (caught.value.code, caught.value.message) == (Code.NOT_FOUND, "no such tokenizer")
 
 
 def test_a_file_under_any_name_can_be_given(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tiny_images
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import vendor_pillow
 from triton_repo_builder.write import staging
 
@@ -73,7 +73,7 @@ def test_another_file_than_the_pinned_one_is_not_used(
     )
     with pytest.raises(TrbError) as caught:
         vendor_pillow.pillow("t", "3.13")
-    assert caught.value.code == Exit.DOWNLOAD_FAILED
+    assert caught.value.code == Code.DOWNLOAD_FAILED
     assert "expected 0000" in caught.value.message
 
 
@@ -107,7 +107,7 @@ def test_wheels_that_will_not_do(content: bytes | None, message: str, tmp_path: 
         tiny_images.wheel(path, library=content)
     with pytest.raises(TrbError) as caught:
         vendor_pillow.pillow("t", "3.10", [path])
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert caught.value.message.startswith(message)
 
 

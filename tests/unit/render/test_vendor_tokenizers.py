@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import vendor_tokenizers
 
 LIBRARY = b"\x7fELF\x02" + bytes(13) + b"\x3e\x00" + b"code"
@@ -73,5 +73,5 @@ def test_wheels_that_will_not_do(
         wheel(path, **content)
     with pytest.raises(TrbError) as caught:
         vendor_tokenizers.tokenizers("t", path)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert caught.value.message.startswith(message)

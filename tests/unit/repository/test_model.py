@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 def lay_out(root: Path, files: dict[str, str]) -> Path:
@@ -67,7 +67,7 @@ def test_a_damaged_manifest(content: str, tmp_path: Path) -> None:
     lay_out(tmp_path, {"manifest.json": content})
     with pytest.raises(TrbError) as caught:
         repository.read(tmp_path)
-    assert caught.value.code == Exit.REPOSITORY_UNREADABLE
+    assert caught.value.code == Code.REPOSITORY_UNREADABLE
     assert caught.value.where == str(tmp_path / "manifest.json")
 
 
@@ -75,4 +75,4 @@ def test_no_repository(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", lay_out(tmp_path, {"file": ""}) / "file"):
         with pytest.raises(TrbError) as caught:
             repository.read(path)
-        assert caught.value.code == Exit.REPOSITORY_UNREADABLE
+        assert caught.value.code == Code.REPOSITORY_UNREADABLE

@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from triton_repo_builder import repository, resources
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options as trb_options
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.repository import pbtxt, provenance, sbom
@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_refused_when_it_is_read(
     (output / "manifest.json").write_text(json.dumps(document))
     with pytest.raises(TrbError) as caught:
         repository.read(output)
-    assert caught.value.code == Exit.REPOSITORY_UNREADABLE
+    assert caught.value.code == Code.REPOSITORY_UNREADABLE
 
 
 def test_every_config_says_where_its_model_comes_from(model: Path, output: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_digest_is_of_how_not_of_where(tmp_path: Path) -> None:
 def test_labels_that_are_none(given: tuple[str, ...]) -> None:
     with pytest.raises(TrbError) as caught:
         trb_options.labels(given)
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--label")
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--label")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_labels_that_are_none(given: tuple[str, ...]) -> None:
 def test_facts_are_one_line_each(field: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         trb_options.check(BuildOptions(model=tmp_path, **field))
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
     assert "is not one line of text" in caught.value.message
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import serve
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.serve.background import log_follow
 from triton_repo_builder.serve.docker import (
@@ -57,7 +57,7 @@ def test_which_image(options: dict[str, str], name: str) -> None:
 )
 def test_why_an_image_cannot_be_pulled(said: str, words: str) -> None:
     error = images.failed("nvcr.io/nvidia/tritonserver:24.10-py3", said)
-    assert error.code is Exit.IMAGE_UNAVAILABLE
+    assert error.code is Code.IMAGE_UNAVAILABLE
     assert words in str(error)
     assert said in str(error) or "disk" in str(error)
 
@@ -85,7 +85,7 @@ def test_the_bar_of_a_pull() -> None:
 def test_why_there_is_no_daemon(said: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     error = daemon.refused(Exception(said))
-    assert error.code is Exit.DAEMON_UNREACHABLE
+    assert error.code is Code.DAEMON_UNREACHABLE
     assert words in str(error)
 
 
@@ -116,7 +116,7 @@ def test_gpus_only_where_docker_has_them() -> None:
     assert every[0]["Capabilities"] == [["gpu"]]
     two = gpus.request(docker(DiscoveredDevices=[{"ID": "nvidia.com/gpu=0"}]), "0,1")
     assert two[0]["DeviceIDs"] == ["0", "1"]
-    for wanted, code in (("all", Exit.GPU_UNAVAILABLE), ("-1", Exit.USAGE), ("0,", Exit.USAGE)):
+    for wanted, code in (("all", Code.GPU_UNAVAILABLE), ("-1", Code.USAGE), ("0,", Code.USAGE)):
         with pytest.raises(TrbError) as caught:
             gpus.request(docker(), wanted)
         assert caught.value.code is code
@@ -183,7 +183,7 @@ def test_whose_container_it_is() -> None:
 
 def test_auto_prefers_the_embedded_server_then_docker(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
-        raise TrbError(Exit.ENGINE_MISSING, "is not installed", remedy="pip install it")
+        raise TrbError(Code.ENGINE_MISSING, "is not installed", remedy="pip install it")
 
     monkeypatch.setattr(install, "find", lambda: None)
     assert serve.choose() == "embedded"
@@ -192,12 +192,12 @@ def test_auto_prefers_the_embedded_server_then_docker(monkeypatch: pytest.Monkey
     assert serve.choose() == "docker"
 
     def refused() -> Any:
-        raise TrbError(Exit.DAEMON_UNREACHABLE, "this user may not", remedy="join the group")
+        raise TrbError(Code.DAEMON_UNREACHABLE, "this user may not", remedy="join the group")
 
     monkeypatch.setattr(daemon, "connect", refused)
     with pytest.raises(TrbError) as caught:
         serve.choose()
-    assert caught.value.code is Exit.ENGINE_MISSING
+    assert caught.value.code is Code.ENGINE_MISSING
     assert "pip install it" in str(caught.value)
     assert "this user may not" in str(caught.value)
     assert "join the group" in str(caught.value)

@@ -24,7 +24,7 @@ from triton_repo_builder import repository, serve
 from triton_repo_builder.client import control
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.codegen.snippets import Tensor
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.embedded import engine, install, supervisor
 from triton_repo_builder.serve.engine import Failure, ServeOptions
@@ -76,7 +76,7 @@ def test_loads_only_what_is_wanted(tmp_path: Path) -> None:
     assert (chosen.load, chosen.members) == (("top",), ("top", "leaf"))
     with pytest.raises(TrbError, match="did you mean 'other'") as error:
         select.choose(repo, ("othre",))
-    assert error.value.code == Exit.NOT_FOUND
+    assert error.value.code == Code.NOT_FOUND
 
 
 def test_ensembles_in_a_circle_are_loaded_for_their_error(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_busy_port_is_named(kind: str) -> None:
         wanted: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, f"{kind}_port": port}
         with pytest.raises(TrbError, match=f"port {port} is in use by .*process {os.getpid()}") as error:
             ports.choose(ServeOptions(**wanted))
-    assert error.value.code == Exit.PORT_BUSY
+    assert error.value.code == Code.PORT_BUSY
     assert error.value.where == f"--{kind}-port"
 
 
@@ -387,11 +387,11 @@ def test_the_same_port_twice_and_a_foreign_address() -> None:
     free = ports.choose(ServeOptions(http_port=0, grpc_port=0, metrics_port=0)).http
     with pytest.raises(TrbError) as twice:
         ports.choose(ServeOptions(http_port=free, grpc_port=free, metrics_port=0))
-    assert (twice.value.code, twice.value.where) == (Exit.PORT_BUSY, "--grpc-port")
+    assert (twice.value.code, twice.value.where) == (Code.PORT_BUSY, "--grpc-port")
     assert "for both http and grpc" in twice.value.message
     with pytest.raises(TrbError) as foreign:
         ports.choose(ServeOptions(host="192.0.2.1", http_port=0, grpc_port=0, metrics_port=0))
-    assert (foreign.value.code, foreign.value.where) == (Exit.USAGE, "--host")
+    assert (foreign.value.code, foreign.value.where) == (Code.USAGE, "--host")
 
 
 # --- the installed engine
@@ -427,7 +427,7 @@ def test_a_usable_engine_is_found(wheel: Path) -> None:
 def refusal() -> str:
     with pytest.raises(TrbError) as error:
         install.find()
-    assert error.value.code == Exit.ENGINE_MISSING
+    assert error.value.code == Code.ENGINE_MISSING
     assert error.value.remedy
     return str(error.value)
 
@@ -524,10 +524,10 @@ def test_which_server_is_meant() -> None:
     assert registry.select((a, b), "12") == b
     assert registry.select((a, b, c), "/other/b") == c
     for servers, wanted, code, words in [
-        ((), None, Exit.NOT_RUNNING, "trb serve --detach"),
-        ((a, b), None, Exit.USAGE, "a (11), b (12)"),
-        ((a, b, c), "b", Exit.USAGE, "b (12), b (13)"),
-        ((a, b), "z", Exit.NOT_RUNNING, "a (11), b (12)"),
+        ((), None, Code.NOT_RUNNING, "trb serve --detach"),
+        ((a, b), None, Code.USAGE, "a (11), b (12)"),
+        ((a, b, c), "b", Code.USAGE, "b (12), b (13)"),
+        ((a, b), "z", Code.NOT_RUNNING, "a (11), b (12)"),
     ]:
         with pytest.raises(TrbError) as error:
             registry.select(servers, wanted)

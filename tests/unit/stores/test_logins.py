@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import location
 from triton_repo_builder.stores.oci_client import Client
 
@@ -110,7 +110,7 @@ def test_says_what_to_do_without_a_login(
     assert isinstance(image, location.Image)
     with pytest.raises(TrbError) as caught:
         Client(image).size("sha256:12")
-    assert caught.value.code == Exit.ACCESS_DENIED
+    assert caught.value.code == Code.ACCESS_DENIED
     assert "docker login" in caught.value.remedy
 
 

@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from triton_repo_builder import stores
 from triton_repo_builder.cli.options import Repo
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import (
     bucket,
     failures,
@@ -51,7 +51,7 @@ def test_a_pull_that_was_killed_loses_nothing(
             return stores.Pulled(location="x", revision="r", target="", files=1, bytes=3)
 
     def refuse(location: Any) -> Any:
-        raise TrbError(Exit.UNREACHABLE, "no network", where="x", remedy="wait")
+        raise TrbError(Code.UNREACHABLE, "no network", where="x", remedy="wait")
 
     target = tmp_path / "repo"
     (target / "m" / "1").mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_reads_urls(text: str, expected: location.Location) -> None:
 def test_refuses_urls_that_cannot_be_right(text: str) -> None:
     with pytest.raises(TrbError) as caught:
         location.parse(text)
-    assert (caught.value.code, caught.value.where) == (Exit.BAD_LOCATION, text)
+    assert (caught.value.code, caught.value.where) == (Code.BAD_LOCATION, text)
 
 
 def test_paths_stay_paths() -> None:
@@ -185,7 +185,7 @@ def test_a_link_is_followed_and_a_broken_one_is_named(repository: Path, tmp_path
     (tmp_path / "elsewhere.py").unlink()
     with pytest.raises(TrbError) as caught:
         revision.gather(repository)
-    assert (caught.value.code, caught.value.where) == (Exit.REPOSITORY_UNREADABLE, str(code))
+    assert (caught.value.code, caught.value.where) == (Code.REPOSITORY_UNREADABLE, str(code))
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a/../../evil", "a\\..\\evil", ""])
@@ -193,7 +193,7 @@ def test_an_index_that_leads_outside_is_refused(path: str) -> None:
     document = json.dumps({"files": {path: {"sha256": "0", "bytes": 0}}}).encode()
     with pytest.raises(TrbError) as caught:
         revision.read_index(document, hashlib.sha256(document).hexdigest(), "s3://x")
-    assert caught.value.code == Exit.DIGEST_MISMATCH
+    assert caught.value.code == Code.DIGEST_MISMATCH
     assert "outside" in caught.value.message
 
 
@@ -332,7 +332,7 @@ def test_wherever_a_push_breaks_off_the_old_revision_stays(
     memory.fail_at = fail_at
     with pytest.raises(TrbError) as caught:
         store.push(new, ignore)
-    assert caught.value.code == Exit.STORAGE_UNREACHABLE
+    assert caught.value.code == Code.STORAGE_UNREACHABLE
     assert f"sha256:{store.index()[0]}" == old.revision
     memory.fail_at = 10**9
     again = store.push(new, ignore)
@@ -418,7 +418,7 @@ def test_a_push_that_is_overtaken_does_not_say_that_it_is_current(
     moved_meanwhile(memory, monkeypatch, "pipe_file", "current.json", other)
     with pytest.raises(TrbError) as caught:
         store.push(new, ignore)
-    assert caught.value.code == Exit.STORAGE_FAILED
+    assert caught.value.code == Code.STORAGE_FAILED
     assert f"another push made sha256:{other.index.digest} the current revision" in caught.value.message
     assert store.index()[0] == other.index.digest
     assert store.push(new, ignore).sent == ()
@@ -439,7 +439,7 @@ def test_what_arrives_damaged_is_no_success(
     store = BucketStore(Bucket(scheme="az", bucket="box"), memory)
     with pytest.raises(TrbError) as caught:
         store.push(revision.gather(repository), ignore)
-    assert caught.value.code == Exit.DIGEST_MISMATCH
+    assert caught.value.code == Code.DIGEST_MISMATCH
     assert caught.value.where.endswith("m/1/model.py")
     assert not any(path.endswith("current.json") for path in memory.written)
 
@@ -449,7 +449,7 @@ def test_a_pointer_of_somebody_else_is_left_alone(memory: Memory, repository: Pa
     memory.written.clear()
     with pytest.raises(TrbError) as caught:
         BucketStore(Bucket(scheme="s3", bucket="models"), memory).push(revision.gather(repository), ignore)
-    assert caught.value.code == Exit.NOT_PUSHED
+    assert caught.value.code == Code.NOT_PUSHED
     assert memory.written == []
 
 
@@ -462,7 +462,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(fsspec, "filesystem", missing)
     with pytest.raises(TrbError) as caught:
         bucket.connect(Bucket(scheme="gs", bucket="models"))
-    assert caught.value.code == Exit.CLIENT_MISSING
+    assert caught.value.code == Code.CLIENT_MISSING
     assert "[push]" in caught.value.remedy
 
 
@@ -485,21 +485,21 @@ class HttpResponseError(Exception):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (FileNotFoundError("The specified bucket does not exist"), Exit.STORAGE_MISSING),
-        (PermissionError("Access Denied"), Exit.ACCESS_DENIED),
-        (NoCredentialsError("Unable to locate credentials"), Exit.ACCESS_DENIED),
-        (ProfileNotFound("The config profile (nope) could not be found"), Exit.ACCESS_DENIED),
-        (HttpResponseError(403), Exit.ACCESS_DENIED),
-        (HttpResponseError(404), Exit.STORAGE_MISSING),
-        (HttpResponseError(500), Exit.STORAGE_FAILED),
-        (TimeoutError("late"), Exit.STORAGE_UNREACHABLE),
-        (ConnectionResetError("gone"), Exit.STORAGE_UNREACHABLE),
-        (OSError(28, "No space left on device"), Exit.DISK_FULL),
-        (OSError("Forbidden: b/models/o"), Exit.ACCESS_DENIED),
-        (ValueError("Invalid endpoint: junk"), Exit.STORAGE_UNREACHABLE),
+        (FileNotFoundError("The specified bucket does not exist"), Code.STORAGE_MISSING),
+        (PermissionError("Access Denied"), Code.ACCESS_DENIED),
+        (NoCredentialsError("Unable to locate credentials"), Code.ACCESS_DENIED),
+        (ProfileNotFound("The config profile (nope) could not be found"), Code.ACCESS_DENIED),
+        (HttpResponseError(403), Code.ACCESS_DENIED),
+        (HttpResponseError(404), Code.STORAGE_MISSING),
+        (HttpResponseError(500), Code.STORAGE_FAILED),
+        (TimeoutError("late"), Code.STORAGE_UNREACHABLE),
+        (ConnectionResetError("gone"), Code.STORAGE_UNREACHABLE),
+        (OSError(28, "No space left on device"), Code.DISK_FULL),
+        (OSError("Forbidden: b/models/o"), Code.ACCESS_DENIED),
+        (ValueError("Invalid endpoint: junk"), Code.STORAGE_UNREACHABLE),
     ],
 )
-def test_each_cause_has_its_code(error: Exception, code: Exit) -> None:
+def test_each_cause_has_its_code(error: Exception, code: Code) -> None:
     with pytest.raises(TrbError) as caught, failures.explained("s3", "s3://models"):
         raise error
     assert (caught.value.code, caught.value.where) == (code, "s3://models")
@@ -514,7 +514,7 @@ def test_a_bug_of_ours_is_no_failure_of_the_store() -> None:
 def test_a_push_names_no_revision(repository: Path) -> None:
     with pytest.raises(TrbError) as caught:
         stores.push(repository, location.parse(f"s3://models@sha256:{DIGEST}"), ignore)
-    assert caught.value.code == Exit.BAD_LOCATION
+    assert caught.value.code == Code.BAD_LOCATION
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import tiny
 import tiny_onnx as t
 
 from triton_repo_builder import tasks
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.tasks.task import takes_text
 
@@ -47,11 +47,11 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     assert chosen(path)[0] == "tensor"
     with pytest.raises(TrbError) as caught:
         chosen(path, "embedding")
-    assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, "no tokenizer.json beside the model")
+    assert (caught.value.code, caught.value.message) == (Code.NOT_FOUND, "no tokenizer.json beside the model")
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(TrbError) as caught:
         chosen(path)
-    assert caught.value.code == Exit.SLOW_TOKENIZER
+    assert caught.value.code == Code.SLOW_TOKENIZER
     assert chosen(path, "tensor") == ("tensor", "")
 
 
@@ -64,12 +64,12 @@ def test_a_vocabulary_beside_an_image_model_is_nobodys_business(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("wanted", "code", "message"),
     [
-        ("translation", Exit.USAGE, "'translation' is unknown"),
-        ("", Exit.USAGE, "'' is unknown"),
-        ("embedding", Exit.TASK_UNCLEAR, "a tokenizer cannot fill its inputs (X)"),
+        ("translation", Code.USAGE, "'translation' is unknown"),
+        ("", Code.USAGE, "'' is unknown"),
+        ("embedding", Code.TASK_UNCLEAR, "a tokenizer cannot fill its inputs (X)"),
     ],
 )
-def test_tasks_that_cannot_be(wanted: str, code: Exit, message: str, tmp_path: Path) -> None:
+def test_tasks_that_cannot_be(wanted: str, code: Code, message: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         chosen(tiny.tensor_model(tmp_path / "m.onnx"), wanted)
     assert (caught.value.code, caught.value.message) == (code, message)

@@ -11,7 +11,7 @@ import tiny_onnx as t
 from safetensors.numpy import save_file
 
 from triton_repo_builder import releases
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
@@ -27,7 +27,7 @@ def facts(folder: Path, **options: Any) -> dict[str, Any]:
     return dict(plan(folder, **options).facts)
 
 
-def refused(folder: Path, code: Exit, message: str, **options: Any) -> TrbError:
+def refused(folder: Path, code: Code, message: str, **options: Any) -> TrbError:
     with pytest.raises(TrbError) as caught:
         plan(folder, **options)
     assert (caught.value.code, caught.value.message) == (code, message)
@@ -70,13 +70,13 @@ def test_somebody_elses_modules_in_the_parent_are_not_read(tmp_path: Path) -> No
     tiny.describe(folder)
     tiny.embedder(tmp_path)
     message = "nothing says how to pool the token vectors of output 'last_hidden_state'"
-    refused(folder, Exit.TASK_UNCLEAR, message)
+    refused(folder, Code.TASK_UNCLEAR, message)
     assert facts(folder, pooling="lasttoken") == {"pooling": "lasttoken", "normalize": False}
 
 
 @pytest.mark.parametrize("name", ["means", "", "CLS"])
 def test_a_pooling_that_is_none(name: str, tmp_path: Path) -> None:
-    error = refused(tiny.embedder(tmp_path), Exit.USAGE, f"'{name}' is unknown", pooling=name)
+    error = refused(tiny.embedder(tmp_path), Code.USAGE, f"'{name}' is unknown", pooling=name)
     assert error.where == "--pooling"
 
 
@@ -94,7 +94,7 @@ def test_a_pooling_that_is_none(name: str, tmp_path: Path) -> None:
 def test_pooling_files_that_say_something_else(config: dict[str, Any], message: str, tmp_path: Path) -> None:
     folder = tiny.embedder(tmp_path)
     tiny.put_json(folder / "1_Pooling" / "config.json", config)
-    refused(folder, Exit.UNSUPPORTED_MODEL, message)
+    refused(folder, Code.UNSUPPORTED_MODEL, message)
 
 
 @pytest.mark.parametrize("document", [3, ["x"], {"a": 1}])
@@ -123,7 +123,7 @@ def with_lstm(folder: Path) -> Path:
 def test_an_unknown_module_is_refused_unless_it_is_in_the_graph(tmp_path: Path) -> None:
     folder = with_lstm(tiny.embedder(tmp_path / "m"))
     error = refused(
-        folder, Exit.UNSUPPORTED_MODEL, "the sentence-transformers module 'LSTM' is not supported yet"
+        folder, Code.UNSUPPORTED_MODEL, "the sentence-transformers module 'LSTM' is not supported yet"
     )
     assert "inside the graph" in error.remedy
     content = t.model(
@@ -164,7 +164,7 @@ def test_token_vectors_of_unknown_rank(tmp_path: Path) -> None:
     (folder / "model.onnx").write_bytes(
         t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], [t.tensor("last_hidden_state", None)])
     )
-    refused(folder, Exit.TASK_UNCLEAR, "the model has no output of token vectors [batch, tokens, width]")
+    refused(folder, Code.TASK_UNCLEAR, "the model has no output of token vectors [batch, tokens, width]")
 
 
 def test_the_reference_pools_only_what_the_mask_shows(tmp_path: Path) -> None:
@@ -228,17 +228,17 @@ def test_a_dense_layer_runs_in_the_graph(name: str, function: Any, bias: bool, t
 
 def test_a_dense_layer_that_cannot_be_read(tmp_path: Path) -> None:
     folder, _, _ = with_dense(tiny.embedder(tmp_path / "m"), "GELU")
-    refused(folder, Exit.UNSUPPORTED_MODEL, "the activation GELU of a Dense module is not supported")
+    refused(folder, Code.UNSUPPORTED_MODEL, "the activation GELU of a Dense module is not supported")
     other, _, _ = with_dense(tiny.embedder(tmp_path / "n"), "Tanh")
     (other / "2_Dense" / "model.safetensors").unlink()
-    refused(other, Exit.UNSUPPORTED_MODEL, "the Dense module has no model.safetensors")
+    refused(other, Code.UNSUPPORTED_MODEL, "the Dense module has no model.safetensors")
 
 
 def test_a_dense_layer_of_another_model(tmp_path: Path) -> None:
     folder, _, _ = with_dense(tiny.embedder(tmp_path / "m"), "Tanh")
     save_file({"linear.weight": np.ones((5, 7), np.float32)}, str(folder / "2_Dense" / "model.safetensors"))
     message = "the Dense module takes 7 values, and output 'last_hidden_state' gives 8"
-    assert refused(folder, Exit.UNSUPPORTED_MODEL, message).where.endswith("2_Dense")
+    assert refused(folder, Code.UNSUPPORTED_MODEL, message).where.endswith("2_Dense")
 
 
 def ordered(folder: Path, *kinds: str) -> Path:
@@ -261,7 +261,7 @@ def ordered(folder: Path, *kinds: str) -> Path:
 def test_modules_in_another_order_give_another_vector(kinds: tuple[str, ...], tmp_path: Path) -> None:
     ran = ", ".join(kinds[1:])
     message = f"the modules run as {ran}; only Pooling, Dense, Normalize is supported, in this order"
-    error = refused(ordered(tmp_path / "m", *kinds), Exit.UNSUPPORTED_MODEL, message)
+    error = refused(ordered(tmp_path / "m", *kinds), Code.UNSUPPORTED_MODEL, message)
     assert error.where.endswith("modules.json")
 
 

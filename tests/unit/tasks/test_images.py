@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from triton_repo_builder import releases, tasks
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
@@ -135,11 +135,11 @@ def test_what_a_model_cannot_be(tmp_path: Path) -> None:
     path = tiny_images.model(tmp_path / "x.onnx")
     with pytest.raises(TrbError) as caught:
         chosen(path, "image-classification")
-    assert caught.value.code == Exit.NOT_FOUND
+    assert caught.value.code == Code.NOT_FOUND
     assert caught.value.message.startswith("no preprocessor_config.json beside the model")
     with pytest.raises(TrbError) as caught:
         chosen(tiny.embedder(tmp_path / "text"), "image-embedding")
-    assert caught.value.code == Exit.TASK_UNCLEAR
+    assert caught.value.code == Code.TASK_UNCLEAR
     both = t.model(
         [
             t.node("Identity", ["pixel_values"], ["image_embeds"]),
@@ -152,7 +152,7 @@ def test_what_a_model_cannot_be(tmp_path: Path) -> None:
     for wanted in (None, "image-embedding"):
         with pytest.raises(TrbError, match="both towers") as caught:
             chosen(tmp_path / "clip.onnx", wanted)
-        assert caught.value.code == Exit.TASK_UNCLEAR
+        assert caught.value.code == Code.TASK_UNCLEAR
     assert chosen(tmp_path / "clip.onnx", "tensor") == ("tensor", "")
 
 
@@ -244,7 +244,7 @@ def test_sizes_that_do_not_fit(processor: dict[str, Any], message: str, tmp_path
     folder = tiny_images.folder(tmp_path / "vit", processor=processor)
     with pytest.raises(TrbError) as caught:
         build(folder, output)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith(message)
 
 
@@ -259,10 +259,10 @@ def test_sizes_that_do_not_fit(processor: dict[str, Any], message: str, tmp_path
 def test_options_that_mean_nothing(options: dict[str, Any], field: str, tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError) as caught:
         build(tiny_images.folder(tmp_path / "vit"), output, **options)
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, field)
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, field)
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.embedder(tmp_path / "e"), output, top_k=3)
-    assert (caught.value.code, caught.value.where) == (Exit.USAGE, "--top-k")
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--top-k")
 
 
 def test_pixels_called_like_the_endpoints_input(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding, rerank
@@ -60,13 +60,13 @@ def test_prompts_of_which_none_is_the_default_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("saved", "asked", "code", "message"),
     [
-        (SAVED, "pasage", Exit.USAGE, "lists no prompt 'pasage'"),
-        ({**SAVED, "default_prompt_name": "q"}, None, Exit.TASK_UNCLEAR, "default_prompt_name is 'q'"),
-        ({"prompts": ["a"]}, None, Exit.TASK_UNCLEAR, "prompts does not give a text for each name"),
-        ({"prompts": {"a": 1}}, None, Exit.TASK_UNCLEAR, "prompts does not give a text for each name"),
+        (SAVED, "pasage", Code.USAGE, "lists no prompt 'pasage'"),
+        ({**SAVED, "default_prompt_name": "q"}, None, Code.TASK_UNCLEAR, "default_prompt_name is 'q'"),
+        ({"prompts": ["a"]}, None, Code.TASK_UNCLEAR, "prompts does not give a text for each name"),
+        ({"prompts": {"a": 1}}, None, Code.TASK_UNCLEAR, "prompts does not give a text for each name"),
     ],
 )
-def test_what_is_no_prompt(saved: Any, asked: str | None, code: Exit, message: str, tmp_path: Path) -> None:
+def test_what_is_no_prompt(saved: Any, asked: str | None, code: Code, message: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError, match=message) as caught:
         read(folder_of(tmp_path, saved), asked)
     assert caught.value.code == code
@@ -113,9 +113,9 @@ def test_the_first_values_of_the_embedding(
 
 @pytest.mark.parametrize(
     ("saved", "asked", "code"),
-    [(None, 9, Exit.USAGE), (9, None, Exit.TASK_UNCLEAR), ("x", None, Exit.TASK_UNCLEAR)],
+    [(None, 9, Code.USAGE), (9, None, Code.TASK_UNCLEAR), ("x", None, Code.TASK_UNCLEAR)],
 )
-def test_more_values_than_there_are(saved: Any, asked: int | None, code: Exit, tmp_path: Path) -> None:
+def test_more_values_than_there_are(saved: Any, asked: int | None, code: Code, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"truncate_dim": saved})
     with pytest.raises(TrbError, match=r"9|'x'") as caught:
         embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))

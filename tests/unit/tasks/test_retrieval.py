@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, processors
 
 from triton_repo_builder.build import build
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source, tokenizer, tokenizer_template
 from triton_repo_builder.tasks import sparse_embedding
 from triton_repo_builder.tasks.task import TokenRules
@@ -97,14 +97,14 @@ def test_pooling_that_is_unknown(tmp_path: Path, output: Path) -> None:
     folder = fill_mask(tmp_path / "m", pooling_strategy="mean")
     with pytest.raises(TrbError, match="SpladePooling with mean and relu") as caught:
         tiny.make(folder, output)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
 
 
 @pytest.mark.parametrize("task", ["sparse-embedding", "late-interaction"])
 def test_a_model_without_such_an_output(task: str, tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.classifier(tmp_path / "m"), output, task=task)
-    assert caught.value.code == Exit.TASK_UNCLEAR
+    assert caught.value.code == Code.TASK_UNCLEAR
 
 
 def test_documents_and_queries(tmp_path: Path, output: Path) -> None:
@@ -138,14 +138,14 @@ def test_queries_that_attend_to_what_fills_them(tmp_path: Path, output: Path) ->
     folder = colbert(tmp_path / "m", attend_to_expansion_tokens=True)
     with pytest.raises(TrbError, match="mask tokens are attended to") as caught:
         tiny.make(folder, output, query=True)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     tiny.make(folder, output)
 
 
 def test_a_marker_that_the_tokenizer_lacks(tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError, match=r"it has no token '\[X\]'") as caught:
         tiny.make(colbert(tmp_path / "m", document_prefix="[X]"), output)
-    assert caught.value.code == Exit.TOKENIZER_INVALID
+    assert caught.value.code == Code.TOKENIZER_INVALID
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_without_files_nothing_is_marked(tmp_path: Path, output: Path) -> None:
 def test_options_of_another_task(options: Any, tmp_path: Path, output: Path) -> None:
     with pytest.raises(TrbError, match="no meaning for the task embedding") as caught:
         tiny.make(tiny.embedder(tmp_path / "m"), output, **options)
-    assert caught.value.code == Exit.USAGE
+    assert caught.value.code == Code.USAGE
 
 
 def test_a_length_of_queries_for_documents(tmp_path: Path, output: Path) -> None:

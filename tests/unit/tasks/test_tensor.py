@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tiny_onnx as t
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.tasks import tensor
 
@@ -39,5 +39,5 @@ def test_types_that_triton_has_not(
     (tmp_path / "m.onnx").write_bytes(t.model([], inputs, outputs))
     with pytest.raises(TrbError) as caught:
         tensor.check_types(source.read(tmp_path / "m.onnx"))
-    assert (caught.value.code, caught.value.message) == (Exit.UNSUPPORTED_TYPE, message)
+    assert (caught.value.code, caught.value.message) == (Code.UNSUPPORTED_TYPE, message)
     assert caught.value.remedy

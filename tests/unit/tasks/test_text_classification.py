@@ -8,7 +8,7 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import text_classification
@@ -64,7 +64,7 @@ def test_labels_without_names(tmp_path: Path) -> None:
 def test_labels_that_do_not_fit(named: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         plan(configured(tmp_path, 3, id2label=named))
-    assert (caught.value.code, caught.value.message) == (Exit.TASK_UNCLEAR, message)
+    assert (caught.value.code, caught.value.message) == (Code.TASK_UNCLEAR, message)
 
 
 def test_labels_that_would_break_a_file_of_lines(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tiny_onnx as t
 
 from triton_repo_builder import tasks
 from triton_repo_builder.build import inspect
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions, check
 from triton_repo_builder.tasks.task import TaskPlan, token
@@ -143,68 +143,68 @@ def test_options_reach_the_facts(options: dict[str, Any], task: str, tmp_path: P
 @pytest.mark.parametrize(
     ("task", "outputs", "options", "code", "message"),
     [
-        ("token-classification", classes(3), {}, Exit.TASK_UNCLEAR, "no output of scores [batch, tokens, "),
-        ("token-classification", NER, {"aggregation": "all"}, Exit.USAGE, "'all' is unknown"),
-        ("question-answering", NER, {}, Exit.TASK_UNCLEAR, "no start_logits and end_logits"),
-        ("fill-mask", classes(3), {}, Exit.TASK_UNCLEAR, "no output of scores [batch, tokens, vocabulary]"),
-        ("fill-mask", MLM, {"top_k": 0}, Exit.USAGE, "must be at least 1"),
-        ("rerank", classes(3), {}, Exit.TASK_UNCLEAR, "a cross-encoder gives one logit"),
-        ("rerank", NER, {}, Exit.TASK_UNCLEAR, "a cross-encoder gives one logit"),
-        ("zero-shot-classification", NER, {}, Exit.TASK_UNCLEAR, "no output of scores"),
-        ("zero-shot-classification", classes(1), {}, Exit.TASK_UNCLEAR, "a model of one logit"),
+        ("token-classification", classes(3), {}, Code.TASK_UNCLEAR, "no output of scores [batch, tokens, "),
+        ("token-classification", NER, {"aggregation": "all"}, Code.USAGE, "'all' is unknown"),
+        ("question-answering", NER, {}, Code.TASK_UNCLEAR, "no start_logits and end_logits"),
+        ("fill-mask", classes(3), {}, Code.TASK_UNCLEAR, "no output of scores [batch, tokens, vocabulary]"),
+        ("fill-mask", MLM, {"top_k": 0}, Code.USAGE, "must be at least 1"),
+        ("rerank", classes(3), {}, Code.TASK_UNCLEAR, "a cross-encoder gives one logit"),
+        ("rerank", NER, {}, Code.TASK_UNCLEAR, "a cross-encoder gives one logit"),
+        ("zero-shot-classification", NER, {}, Code.TASK_UNCLEAR, "no output of scores"),
+        ("zero-shot-classification", classes(1), {}, Code.TASK_UNCLEAR, "a model of one logit"),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "This is it."},
-            Exit.USAGE,
+            Code.USAGE,
             "has no place for the label",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "This is {:.0}."},
-            Exit.USAGE,
+            Code.USAGE,
             "has no place for the label",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "{} or {}"},
-            Exit.USAGE,
+            Code.USAGE,
             "has braces besides the place for the label",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "{:>9999999999} or {}"},
-            Exit.USAGE,
+            Code.USAGE,
             "has braces besides the place for the label",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "a\udcff {}"},
-            Exit.USAGE,
+            Code.USAGE,
             "has characters that are no text",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": ""},
-            Exit.USAGE,
+            Code.USAGE,
             "has no place for the label",
         ),
         (
             "zero-shot-classification",
             classes(3),
             {"hypothesis_template": "{name}"},
-            Exit.USAGE,
+            Code.USAGE,
             "has no place for the label",
         ),
     ],
 )
 def test_what_cannot_be(
-    task: str, outputs: list[Any], options: dict[str, Any], code: Exit, message: str, tmp_path: Path
+    task: str, outputs: list[Any], options: dict[str, Any], code: Code, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(TrbError) as caught:
         plan(folder(tmp_path / "m", outputs), task, **options)
@@ -323,7 +323,7 @@ def test_a_decoder_is_refused_in_one_sentence(
         return
     with pytest.raises(TrbError) as caught:
         tasks.choose(read, wanted)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith("this is a decoder, which generates text (")
     assert "\n" not in caught.value.message
 
@@ -362,7 +362,7 @@ def test_a_task_that_needs_logits_is_told_of_probabilities(
     (made / "model.onnx").write_bytes(t.model(nodes, IDS, outputs))
     with pytest.raises(TrbError, match=r"needs logits, and output '.*logits' comes from a Softmax") as caught:
         plan(made, task)
-    assert caught.value.code == Exit.UNSUPPORTED_MODEL
+    assert caught.value.code == Code.UNSUPPORTED_MODEL
 
 
 def test_a_cross_encoder_that_ends_in_a_sigmoid(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import tiny
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import publish, staging
 
 
@@ -40,7 +40,7 @@ def check_manifest(output: Path) -> None:
         assert (output / path).stat().st_size == fact["bytes"], path
 
 
-def refused(model: Path, output: Path, code: Exit, **options: Any) -> TrbError:
+def refused(model: Path, output: Path, code: Code, **options: Any) -> TrbError:
     """The error of a build that leaves everything as it was."""
     before = tiny.tree(output.parent)
     with pytest.raises(TrbError) as caught:
@@ -156,7 +156,7 @@ def test_an_edited_file_is_refused_and_force_replaces_it(models: Path, output: P
     edited = output / "embedder_model" / "config.pbtxt"
     written = edited.read_text()
     edited.write_text(written.replace("count: 2", "count: 9"))
-    error = refused(models / "embedder", output, Exit.EDITED_FILE)
+    error = refused(models / "embedder", output, Code.EDITED_FILE)
     assert error.message == "changed since trb wrote it: embedder_model/config.pbtxt"
     made = tiny.make(models / "embedder", output)
     assert "-instance_group [ { count: 9" in publish.diff(publish.prepare(made, output, force=True))
@@ -170,7 +170,7 @@ def test_many_edited_files_are_counted(models: Path, output: Path) -> None:
         if not path.endswith((".so", ".onnx", "tokenizer.json")) and "/vendor/" not in path:
             (output / path).unlink()
             (output / path).write_bytes(b"\xff edited")
-    error = refused(models / "embedder", output, Exit.EDITED_FILE)
+    error = refused(models / "embedder", output, Code.EDITED_FILE)
     assert error.message.endswith(" more")
     made = tiny.make(models / "embedder", output)
     assert "edited" in publish.diff(publish.prepare(made, output, force=True))
@@ -240,7 +240,7 @@ def test_another_model_under_the_same_name_is_said(models: Path, output: Path, t
 
 def test_versions_with_other_outputs_cannot_share_a_configuration(models: Path, output: Path) -> None:
     tiny.put(models / "embedder", output, name="one")
-    error = refused(models / "classifier", output, Exit.OUTPUT_NOT_OURS, name="one", version=2)
+    error = refused(models / "classifier", output, Code.OUTPUT_FOREIGN, name="one", version=2)
     assert error.message.startswith("version 1 has other inputs, outputs or steps")
     tiny.put(models / "classifier", output, name="one", version=2, force=True)
     assert manifest(output)["endpoints"]["one"]["task"] == "text-classification"
@@ -268,19 +268,19 @@ def test_another_task_drops_the_models_it_has_not(models: Path, output: Path) ->
 @pytest.mark.parametrize("name", ["embedder_model", "embedder_tokenizer"])
 def test_a_name_that_another_endpoint_has_is_refused(name: str, models: Path, output: Path) -> None:
     tiny.put(models / "embedder", output)
-    error = refused(models / "net.onnx", output, Exit.OUTPUT_NOT_OURS, name=name)
+    error = refused(models / "net.onnx", output, Code.OUTPUT_FOREIGN, name=name)
     assert error.message == "the directory belongs to the endpoint 'embedder'; nothing was touched"
 
 
 def test_the_other_way_round(models: Path, output: Path) -> None:
     tiny.put(models / "net.onnx", output, name="embedder_tokenizer")
-    refused(models / "embedder", output, Exit.OUTPUT_NOT_OURS)
+    refused(models / "embedder", output, Code.OUTPUT_FOREIGN)
 
 
 def test_a_directory_of_the_user_is_refused(models: Path, output: Path) -> None:
     tiny.put(models / "net.onnx", output)
     (output / "embedder_model").mkdir()
-    error = refused(models / "embedder", output, Exit.OUTPUT_NOT_OURS)
+    error = refused(models / "embedder", output, Code.OUTPUT_FOREIGN)
     assert error.message == "the directory was not written by trb; nothing was touched"
 
 
@@ -288,13 +288,13 @@ def test_a_directory_of_the_user_is_refused(models: Path, output: Path) -> None:
 def test_a_foreign_folder_is_refused(content: str | None, models: Path, output: Path) -> None:
     output.mkdir()
     (output / ("manifest.json" if content else "thesis.docx")).write_text(content or "x")
-    error = refused(models / "net.onnx", output, Exit.OUTPUT_NOT_OURS)
+    error = refused(models / "net.onnx", output, Code.OUTPUT_FOREIGN)
     assert error.message == "holds files but no manifest.json of trb; nothing was touched"
 
 
 def test_a_file_is_no_repository(models: Path, output: Path) -> None:
     output.write_text("x")
-    assert refused(models / "net.onnx", output, Exit.OUTPUT_NOT_OURS).message == "is a file, not a folder"
+    assert refused(models / "net.onnx", output, Code.OUTPUT_FOREIGN).message == "is a file, not a folder"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_file_is_no_repository(models: Path, output: Path) -> None:
 def test_a_damaged_manifest_is_refused(content: str, models: Path, output: Path) -> None:
     output.mkdir()
     (output / "manifest.json").write_text(content)
-    refused(models / "net.onnx", output, Exit.REPOSITORY_UNREADABLE)
+    refused(models / "net.onnx", output, Code.REPOSITORY_UNREADABLE)
 
 
 def test_an_empty_folder_and_a_link_to_one_will_do(models: Path, output: Path, tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_full_disk_leaves_the_old_repository_and_no_litter(
     fill(left)
     with pytest.raises(TrbError) as caught:
         tiny.put(models / "embedder", output)
-    assert caught.value.code == Exit.DISK_FULL
+    assert caught.value.code == Code.DISK_FULL
     assert caught.value.message == "the disk is full; the repository is as it was"
     assert tiny.tree(place / "sub") == before
 
@@ -441,5 +441,5 @@ def test_a_volume_can_be_the_output(models: Path, tmp_path: Path) -> None:
 
 def test_below_a_file_nothing_can_be_written(models: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    error = refused(models / "net.onnx", tmp_path / "file" / "repo", Exit.OUTPUT_NOT_WRITABLE)
+    error = refused(models / "net.onnx", tmp_path / "file" / "repo", Code.OUTPUT_NOT_WRITABLE)
     assert error.message.startswith("cannot be written: ")

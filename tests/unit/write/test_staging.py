@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 from triton_repo_builder.write.staging import File
 
@@ -123,11 +123,11 @@ def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        (errno.ENOSPC, Exit.DISK_FULL),
-        (errno.EDQUOT, Exit.DISK_FULL),
-        (errno.EACCES, Exit.OUTPUT_NOT_WRITABLE),
-        (errno.EROFS, Exit.OUTPUT_NOT_WRITABLE),
+        (errno.ENOSPC, Code.DISK_FULL),
+        (errno.EDQUOT, Code.DISK_FULL),
+        (errno.EACCES, Code.OUTPUT_NOT_WRITABLE),
+        (errno.EROFS, Code.OUTPUT_NOT_WRITABLE),
     ],
 )
-def test_file_system_errors_are_explained(number: int, code: Exit) -> None:
+def test_file_system_errors_are_explained(number: int, code: Code) -> None:
     assert staging.explain(OSError(number, os.strerror(number)), Path("repo")).code == code

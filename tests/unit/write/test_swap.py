@@ -17,7 +17,7 @@ import tiny
 from click.testing import CliRunner, Result
 
 from triton_repo_builder.cli import group
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging, swap
 
 NAMES = ("a", "b", "gone", "manifest.json")
@@ -174,7 +174,7 @@ def test_what_was_changed_meanwhile_is_left_alone(change: str, tmp_path: Path) -
     before = tiny.tree(tmp_path)
     with pytest.raises(TrbError, match="changed after that: ") as caught:
         swap.recover(output)
-    assert caught.value.code == Exit.EDITED_FILE
+    assert caught.value.code == Code.EDITED_FILE
     [backup] = tmp_path.glob(".repo.trb-*/.old")
     assert f"what was there before is in {backup}" in caught.value.remedy
     assert tiny.tree(tmp_path) == before

@@ -12,7 +12,7 @@ import two_versions
 
 from triton_repo_builder import check, releases, repository
 from triton_repo_builder.deploy import diff, promote, snapshot
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.write import publish, staging, versions
@@ -133,7 +133,7 @@ def test_what_cannot_be_promoted(
     both(models, output)
     with pytest.raises(TrbError) as caught:
         promote.plan(output, name, version)
-    assert (caught.value.code, caught.value.message) == (Exit.PROMOTE_FAILED, message)
+    assert (caught.value.code, caught.value.message) == (Code.PROMOTE_FAILED, message)
     assert caught.value.remedy
 
 
@@ -143,7 +143,7 @@ def test_an_edited_file_is_not_overwritten(models: tuple[Path, Path], output: Pa
         file.write("# mine\n")
     with pytest.raises(TrbError) as caught:
         promote.plan(output, "sentiment", 2)
-    assert caught.value.code == Exit.EDITED_FILE
+    assert caught.value.code == Code.EDITED_FILE
     assert promote.plan(output, "sentiment", 2, force=True) is not None
 
 
@@ -159,7 +159,7 @@ def test_versions_that_need_different_configurations_are_refused(
         made = tiny.make(models[1], output, version=2, **options)
         with pytest.raises(TrbError) as caught:
             versions.place(made, output, serve=False)
-        assert caught.value.code == Exit.OUTPUT_NOT_OURS
+        assert caught.value.code == Code.OUTPUT_FOREIGN
         assert f"has another {field}" in caught.value.message
     assert tiny.tree(output) == before
     # What only costs time may differ.
@@ -192,7 +192,7 @@ def test_a_damaged_version_is_not_promoted(models: tuple[Path, Path], output: Pa
             model.write_bytes(content)
         with pytest.raises(TrbError) as caught:
             promote.plan(output, "sentiment", 2)
-        assert caught.value.code == Exit.PROMOTE_FAILED
+        assert caught.value.code == Code.PROMOTE_FAILED
         assert f"sentiment_model/2/model.onnx {words}" in caught.value.message
     model.write_bytes(whole)
     assert promote.plan(output, "sentiment", 2) is not None
@@ -268,10 +268,10 @@ def test_a_folder_that_is_no_repository_has_no_difference(tmp_path: Path) -> Non
     (tmp_path / "manifest.json").write_text('{"name": "of a web application"}')
     for folder in (tmp_path, tmp_path / "src", tmp_path / "src" / "package"):
         error = refuses(str(folder), tmp_path)
-        assert (error.code, error.where) == (Exit.REPOSITORY_UNREADABLE, str(folder))
+        assert (error.code, error.where) == (Code.REPOSITORY_UNREADABLE, str(folder))
         assert error.message == "holds no model"
     error = refuses(str(tmp_path / "nothing"), tmp_path)
-    assert (error.code, error.message) == (Exit.REPOSITORY_UNREADABLE, "no such model repository")
+    assert (error.code, error.message) == (Code.REPOSITORY_UNREADABLE, "no such model repository")
 
 
 @pytest.mark.parametrize("content", [b"max_batch_size: {{{", b'name: "caf\xe9"'])
@@ -284,7 +284,7 @@ def test_a_broken_configuration_is_named(models: tuple[Path, Path], output: Path
         file.write_bytes(content)
         with pytest.raises(TrbError) as caught:
             promote.plan(output, "sentiment", 2)
-        assert (caught.value.code, caught.value.where) == (Exit.REPOSITORY_UNREADABLE, str(file))
+        assert (caught.value.code, caught.value.where) == (Code.REPOSITORY_UNREADABLE, str(file))
         file.write_bytes(before)
     assert promote.plan(output, "sentiment", 2) is not None
     kept.write_bytes(content)
@@ -299,7 +299,7 @@ def test_a_broken_configuration_is_named(models: tuple[Path, Path], output: Path
     (output / "elsewhere.json").rename(output / "manifest.json")
     with pytest.raises(TrbError) as caught:
         put(models[0], output, 3)
-    assert (caught.value.code, caught.value.where) == (Exit.REPOSITORY_UNREADABLE, str(front))
+    assert (caught.value.code, caught.value.where) == (Code.REPOSITORY_UNREADABLE, str(front))
     front.unlink()
     with pytest.raises(TrbError, match="No such file"):
         put(models[0], output, 3)

@@ -21,7 +21,7 @@ from triton_repo_builder.client import (
     wire_type,
 )
 from triton_repo_builder.dtypes import BY_WIRE
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 
 OPEN_AXES = (8, 224)
@@ -73,14 +73,14 @@ def check_kind(target: Target, options: Options) -> None:
     sent = "its golden cases" if target.golden else "tensors made from its metadata"
     for option in (option for option, is_given in given.items() if is_given):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"does not take texts as they come and is sent {sent}: {option} would change nothing",
             where=target.endpoint,
             remedy=f"leave {option} out",
         )
     if options.lengths and not open_axes(target):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
             f"{sent}: every level of --lengths would be the same",
             where=target.endpoint,
@@ -102,7 +102,7 @@ def check_rows(target: Target, rows: int) -> None:
     most = target.max_batch_size or 1
     if rows > most:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"takes at most {most} row{'s' * (most != 1)} in a request, not {rows}",
             where=target.endpoint,
             remedy="lower --rows, or build with a larger --max-batch-size",
@@ -143,7 +143,7 @@ def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[I
     unknown = [tensor for tensor in needed(target) if tensor.datatype not in BY_WIRE]
     if unknown:
         raise TrbError(
-            Exit.UNSUPPORTED_TYPE,
+            Code.UNSUPPORTED_TYPE,
             f"input {unknown[0].name} has type {unknown[0].datatype}, which bench cannot make",
             where=target.endpoint,
             remedy="choose another endpoint with --endpoint",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 
 SHIPPED = Path(__file__).with_name("corpus.txt")
@@ -37,14 +37,14 @@ def corpus(path: Path | None) -> tuple[str, ...]:
         texts = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     except OSError as error:
         raise TrbError(
-            Exit.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(file), remedy="name a text file"
+            Code.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(file), remedy="name a text file"
         ) from None
     except UnicodeDecodeError:
         raise TrbError(
-            Exit.USAGE, "is no UTF-8 text", where=str(file), remedy="convert it: iconv -t UTF-8"
+            Code.USAGE, "is no UTF-8 text", where=str(file), remedy="convert it: iconv -t UTF-8"
         ) from None
     if not texts:
-        raise TrbError(Exit.USAGE, "holds no text", where=str(file), remedy="write one text per line")
+        raise TrbError(Code.USAGE, "holds no text", where=str(file), remedy="write one text per line")
     return texts
 
 

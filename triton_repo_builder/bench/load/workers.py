@@ -23,7 +23,7 @@ from triton_repo_builder.bench.load.messages import (
     Ready,
     Take,
 )
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 START = 60.0
 """Seconds in which a client process must be there; importing gRPC takes one on a busy machine."""
@@ -125,7 +125,7 @@ class _Worker:
         self.end()
         text = self._log.read_text(encoding="utf-8", errors="replace").strip() if self._log.exists() else ""
         return TrbError(
-            Exit.TIMED_OUT,
+            Code.TIMED_OUT,
             f"a client process of the benchmark {what}"
             + (f"; it said last:\n{text[-2000:]}" if text else ""),
             remedy="use fewer clients (--concurrency) or processes (--processes), or report this as a bug",

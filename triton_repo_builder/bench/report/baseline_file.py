@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.bench.report.report import SCHEMA
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 REMEDY = "name the report.json of an earlier 'trb bench --output DIR'"
 LONG = 40
@@ -29,16 +29,16 @@ def load(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TrbError(
-            Exit.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path), remedy=REMEDY
+            Code.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path), remedy=REMEDY
         ) from None
     except (ValueError, RecursionError) as error:
-        raise TrbError(Exit.USAGE, f"is no JSON: {error}", where=str(path), remedy=REMEDY) from None
+        raise TrbError(Code.USAGE, f"is no JSON: {error}", where=str(path), remedy=REMEDY) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA or "levels" not in document:
-        raise TrbError(Exit.USAGE, f"is no report of schema {SCHEMA}", where=str(path), remedy=REMEDY)
+        raise TrbError(Code.USAGE, f"is no report of schema {SCHEMA}", where=str(path), remedy=REMEDY)
     try:
         _check(document)
     except _Damaged as damage:
-        raise TrbError(Exit.USAGE, f"is a damaged report: {damage}", where=str(path), remedy=REMEDY) from None
+        raise TrbError(Code.USAGE, f"is a damaged report: {damage}", where=str(path), remedy=REMEDY) from None
     return document
 
 

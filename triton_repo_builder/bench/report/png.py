@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_repo_builder.bench.options import CLOSED, OPEN
 from triton_repo_builder.bench.report.report import BenchReport, Level
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 WIDTH, HEIGHT, DPI = 7.2, 4.2, 110
 Series = dict[str, list[Level]]
@@ -22,7 +22,7 @@ def require() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise TrbError(
-            Exit.ENGINE_MISSING,
+            Code.ENGINE_MISSING,
             "plots need matplotlib, which is not installed",
             where="--output",
             remedy='pip install "triton_repo_builder[bench]", or use --json without --output',

@@ -11,7 +11,7 @@ from triton_repo_builder.check.context import Site, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.rules import onnx_tensors
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
 
 
@@ -31,12 +31,12 @@ def check(site: Site) -> Iterator[Finding]:
         if isinstance(graph, ModelSignature):
             yield from _age(site, file, graph)
             yield from onnx_tensors.check(site, graph)
-        elif graph.code is not Exit.LFS_POINTER:
+        elif graph.code is not Code.LFS_POINTER:
             yield _unreadable(file, graph)
 
 
 def _unreadable(file: Path, error: TrbError) -> Finding:
-    code = "onnx-external-data" if error.code is Exit.EXTERNAL_DATA else "onnx-unreadable"
+    code = "onnx-external-data" if error.code is Code.EXTERNAL_DATA else "onnx-unreadable"
     return report(code, error.where or str(file), error.message, remedy=error.remedy)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 STOP_TIMEOUT = 30.0
 MESSAGES = ".messages"
@@ -55,7 +55,7 @@ def folder() -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrbError(
-            Exit.OUTPUT_NOT_WRITABLE,
+            Code.OUTPUT_NOT_WRITABLE,
             f"cannot be made: {error.strerror}",
             where=str(path),
             remedy="set XDG_STATE_HOME to a folder of yours",
@@ -131,7 +131,7 @@ def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
     """The one server that is meant: by name, repository path or process id, or the only one."""
     if not servers:
         raise TrbError(
-            Exit.NOT_RUNNING, "no server runs in the background", remedy="start one with: trb serve --detach"
+            Code.NOT_RUNNING, "no server runs in the background", remedy="start one with: trb serve --detach"
         )
     listed = ", ".join(f"{server.name} ({server.pid})" for server in servers)
     if wanted is None:
@@ -146,11 +146,11 @@ def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
         ]
     if not matching:
         raise TrbError(
-            Exit.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}"
+            Code.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}"
         )
     if len(matching) > 1:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"{len(matching)} servers match",
             remedy="name one by its process id, or stop all with --all; running: "
             + ", ".join(f"{server.name} ({server.pid})" for server in matching),

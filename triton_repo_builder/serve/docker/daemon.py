@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 SOCKET = Path("/var/run/docker.sock")
 TIMEOUT = 60
@@ -45,7 +45,7 @@ def connect() -> Any:
         raise refused(error) from None
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise TrbError(
-            Exit.DAEMON_UNREACHABLE,
+            Code.DAEMON_UNREACHABLE,
             f"the settings for Docker cannot be understood: {error}",
             where=os.environ.get("DOCKER_HOST") or str(_settings()),
             remedy="correct DOCKER_HOST (unix:///path or tcp://host:port) or that file",
@@ -70,7 +70,7 @@ def talking() -> Iterator[None]:
         if isinstance(error, requests.RequestException):
             raise gone() from None
         raise TrbError(
-            Exit.DAEMON_UNREACHABLE,
+            Code.DAEMON_UNREACHABLE,
             f"Docker refuses: {getattr(error, 'explanation', None) or error}",
             where=address(),
             remedy="see the daemon's log, and docker info",
@@ -103,13 +103,13 @@ def refused(error: Exception) -> TrbError:
         )
     else:
         message, remedy = f"the Docker daemon does not answer: {_short(text)}", "see: docker version"
-    return TrbError(Exit.DAEMON_UNREACHABLE, message, where=address(), remedy=remedy)
+    return TrbError(Code.DAEMON_UNREACHABLE, message, where=address(), remedy=remedy)
 
 
 def gone() -> TrbError:
     """The daemon went away while it was needed."""
     return TrbError(
-        Exit.SERVER_DIED,
+        Code.SERVER_DIED,
         "the Docker daemon does not answer any more, and with it goes the server",
         where=address(),
         remedy="start it again (systemctl start docker); 'trb stop --all' then removes what is left",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.docker import (
     daemon,
@@ -56,7 +56,7 @@ def _check_ports(options: ServeOptions) -> None:
         ports.choose(options)
     elif options.host in LOOPBACK:
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"the Docker daemon is on {far}, and its {options.host} cannot be reached from here",
             where="--host",
             remedy=f"--host {far} (or 0.0.0.0) publishes the ports to everybody who reaches {far}; "
@@ -161,7 +161,7 @@ def _urls(container: Any, options: ServeOptions) -> Urls:
         entries = published.get(f"{DEFAULTS[kind]}/tcp") or []
         if not entries:
             raise TrbError(
-                Exit.SERVER_DIED,
+                Code.SERVER_DIED,
                 "the container ended at once",
                 where=str(container.name),
                 remedy="is it an image with a tritonserver? try: docker run --rm IMAGE tritonserver --help",

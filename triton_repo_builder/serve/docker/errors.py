@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 def create(client: Any, image: Any, settings: dict[str, Any]) -> bool:
@@ -48,31 +48,31 @@ def _error(text: str) -> TrbError:
     lower = text.lower()
     if "port is already allocated" in lower or "address already in use" in lower:
         return TrbError(
-            Exit.PORT_BUSY,
+            Code.PORT_BUSY,
             f"a port is taken: {text}",
             remedy="take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
         )
     if "executable file not found" in lower or "no such file or directory: unknown" in lower:
         return TrbError(
-            Exit.IMAGE_UNAVAILABLE,
+            Code.IMAGE_UNAVAILABLE,
             f"the image has no tritonserver on its PATH: {text}",
             remedy="name an image of Triton with --image, or make one with 'trb image build'",
         )
     if "could not select device driver" in lower or "nvidia" in lower:
         return TrbError(
-            Exit.GPU_UNAVAILABLE,
+            Code.GPU_UNAVAILABLE,
             f"Docker cannot give the GPUs: {text}",
             where="--gpus",
             remedy="install the nvidia-container-toolkit and restart Docker, or use --gpus none",
         )
     if "unable to find user" in lower or "no matching entries in passwd" in lower:
         return TrbError(
-            Exit.USAGE, f"the image has no such user: {text}", where="--container-user", remedy="UID:GID"
+            Code.USAGE, f"the image has no such user: {text}", where="--container-user", remedy="UID:GID"
         )
     if "no space left" in lower:
         return TrbError(
-            Exit.DISK_FULL, f"the disk of the Docker daemon is full: {text}", remedy="docker system df"
+            Code.DISK_FULL, f"the disk of the Docker daemon is full: {text}", remedy="docker system df"
         )
     return TrbError(
-        Exit.DAEMON_UNREACHABLE, f"Docker refuses: {text}", remedy="see the daemon's log; docker info"
+        Code.DAEMON_UNREACHABLE, f"Docker refuses: {text}", remedy="see the daemon's log; docker info"
     )

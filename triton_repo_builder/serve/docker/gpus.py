@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 
 def request(client: Any, wanted: str) -> list[Any]:
@@ -16,7 +16,7 @@ def request(client: Any, wanted: str) -> list[Any]:
         return []
     if wanted not in ("auto", "all") and not re.fullmatch(r"\d+(,\d+)*", wanted):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"'{wanted}' names no GPUs",
             where="--gpus",
             remedy="auto, all, none, or numbers such as 0,1",
@@ -25,7 +25,7 @@ def request(client: Any, wanted: str) -> list[Any]:
         if wanted == "auto":
             return []
         raise TrbError(
-            Exit.GPU_UNAVAILABLE,
+            Code.GPU_UNAVAILABLE,
             "Docker cannot give GPUs to containers on this machine",
             where="--gpus",
             remedy="install the NVIDIA driver and the nvidia-container-toolkit "

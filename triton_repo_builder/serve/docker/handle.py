@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.cleanup import Leash
 from triton_repo_builder.serve.docker.processes import ContainerStubs
@@ -69,7 +69,7 @@ class ContainerServer(Handle):
             return daemon.gone()
         self._log_ended.wait(5)
         return TrbError(
-            Exit.SERVER_DIED,
+            Code.SERVER_DIED,
             f"the container ended ({how}){self.last_words()}",
             where=self.container,
             remedy=f"the server's whole output is in {self.keep_log()}",

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from triton_repo_builder import releases
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import ContainerOptions, Progress
 
 OFFICIAL = "nvcr.io/nvidia/tritonserver:{release}-py3"
@@ -36,7 +36,7 @@ def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--i
     except docker.errors.ImageNotFound:
         if pull == "never":
             raise TrbError(
-                Exit.IMAGE_UNAVAILABLE,
+                Code.IMAGE_UNAVAILABLE,
                 "the image is not on this machine, and --pull never forbids to fetch it",
                 where=name,
                 remedy=f"docker pull {name}, or leave --pull out",
@@ -44,7 +44,7 @@ def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--i
     except docker.errors.APIError as error:
         if error.is_client_error():
             raise TrbError(
-                Exit.USAGE,
+                Code.USAGE,
                 f"'{name}' is no name of an image: {error.explanation}",
                 where=other,
                 remedy="registry/name:tag in lower case, or an image's id",
@@ -116,4 +116,4 @@ def failed(name: str, text: str, other: str = "--image") -> TrbError:
             "(docker images)"
             + ("; 'trb image build' makes a slim one from PyPI packages" if other == "--image" else ""),
         )
-    return TrbError(Exit.IMAGE_UNAVAILABLE, message, where=name, remedy=remedy)
+    return TrbError(Code.IMAGE_UNAVAILABLE, message, where=name, remedy=remedy)

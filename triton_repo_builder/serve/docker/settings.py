@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.docker import labels, volume
 from triton_repo_builder.serve.engine import ServeOptions
@@ -38,7 +38,7 @@ def user(image: Any, wanted: str) -> str:
     """``UID:GID`` or a name to run as: never root unless asked for; empty for the image's own user."""
     if wanted and not USER.fullmatch(wanted):
         raise TrbError(
-            Exit.USAGE,
+            Code.USAGE,
             f"'{wanted}' is no user",
             where="--container-user",
             remedy="UID, UID:GID in numbers, or image for the image's own",

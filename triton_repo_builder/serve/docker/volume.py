@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import walk
 from triton_repo_builder.serve.docker import daemon, labels
 from triton_repo_builder.serve.docker.cleanup import Leash
@@ -90,7 +90,7 @@ def copy(client: Any, image: Any, root: Path, leash: Leash, tell: Progress) -> N
         text = str(getattr(error, "explanation", None) or error)
         full = "no space" in text
         raise TrbError(
-            Exit.DISK_FULL if full else Exit.DAEMON_UNREACHABLE,
+            Code.DISK_FULL if full else Code.DAEMON_UNREACHABLE,
             f"the repository cannot be copied to the Docker daemon: {text}",
             where=str(root),
             remedy="free space there (docker system df)" if full else "see: docker info",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from triton_repo_builder import process
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve import workdir
@@ -146,7 +146,7 @@ def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int
     said = process.line(child, workdir.PATIENCE)
     if not said.isdigit():
         raise TrbError(
-            Exit.SERVER_DIED,
+            Code.SERVER_DIED,
             f"tritonserver could not be started: {said or 'its guard ended'}",
             remedy="report this as a bug of trb",
         )
@@ -156,7 +156,7 @@ def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int
 def _no_port(server: EmbeddedServer) -> TrbError:
     reason = failure_causes.last_errors(failure_causes.read(server.log), 1)
     return TrbError(
-        Exit.PORT_BUSY,
+        Code.PORT_BUSY,
         f"a port was taken while the server started: {reason}",
         remedy="try again, or take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
     )

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.serve.embedded import install
 from triton_repo_builder.serve.engine import Urls
@@ -49,7 +49,7 @@ class EmbeddedServer(Handle):
         how = f"killed by {signal.Signals(code - 128).name}" if 128 < code < 160 else f"exit code {code}"
         last = self.last_words()
         return TrbError(
-            Exit.SERVER_DIED,
+            Code.SERVER_DIED,
             f"tritonserver ended ({how}){last}",
             remedy=f"the server's whole output is in {self.keep_log()}",
         )

@@ -16,7 +16,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def find() -> Install:
         (Path(folder) for folder in folders if (Path(folder) / "tritonserver" / "bin").is_dir()), None
     )
     if root is None:
-        raise TrbError(Exit.ENGINE_MISSING, "the embedded tritonserver is not installed", remedy=INSTALL)
+        raise TrbError(Code.ENGINE_MISSING, "the embedded tritonserver is not installed", remedy=INSTALL)
     _check_glibc()
     _check_numpy()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -54,7 +54,7 @@ def find() -> Install:
     if not stub.is_file():
         have = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
         raise TrbError(
-            Exit.ENGINE_MISSING,
+            Code.ENGINE_MISSING,
             f"the embedded tritonserver cannot run Python models with Python {version}",
             remedy=f"install trb in an environment with one of these: {', '.join(have)}",
         )
@@ -97,7 +97,7 @@ def _check_glibc() -> None:
     parts = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
     if name == "glibc" and parts < (2, 35):
         raise TrbError(
-            Exit.ENGINE_MISSING,
+            Code.ENGINE_MISSING,
             f"the embedded tritonserver needs glibc 2.35 or newer, this system has {number}",
             remedy="use a newer system (Debian 12, Ubuntu 22.04), or a container of one",
         )
@@ -110,7 +110,7 @@ def _check_numpy() -> None:
         number = "0"
     if int(number.split(".")[0]) >= 2:
         raise TrbError(
-            Exit.ENGINE_MISSING,
+            Code.ENGINE_MISSING,
             f"the embedded tritonserver crashes on string tensors with numpy {number}",
             remedy="pip install 'numpy<2' in this environment",
         )
@@ -125,7 +125,7 @@ def _libpython(name: str) -> Path:
         if (place / name).exists():
             return place
     raise TrbError(
-        Exit.ENGINE_MISSING,
+        Code.ENGINE_MISSING,
         f"this Python has no shared library {name}, which the embedded tritonserver needs",
         where=sys.executable,
         remedy="install it (Debian, Ubuntu: apt install libpython3-dev), or use a Python built with "

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import control
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.loading import (
@@ -51,7 +51,7 @@ def find(url: str) -> Server:
         control.call(f"{base}/v2/health/live")
     except (OSError, ValueError) as error:
         raise TrbError(
-            Exit.UNREACHABLE,
+            Code.UNREACHABLE,
             f"no server answers: {error}",
             where=base,
             remedy="start one with 'trb serve', or name another with --url (its HTTP address)",
@@ -100,7 +100,7 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
             failure_causes.warmups(failure_causes.read(server.log, since) if server.log else "")
         )
         raise TrbError(
-            Exit.SERVER_DIED,
+            Code.SERVER_DIED,
             "tritonserver ended while it loaded" + (f"\n{failed}" if failed else ""),
             where=server.base,
             remedy=f"see its output in {server.log}" if server.log else "see its output",
@@ -120,7 +120,7 @@ def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, si
     if not failed:
         late = ", ".join(loaded.unfinished)
         return TrbError(
-            Exit.TIMED_OUT,
+            Code.TIMED_OUT,
             f"not loaded in time: {late}",
             where=server.base,
             remedy="allow more with --timeout",
@@ -131,7 +131,7 @@ def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, si
     elif not server.log and any("failed to poll" in failure.cause for failure in failed):
         remedy = "the reason is in the server's log; 'trb check' on the repository finds most causes"
     return TrbError(
-        Exit.MODEL_FAILED,
+        Code.MODEL_FAILED,
         f"{'a model' if len(failed) == 1 else f'{len(failed)} models'} cannot be loaded\n"
         + failure_causes.listed(failed),
         where=server.base,
@@ -147,7 +147,7 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
     _check_explicit(server, answer)
     if answer:
         raise TrbError(
-            Exit.MODEL_FAILED, f"cannot be unloaded: {answer}", where=name, remedy="see the server's log"
+            Code.MODEL_FAILED, f"cannot be unloaded: {answer}", where=name, remedy="see the server's log"
         )
     deadline = time.monotonic() + timeout
     members = _members(server, (name,))
@@ -158,7 +158,7 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
     ):
         if time.monotonic() > deadline:
             raise TrbError(
-                Exit.TIMED_OUT,
+                Code.TIMED_OUT,
                 f"is not unloaded after {timeout:g} s",
                 where=name,
                 remedy="requests may still run; allow more time with --timeout",
@@ -173,7 +173,7 @@ def _check_known(server: Server, names: Sequence[str]) -> None:
         if known and name not in known:
             near = get_close_matches(name, known, 1)
             raise TrbError(
-                Exit.NOT_FOUND,
+                Code.NOT_FOUND,
                 f"the server's repository has no model '{name}'",
                 where=server.base,
                 remedy=f"did you mean '{near[0]}'?" if near else "see what it has with: trb status",
@@ -183,7 +183,7 @@ def _check_known(server: Server, names: Sequence[str]) -> None:
 def _check_explicit(server: Server, answer: str) -> None:
     if REFUSED in answer:
         raise TrbError(
-            Exit.NOT_EXPLICIT,
+            Code.NOT_EXPLICIT,
             "this server does not load or unload models on request",
             where=server.base,
             remedy="start it with --model-control-mode=explicit, as trb serve does",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.serve.engine import Failure
 
@@ -75,7 +75,7 @@ def _empty(repository: Repository) -> TrbError:
         )
     else:
         remedy = "name a folder of model directories, each with config.pbtxt and a version such as 1/"
-    return TrbError(Exit.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy)
+    return TrbError(Code.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy)
 
 
 def _check_wanted(repository: Repository, models: dict[str, Model], wanted: tuple[str, ...]) -> None:
@@ -83,7 +83,7 @@ def _check_wanted(repository: Repository, models: dict[str, Model], wanted: tupl
         if name not in models:
             near = get_close_matches(name, models, 1)
             raise TrbError(
-                Exit.NOT_FOUND,
+                Code.NOT_FOUND,
                 f"there is no model '{name}'",
                 where=str(repository.path),
                 remedy=f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(models)}",

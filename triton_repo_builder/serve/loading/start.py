@@ -12,7 +12,7 @@ from pathlib import Path
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import control
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.engine import Failure, Progress, ServeOptions
 from triton_repo_builder.serve.loading import (
@@ -51,7 +51,7 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
     ]
     if missing:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"is not here: it lies at {recorded[missing[0]]['url']}"
             + (f", and {len(missing) - 1} more files elsewhere, too" if missing[1:] else ""),
             where=str(repo.path / missing[0]),
@@ -67,7 +67,7 @@ def log_file(options: ServeOptions, folder: Path) -> Path:
         options.log_file.write_bytes(b"")
     except OSError as error:
         raise TrbError(
-            Exit.OUTPUT_NOT_WRITABLE,
+            Code.OUTPUT_NOT_WRITABLE,
             f"cannot be written: {error.strerror}",
             where=str(options.log_file),
             remedy="name a file in an existing folder of yours with --log-file",
@@ -83,7 +83,7 @@ def is_up(server: Handle, patience: float) -> bool:
             return True
         if time.monotonic() > deadline:
             raise TrbError(
-                Exit.TIMED_OUT,
+                Code.TIMED_OUT,
                 f"tritonserver does not answer at {server.urls.http}",
                 remedy=f"the server's output is in {server.keep_log()}",
             )
@@ -150,7 +150,7 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         raise _failed(failed, server.keep_log())
     if late:
         raise TrbError(
-            Exit.TIMED_OUT,
+            Code.TIMED_OUT,
             f"not ready after {options.load_timeout:g} s: {', '.join(late)}",
             remedy=f"allow more time with --timeout, or see what they do in {server.keep_log()}",
         )
@@ -165,7 +165,7 @@ def _ended(server: Handle) -> TrbError:
 def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
     count = "a model" if len(failed) == 1 else f"{len(failed)} models"
     return TrbError(
-        Exit.MODEL_FAILED,
+        Code.MODEL_FAILED,
         f"{count} cannot be loaded, no server is left running\n{failure_causes.listed(failed)}",
         remedy=failure_hints.of(
             failed, "correct that and start again; 'trb check' finds most causes without a server"

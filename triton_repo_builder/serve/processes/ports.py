@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import ServeOptions, Urls
 
 DEFAULTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
@@ -53,7 +53,7 @@ def _check_distinct(wanted: dict[str, int | None]) -> None:
         port = DEFAULTS[kind] if number is None else number
         if port and port in taken:
             raise TrbError(
-                Exit.PORT_BUSY,
+                Code.PORT_BUSY,
                 f"{port} is the port for both {taken[port]} and {kind}",
                 where=f"--{kind}-port",
                 remedy="give each a port of its own (0 picks a free one)",
@@ -79,22 +79,22 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
     option = f"--{kind}-port"
     if number == errno.EADDRINUSE:
         return TrbError(
-            Exit.PORT_BUSY,
+            Code.PORT_BUSY,
             f"port {port} is in use{_by(port)}",
             where=option,
             remedy=f"stop that process, or take another port with {option} (0 picks a free one)",
         )
     if number == errno.EACCES:
         return TrbError(
-            Exit.PORT_BUSY,
+            Code.PORT_BUSY,
             f"this user may not listen on port {port}",
             where=option,
             remedy="take a port of 1024 or more (0 picks a free one)",
         )
     if isinstance(error, OverflowError):
-        return TrbError(Exit.USAGE, f"{port} is no port", where=option, remedy="0 to 65535")
+        return TrbError(Code.USAGE, f"{port} is no port", where=option, remedy="0 to 65535")
     return TrbError(
-        Exit.USAGE,
+        Code.USAGE,
         f"cannot listen on '{host}': {error}",
         where="--host",
         remedy="name an address of this machine; 127.0.0.1 is reached from here only, 0.0.0.0 from anywhere",

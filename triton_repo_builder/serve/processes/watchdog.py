@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from triton_repo_builder.client import control
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import Progress
 from triton_repo_builder.serve.loading import load_models
 from triton_repo_builder.serve.processes.stubs import Processes, Stub
@@ -89,7 +89,7 @@ class Watch(threading.Thread):
             times.popleft()
         if len(times) >= RELOADS:
             raise TrbError(
-                Exit.MODEL_FAILED,
+                Code.MODEL_FAILED,
                 f"its Python process died again ({what}) after {RELOADS} reloads within {WINDOW:.0f} s",
                 where=model,
                 remedy="correct the model (memory, native libraries, os._exit), then start again",
@@ -110,7 +110,7 @@ class Watch(threading.Thread):
         answer = control.unload(self._base, model, self._timeout)
         if answer:
             raise TrbError(
-                Exit.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
+                Code.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
         # A step that is asked for by name would stay when the ensemble is unloaded later.
         loaded = load_models.load(
@@ -125,7 +125,7 @@ class Watch(threading.Thread):
         if not loaded.ok:
             causes = [f.cause for f in loaded.hung] + [text for text in loaded.answers.values() if text]
             raise TrbError(
-                Exit.MODEL_FAILED,
+                Code.MODEL_FAILED,
                 f"could not be loaded again: {'; '.join(causes) or 'no answer in time'}",
                 where=model,
                 remedy="see the server's log, correct the model, then start again",

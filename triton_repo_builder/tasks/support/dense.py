@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads.pooling import DenseLayer
 from triton_repo_builder.read import tokenizer
 
@@ -69,7 +69,7 @@ def read(folder: Path) -> Dense:
 
 def _refused(where: Path, message: str) -> TrbError:
     return TrbError(
-        Exit.UNSUPPORTED_MODEL,
+        Code.UNSUPPORTED_MODEL,
         message,
         where=str(where),
         remedy="save the model again with a current sentence-transformers, or export it with that module "

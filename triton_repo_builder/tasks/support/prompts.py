@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
@@ -69,7 +69,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
         return Prompt(notes=(note,) if named else ())
     if default not in listed:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"default_prompt_name is '{default}', and prompts has no such entry",
             where=str(source.folder / FILE),
             remedy="correct the file, or give --prompt (--prompt '' for none)",
@@ -82,7 +82,7 @@ def refuse(source: Source, task: str) -> None:
     saved = tokenizer.settings(source.folder, FILE)
     if saved.get("default_prompt_name") and _listed(source, saved).get(saved["default_prompt_name"]):
         raise TrbError(
-            Exit.UNSUPPORTED_MODEL,
+            Code.UNSUPPORTED_MODEL,
             f"prompt '{saved['default_prompt_name']}' is not supported for the task {task}",
             where=str(source.folder / FILE),
             remedy="remove default_prompt_name there, and let clients send it with their texts",
@@ -117,7 +117,7 @@ def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:
     if isinstance(listed, dict) and all(isinstance(text, str | None) for text in listed.values()):
         return {name: text or "" for name, text in listed.items()}
     raise TrbError(
-        Exit.TASK_UNCLEAR,
+        Code.TASK_UNCLEAR,
         "prompts does not give a text for each name",
         where=str(source.folder / FILE),
         remedy="restore the file from where the model came from",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_repo_builder.dtypes import FP16, FP32
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import image_processor
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
@@ -43,14 +43,14 @@ def check(source: Source, task: str) -> None:
     if image_input(source.signature) is None:
         names = ", ".join(spec.name for spec in source.signature.inputs)
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             f"{task} needs one input of images [batch, 3, rows, columns], the model takes {names}",
             where=str(source.path),
             remedy="export the vision model alone, or use --task tensor",
         )
     if source.preprocessor is None:
         raise TrbError(
-            Exit.NOT_FOUND,
+            Code.NOT_FOUND,
             f"no {image_processor.FILE} beside the model: nothing says how images are made ready for it",
             where=str(source.path.parent),
             remedy="name one with --preprocessor (docs/images.md says what it holds), or use --task tensor",
@@ -62,7 +62,7 @@ def check_towers(source: Source) -> None:
     names = {spec.name for spec in source.signature.inputs}
     if {NAME, "input_ids"} <= names:
         raise TrbError(
-            Exit.TASK_UNCLEAR,
+            Code.TASK_UNCLEAR,
             "both towers, of texts and of images, are in one graph, which answers no request for one of them",
             where=str(source.path),
             remedy=ONE_TOWER,

@@ -24,7 +24,7 @@ from triton_repo_builder.bench.options import (
     shapes,
 )
 from triton_repo_builder.client import Tensor
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 from triton_repo_builder.golden.cases import (
     Case,
@@ -54,7 +54,7 @@ def test_a_corpus_is_a_text_per_line(tmp_path: Path) -> None:
     file.write_text("\n")
     with pytest.raises(TrbError, match="holds no text") as raised:
         texts.corpus(file)
-    assert raised.value.code == Exit.USAGE
+    assert raised.value.code == Code.USAGE
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(TrbError, match="no UTF-8"):
         texts.corpus(file)
@@ -198,13 +198,13 @@ def test_every_combination_is_a_level_and_time_is_bounded() -> None:
 def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrbError, match=message) as raised:
         check(Options(**changes))
-    assert raised.value.code == Exit.USAGE
+    assert raised.value.code == Code.USAGE
 
 
 def test_a_corpus_is_read_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(TrbError, match=r"absent\.txt: cannot be read") as raised:
         check(Options(corpus=tmp_path / "absent.txt"))
-    assert raised.value.code == Exit.NOT_FOUND
+    assert raised.value.code == Code.NOT_FOUND
 
 
 OPEN = Tensor(name="X", datatype="INT64", shape=(-1, -1))
@@ -216,7 +216,7 @@ def test_what_is_not_read_cannot_be_chosen(changes: dict[str, Any]) -> None:
     for one in (target(FIXED), target(TEXT, golden=golden("one")), target(OPEN, TEXT, golden=golden("one"))):
         with pytest.raises(TrbError, match=f"--{name}") as raised:
             load_requests.check_kind(one, Options(**changes))
-        assert (raised.value.code, raised.value.where) == (Exit.USAGE, "a model")
+        assert (raised.value.code, raised.value.where) == (Code.USAGE, "a model")
         assert raised.value.remedy == f"leave --{name} out"
     if name != "lengths":
         with pytest.raises(TrbError, match="is sent tensors made from its metadata"):

@@ -25,7 +25,7 @@ from triton_repo_builder.bench.report import (
     table,
 )
 from triton_repo_builder.bench.report.report import Client
-from triton_repo_builder.errors import Exit, TrbError
+from triton_repo_builder.errors import Code, TrbError
 
 OPEN = {"mode": "open", "concurrency": None, "rate": 50.0}
 
@@ -207,7 +207,7 @@ def test_missing_matplotlib_is_said_before_the_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(TrbError) as raised:
         files.open_folder(tmp_path / "out")
-    assert raised.value.code == Exit.ENGINE_MISSING
+    assert raised.value.code == Code.ENGINE_MISSING
     assert "pip install" in raised.value.remedy
     assert not (tmp_path / "out").exists()
 
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(TrbError) as raised:
         files.open_folder(tmp_path / "file" / "out")
-    assert raised.value.code == Exit.OUTPUT_NOT_WRITABLE
+    assert raised.value.code == Code.OUTPUT_NOT_WRITABLE
 
 
 @pytest.mark.parametrize("name", ["report.json", "latency.png", "report.html"])
@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_older_report(
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(TrbError) as raised:
         files.write(report(level(throughput=2.0)), tmp_path)
-    assert (raised.value.code, raised.value.where) == (Exit.DISK_FULL, str(tmp_path))
+    assert (raised.value.code, raised.value.where) == (Code.DISK_FULL, str(tmp_path))
     assert raised.value.message == "the disk is full; a report that was there before is as it was"
     assert "--output" in raised.value.remedy
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -247,7 +247,7 @@ def test_a_folder_in_the_place_of_a_file_is_said_before_the_run(tmp_path: Path) 
     (tmp_path / "report.json" / "mine").touch()
     with pytest.raises(TrbError, match=r"cannot be written: report\.json is a folder there") as raised:
         files.open_folder(tmp_path)
-    assert (raised.value.code, raised.value.where) == (Exit.OUTPUT_NOT_WRITABLE, str(tmp_path))
+    assert (raised.value.code, raised.value.where) == (Code.OUTPUT_NOT_WRITABLE, str(tmp_path))
     assert (tmp_path / "report.json" / "mine").exists()
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_report_is_refused_before_anything_is_measured(
     file.write_text(json.dumps(document))
     with pytest.raises(TrbError) as raised:
         baseline_file.load(file)
-    assert raised.value.code == Exit.USAGE
+    assert raised.value.code == Code.USAGE
     assert raised.value.message.startswith(f"is a damaged report: {said}")
     assert "report.json" in raised.value.remedy
 
@@ -386,10 +386,10 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(TrbError) as raised:
         baseline_file.load(file)
-    assert raised.value.code == Exit.USAGE
+    assert raised.value.code == Code.USAGE
     with pytest.raises(TrbError) as raised:
         baseline_file.load(tmp_path / "absent.json")
-    assert raised.value.code == Exit.NOT_FOUND
+    assert raised.value.code == Code.NOT_FOUND
 
 
 def test_windows_keep_their_own_numbers() -> None:
