@@ -18,9 +18,8 @@ import pytest
 import tiny
 import tiny_onnx as t
 
-from triton_repo_builder import cli
+from triton_repo_builder import cli, files
 from triton_repo_builder.errors import Code
-from triton_repo_builder.write import staging
 
 Case = Callable[[Path], list[str]]
 CASES: dict[str, tuple[Case, Code, str]] = {}
@@ -570,7 +569,7 @@ def test_a_disk_that_is_full_half_way(
             disk = os.statvfs(output)
             (tmp_path / "disk" / "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - left))
         else:
-            monkeypatch.setattr(staging, "put", _full)
+            monkeypatch.setattr(files, "put", _full)
         code, err = run([*model(folder), "--output", str(output)], capsys)
         assert tiny.tree(output.parent) == before
     assert (code, err) == (
@@ -580,5 +579,5 @@ def test_a_disk_that_is_full_half_way(
     )
 
 
-def _full(file: staging.File, root: Path) -> None:
+def _full(file: files.File, root: Path) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)

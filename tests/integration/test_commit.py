@@ -18,9 +18,8 @@ import pytest
 import tiny
 from test_main_job import trb
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
-from triton_repo_builder.write import staging
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -509,7 +508,7 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     # Another file of that name and size is not taken for it.
     (store / fact["sha256"]).write_bytes(bytes(fact["bytes"]))
     assert any("copied" in note for note in commit(repo, *external)["notes"])  # type: ignore[attr-defined]
-    assert staging.hash_file(store / fact["sha256"]) == fact["sha256"]
+    assert files.hash_file(store / fact["sha256"]) == fact["sha256"]
     assert commit(repo, "--weights", "external")["created"] is False  # they are there already
     message = refused(repo, 2, "--weights", "external", "--weights-url", str(store))
     assert f"file://{store}" in message
@@ -550,9 +549,9 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
-        (store / "weights" / staging.hash_file(library)).write_bytes(bytes(library.stat().st_size))
+        (store / "weights" / files.hash_file(library)).write_bytes(bytes(library.stat().st_size))
         assert "is another file" in refused(repo, 10, *external)
-        shutil.copyfile(library, store / "weights" / staging.hash_file(library))
+        shutil.copyfile(library, store / "weights" / files.hash_file(library))
         commit(repo, *external)
         process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
         clone = tmp_path / "clone" / "model_repository"

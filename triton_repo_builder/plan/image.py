@@ -9,6 +9,7 @@ from typing import Any
 
 from triton_repo_builder import resources
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.golden import image, original
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.plan import onnx_model
@@ -34,7 +35,6 @@ from triton_repo_builder.releases import Release
 from triton_repo_builder.render import vendor_pillow
 from triton_repo_builder.tasks.support import vision
 from triton_repo_builder.tasks.task import TaskPlan
-from triton_repo_builder.write.staging import File
 
 INPUT = image.INPUT
 SETTINGS_FILE = "preprocess.json"

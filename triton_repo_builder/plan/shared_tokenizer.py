@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from triton_repo_builder import files
+from triton_repo_builder.files import File
 from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan
 from triton_repo_builder.render import config
-from triton_repo_builder.write import staging
-from triton_repo_builder.write.staging import File
 
 SUFFIX = "_tokenizer"
 DIGITS = 10
@@ -56,4 +56,4 @@ def _digest(model: ModelPlan, given: Sequence[File]) -> str:
 @cache
 def _installed(path: Path) -> str:
     """Hundreds of models vendor the same library, which does not change while trb runs."""
-    return staging.hash_file(path)
+    return files.hash_file(path)

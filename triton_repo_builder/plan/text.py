@@ -11,6 +11,7 @@ import numpy as np
 
 from triton_repo_builder import resources
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.golden import original, transformers_check
 from triton_repo_builder.golden import text as golden_text
 from triton_repo_builder.golden.cases import CaseFile
@@ -27,7 +28,6 @@ from triton_repo_builder.render import vendor_tokenizers
 from triton_repo_builder.tasks import question_answering, raw_outputs
 from triton_repo_builder.tasks.support import examples, prompts
 from triton_repo_builder.tasks.task import TaskPlan
-from triton_repo_builder.write.staging import File
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
 NO_CASES = (

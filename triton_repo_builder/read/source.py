@@ -11,9 +11,9 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import Checksum, File
 from triton_repo_builder.read import image_processor, tokenizer
 from triton_repo_builder.read.signature import ModelSignature
-from triton_repo_builder.write.staging import Checksum, File
 
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.read.options import load_toml
 from triton_repo_builder.render.vendor_tokenizers import ABOUT, described, linux_x86_64
-from triton_repo_builder.write import staging
-from triton_repo_builder.write.staging import File
 
 PACKAGES = ("PIL/", "pillow.libs/")
 # Fonts, AVIF, colour profiles and Tk: none is needed to read and resize an image, and they are half of it.
@@ -128,7 +127,7 @@ def _fetched(tag: str, python: str) -> Path:
             remedy=_remedy(python),
         )
     kept = samples.cache_folder().parent / "wheels" / str(pin["file"])
-    if kept.is_file() and staging.hash_file(kept) == pin["sha256"]:
+    if kept.is_file() and files.hash_file(kept) == pin["sha256"]:
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
@@ -141,7 +140,7 @@ def _fetched(tag: str, python: str) -> Path:
                 f"cannot fetch Pillow {pin['version']} for the server's Python {python}: {_reason(error)}",
                 remedy=_remedy(python),
             ) from None
-        digest = staging.hash_file(wheel)
+        digest = files.hash_file(wheel)
         if digest != pin["sha256"]:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write.staging import File
+from triton_repo_builder.files import File
 
 ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
 """Files of a dist-info that say what the library is and under which terms; the rest is pip's own."""

@@ -12,10 +12,9 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import __version__
+from triton_repo_builder import __version__, files
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.write import staging
 
 SPEC = "1.5"
 
@@ -66,7 +65,7 @@ def _library(metadata: Path, root: Path) -> dict[str, Any]:
     name, version = str(about["Name"]), str(about["Version"])
     vendor = metadata.parent.parent
     purl = f"pkg:pypi/{name.lower().replace('_', '-')}@{version}"
-    native = [staging.hash_file(path) for path in sorted(vendor.rglob("*.so")) if _belongs(path, metadata)]
+    native = [files.hash_file(path) for path in sorted(vendor.rglob("*.so")) if _belongs(path, metadata)]
     references = [{"type": "website", "url": url} for url in _urls(about)]
     references += [
         {"type": "bom", "url": path.relative_to(root).as_posix()}

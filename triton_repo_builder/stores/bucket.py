@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.stores.failures import explained, quiet
 from triton_repo_builder.stores.location import DIGEST, Bucket
 from triton_repo_builder.stores.revision import (
@@ -33,7 +34,6 @@ from triton_repo_builder.stores.store import (
     Pushed,
     overtaken,
 )
-from triton_repo_builder.write.staging import File
 
 POINTER = "current.json"
 REVISIONS = "revisions"

@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import failures
-from triton_repo_builder.write import staging
 
 WEB = ("http", "https")
 PATIENCE = 60.0
@@ -133,7 +132,7 @@ def fetch(root: Path, manifest: Mapping[str, Any], tell: Callable[[str], None]) 
             if (
                 target.is_file()
                 and target.stat().st_size == fact["bytes"]
-                and staging.hash_file(target) == sha256
+                and files.hash_file(target) == sha256
             ):
                 present += 1
                 continue
@@ -162,7 +161,7 @@ def _get(url: str, target: Path, sha256: str) -> None:
         fresh = Path(scratch) / "file"
         with _open(url) as source, fresh.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
-        found = staging.hash_file(fresh)
+        found = files.hash_file(fresh)
         if found != sha256:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,

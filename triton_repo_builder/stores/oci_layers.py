@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from triton_repo_builder.files import File
 from triton_repo_builder.stores.revision import Content
-from triton_repo_builder.write.staging import File
 
 ROOT = "models"
 LARGE = 1 << 20

@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write.staging import File
+from triton_repo_builder.files import File
 
 PLACEHOLDER = ".gitkeep"
 NOT_OURS = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})

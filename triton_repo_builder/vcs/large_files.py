@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process, repository
+from triton_repo_builder import files, process, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.vcs import git
 from triton_repo_builder.vcs.git import Git
-from triton_repo_builder.write import staging
 
 LFS = "lfs"
 GIT = "git"
@@ -52,7 +51,7 @@ def prepare(
         for name in pointed:
             known[name] = {key: value for key, value in known[name].items() if key != "url"}
     if read.manifest is not None and known != read.manifest["files"]:
-        staging.write(
+        files.write(
             root / repository.MANIFEST,
             _dump({**read.manifest, "files": dict(sorted(known.items()))}).encode(),
         )
@@ -115,7 +114,7 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
                 where=str(root / name),
                 remedy="commit it with --weights lfs or --weights git",
             )
-        sha256 = staging.hash_file(root / name)
+        sha256 = files.hash_file(root / name)
         target = f"{url.rstrip('/')}/{sha256}"
         if external_weights.put(root / name, target, sha256):
             notes.append(f"copied {name} to {target}")
@@ -172,7 +171,7 @@ def _block(file: Path, lines: list[str]) -> None:
     ours = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
     new = theirs + ("\n" if theirs and not theirs.endswith("\n") else "") + ours
     if new and new != old:
-        staging.write(file, os.fsencode(new))
+        files.write(file, os.fsencode(new))
     elif not new and file.is_file():
         file.unlink()
 

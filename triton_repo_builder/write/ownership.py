@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +162,7 @@ def _edited(made: Build, recorded: Mapping[str, Any], present: Mapping[str, Path
             continue  # a hard link to the very file we would write: the user's model, not an edit
         if _version(path) not in (None, made.plan.version):
             continue  # another version stays as it is, edited or not
-        if file.stat().st_size != fact["bytes"] or staging.hash_file(file) != fact["sha256"]:
+        if file.stat().st_size != fact["bytes"] or files.hash_file(file) != fact["sha256"]:
             edited.append(path)
     return edited
 
@@ -184,7 +183,7 @@ def same(fact: Mapping[str, Any], old: Mapping[str, Any] | None, file: Path) -> 
     """Whether the file has the bytes that ``fact`` tells of."""
     if not file.is_file() or (old is not None and fact["sha256"] != old["sha256"]):
         return False
-    return bool(file.stat().st_size == fact["bytes"]) and staging.hash_file(file) == fact["sha256"]
+    return bool(file.stat().st_size == fact["bytes"]) and files.hash_file(file) == fact["sha256"]
 
 
 def edited_error(edited: Sequence[str], output: Path, remedy: str) -> TrbError:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.write import ownership, staging, swap
-from triton_repo_builder.write.staging import File
 
 TEXT = (".pbtxt", ".json", ".txt", ".py")
 DIFFED = 256 * 1024
@@ -82,7 +82,7 @@ def prepare_all(
             return prepare_all([claim.made for claim in claims], output, force=force, refused=refused)
         return _publication(claims, old, output)
     except OSError as error:
-        raise staging.explain(error, output) from error
+        raise files.explain(error, output) from error
 
 
 def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], output: Path) -> Publication:
@@ -158,10 +158,10 @@ def publish(publication: Publication) -> None:
     with staging.staging(output) as stage:
         for file in publication.files:
             if file.path.split("/")[0] in publication.names:
-                staging.put(file, stage)
+                files.put(file, stage)
         for path in publication.changes.kept:
             if path.split("/")[0] in publication.names:
-                staging.keep(output / path, stage / path)
+                files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
         swap.swap(stage, output, publication.names)
 

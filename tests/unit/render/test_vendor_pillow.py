@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import tiny_images
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import vendor_pillow
-from triton_repo_builder.write import staging
 
 HERE = f"{sys.version_info.major}{sys.version_info.minor}"
 HERE_DOTTED = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -42,7 +41,7 @@ def test_a_named_wheel_is_unpacked_for_its_python(tmp_path: Path) -> None:
 
 def test_the_pinned_wheel_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tiny_images.wheel(tmp_path / "w.whl", OTHER)
-    pins = {f"cp{OTHER}": {"version": "1.2", "file": "pillow-1.2.whl", "sha256": staging.hash_file(wheel)}}
+    pins = {f"cp{OTHER}": {"version": "1.2", "file": "pillow-1.2.whl", "sha256": files.hash_file(wheel)}}
     monkeypatch.setattr(vendor_pillow, "_pins", lambda: pins)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     asked: list[Sequence[str]] = []
@@ -119,8 +118,8 @@ def test_every_release_has_a_pin() -> None:
 
 
 def test_different_versions_are_told(tmp_path: Path) -> None:
-    def file(tag: str, version: str) -> staging.File:
-        return staging.File(path=f"t/{tag}/PIL/_version.py", content=f'__version__ = "{version}"\n'.encode())
+    def file(tag: str, version: str) -> files.File:
+        return files.File(path=f"t/{tag}/PIL/_version.py", content=f'__version__ = "{version}"\n'.encode())
 
     assert vendor_pillow.unlike([file("cp310", "12.3.0"), file("cp312", "12.3.0")]) == ""
     said = vendor_pillow.unlike([file("cp312", "13.0.0"), file("cp310", "12.3.0")])

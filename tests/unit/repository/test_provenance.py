@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 import tiny
 
-from triton_repo_builder import repository, resources
+from triton_repo_builder import files, repository, resources
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options as trb_options
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.repository import pbtxt, provenance, sbom
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.write import publish, staging, versions
+from triton_repo_builder.write import publish, versions
 
 ROOT = Path(__file__).resolve().parents[3]
 GIVEN: dict[str, Any] = {
@@ -107,8 +107,8 @@ def test_every_config_says_where_its_model_comes_from(model: Path, output: Path)
     }
     for name in entry["models"]:
         facts = Facts.of_config(name, pbtxt.parse((output / name / "config.pbtxt").read_text()), (1,))
-        assert facts.model_sha256 == staging.hash_file(model / "model.onnx")
-        assert dict(facts.sources)["tokenizer.json"] == staging.hash_file(model / "tokenizer.json")
+        assert facts.model_sha256 == files.hash_file(model / "model.onnx")
+        assert dict(facts.sources)["tokenizer.json"] == files.hash_file(model / "tokenizer.json")
         assert (facts.source_run, facts.dataset_id) == ("run-77", 'ds 2026/10 "full"')
         assert facts.labels == (("team", "search"), ("tier", "1"))
         assert facts.same(Facts.of_entry("bert", entry))
@@ -170,9 +170,9 @@ def test_the_list_of_parts_is_read_from_what_is_vendored(model: Path, output: Pa
     native = next(output.glob("bert_tokenizer/1/vendor/tokenizers/*.so"))
     assert f"tokenizers-{library['version']}.dist-info" == metadata.parent.name
     assert library["purl"] == f"pkg:pypi/tokenizers@{library['version']}"
-    assert library["hashes"] == [{"alg": "SHA-256", "content": staging.hash_file(native)}]
+    assert library["hashes"] == [{"alg": "SHA-256", "content": files.hash_file(native)}]
     assert "Apache" in json.dumps(library["licenses"])
-    assert listed["model:bert"]["hashes"][0]["content"] == staging.hash_file(model / "model.onnx")
+    assert listed["model:bert"]["hashes"][0]["content"] == files.hash_file(model / "model.onnx")
     # Another library beside it is listed without anyone naming it.
     other = metadata.parents[1] / "pillow-11.0.dist-info"
     shutil.copytree(metadata.parent, other)

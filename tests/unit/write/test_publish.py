@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import tiny
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import publish, staging
+from triton_repo_builder.write import publish
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def manifest(output: Path) -> dict[str, Any]:
 def check_manifest(output: Path) -> None:
     """Every file of ours is listed with its checksum, and nothing else is."""
     for path, fact in manifest(output)["files"].items():
-        assert staging.hash_file(output / path) == fact["sha256"], path
+        assert files.hash_file(output / path) == fact["sha256"], path
         assert (output / path).stat().st_size == fact["bytes"], path
 
 
@@ -398,9 +398,9 @@ def _fill(filler: Path, left: int) -> None:
 
 
 def _limit_writes(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-    put = staging.put
+    put = files.put
 
-    def limited(file: staging.File, root: Path) -> None:
+    def limited(file: files.File, root: Path) -> None:
         nonlocal left
         left -= file.size()
         if left < 0:
@@ -409,7 +409,7 @@ def _limit_writes(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / file.path))
         put(file, root)
 
-    monkeypatch.setattr(staging, "put", limited)
+    monkeypatch.setattr(files, "put", limited)
 
 
 @pytest.mark.parametrize("left", [0, 4096, 3_000_000])

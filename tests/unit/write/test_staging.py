@@ -10,22 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
 from triton_repo_builder.write import staging
-from triton_repo_builder.write.staging import File
 
 
 def test_content_and_sources_are_described_alike(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc" * 9)
     given = File(path="x", content=b"abc" * 9), File(path="x", source=tmp_path / "a")
-    assert given[0].sha256() == given[1].sha256() == staging.hash_file(tmp_path / "a")
+    assert given[0].sha256() == given[1].sha256() == files.hash_file(tmp_path / "a")
     assert given[0].size() == given[1].size() == 27
 
 
 def test_a_source_is_linked_and_a_link_to_it_followed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("a")
-    staging.put(File(path="d/e/f", source=tmp_path / "link"), tmp_path)
+    files.put(File(path="d/e/f", source=tmp_path / "link"), tmp_path)
     target = tmp_path / "d" / "e" / "f"
     assert (target.is_symlink(), target.read_bytes()) == (False, b"abc")
 
@@ -39,10 +40,10 @@ def test_a_source_is_copied_where_it_cannot_be_linked(
     monkeypatch.setattr(os, "link", refuse)
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "a").chmod(0o444)
-    staging.put(File(path="b", source=tmp_path / "a"), tmp_path)
+    files.put(File(path="b", source=tmp_path / "a"), tmp_path)
     assert (tmp_path / "b").read_bytes() == b"abc"
     assert not (tmp_path / "b").samefile(tmp_path / "a")
-    staging.keep(tmp_path / "a", tmp_path / "c")
+    files.keep(tmp_path / "a", tmp_path / "c")
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o444
 
 
@@ -50,10 +51,10 @@ def test_two_files_of_one_path_never_reach_the_users_file(tmp_path: Path) -> Non
     (tmp_path / "mine").write_bytes(b"precious")
     (tmp_path / "other").write_bytes(b"x")
     stage = tmp_path / "stage"
-    staging.put(File(path="f", source=tmp_path / "mine"), stage)
+    files.put(File(path="f", source=tmp_path / "mine"), stage)
     for second in (File(path="f", content=b"y"), File(path="f", source=tmp_path / "other")):
         with pytest.raises(AssertionError, match="two files are called f"):
-            staging.put(second, stage)
+            files.put(second, stage)
     assert (tmp_path / "mine").read_bytes() == b"precious"
 
 
@@ -130,4 +131,4 @@ def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
     ],
 )
 def test_file_system_errors_are_explained(number: int, code: Code) -> None:
-    assert staging.explain(OSError(number, os.strerror(number)), Path("repo")).code == code
+    assert files.explain(OSError(number, os.strerror(number)), Path("repo")).code == code

@@ -10,12 +10,12 @@ import pytest
 import tiny
 import two_versions
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, files, releases, repository
 from triton_repo_builder.deploy import diff, promote, snapshot
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.stores import external_weights
-from triton_repo_builder.write import publish, staging, versions
+from triton_repo_builder.write import publish, versions
 
 MODELS = ("sentiment", "sentiment_tokenizer", "sentiment_model")
 
@@ -57,7 +57,7 @@ def is_served(output: Path, version: int) -> None:
     assert (output / "sentiment" / "smoke.json").read_bytes() == own.read_bytes()
     listed = json.loads((output / "manifest.json").read_text())["files"]
     for path, fact in listed.items():
-        assert staging.hash_file(output / path) == fact["sha256"], path
+        assert files.hash_file(output / path) == fact["sha256"], path
     assert check.check(repository.read(output), releases.default()) == []
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.write import staging
 
 BY_THE_SERVER = frozenset({"__pycache__"})
 """What running the models leaves behind."""
@@ -26,7 +26,7 @@ def check(repository: Repository) -> Iterator[Finding]:
             pointed = isinstance(entry := repository.manifest["files"][name], Mapping) and "url" in entry
             remedy = f"get it with: trb fetch {repository.path}" if pointed else ""
             yield report("manifest-missing", str(file), message, remedy=remedy)
-        elif staging.hash_file(file) != checksum:
+        elif files.hash_file(file) != checksum:
             yield report("manifest-changed", str(file), "changed since trb built it: its sha256 is another")
     ours = {name.split("/")[0] for name in known if "/" in name}
     for model in repository.models:
