@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from triton_repo_builder import __version__
+from triton_repo_builder.cli import console
 from triton_repo_builder.errors import Code, Exit, TrbError
 
 COMMANDS = {
@@ -103,17 +104,6 @@ def group() -> None:
     """
 
 
-def report(error: TrbError) -> None:
-    """Print one error on stderr: what, where, what to do; red only on a terminal."""
-    where = f"{error.where}: " if error.where else ""
-    first, *more = error.message.split("\n", 1)
-    kind = click.style(f" [{error.code.kind}]", dim=True)
-    text = "\n".join((where + first + kind, *more))
-    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
-    if error.remedy:
-        click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
-
-
 def _folder_exists() -> bool:
     """Whether the folder that we were started in is still there."""
     try:
@@ -131,7 +121,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
-        report(error)
+        console.print_error(error)
         sys.exit(int(error.code.exit))
     except click.ClickException as error:
         error.show()
@@ -145,7 +135,7 @@ def main(argv: list[str] | None = None) -> None:
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
             sys.exit(int(Code.OUTPUT_NOT_WRITABLE.exit))
         if isinstance(error, FileNotFoundError) and not _folder_exists():
-            report(
+            console.print_error(
                 TrbError(
                     Code.NOT_FOUND,
                     "the folder that trb was started in does not exist any more",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import addresses, engines
+from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import (
+    DEFAULT_REPOSITORY,
+    GRPC_URL_HELP,
+    METRICS_URL_HELP,
     Duration,
     Numbers,
     Place,
     Protocols,
+    addresses,
 )
 from triton_repo_builder.errors import TrbError
 
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
     from triton_repo_builder.repository import Repository
 
-DEFAULT_REPOSITORY = Path("model_repository")
 CONCURRENCY = "1,4,16,64"
 
 
@@ -31,8 +34,8 @@ CONCURRENCY = "1,4,16,64"
 @click.argument("repo", required=False, type=Place())
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
-@click.option("--grpc-url", help=addresses.HELP)
-@click.option("--metrics-url", help=addresses.METRICS_HELP)
+@click.option("--grpc-url", help=GRPC_URL_HELP)
+@click.option("--metrics-url", help=METRICS_URL_HELP)
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
 @click.option(
     "--concurrency",
@@ -244,7 +247,7 @@ def _run(
 
     if client == "perf-analyzer":
         perf_analyzer.require()
-    with _server(repository, engine, *given) as (urls, pid), _progress() as progress:
+    with _server(repository, engine, *given) as (urls, pid), console.progress() as progress:
         if client == "perf-analyzer":
             return perf_analyzer.run(urls, repository, options, progress, pid=pid)
         return bench.run(urls, repository, options, progress, pid=pid)
@@ -259,21 +262,8 @@ def _server(
     metrics_url: str | None,
 ) -> Iterator[tuple[Urls, int | None]]:
     if url is not None:
-        yield addresses.of(url, grpc_url, metrics_url), None
+        yield addresses(url, grpc_url, metrics_url), None
         return
     assert repository is not None
     with engines.running(repository.path, engine) as server:
         yield server.urls, server.pid
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, if that is a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("connecting")
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
+from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.cli.options import Place
 from triton_repo_builder.read.options import BATCHING, DEVICES
 
@@ -179,7 +179,6 @@ def command(
     from dataclasses import replace
 
     from triton_repo_builder.build import build
-    from triton_repo_builder.cli.console import recovered, status
     from triton_repo_builder.read import options, source
     from triton_repo_builder.write import publish, versions
 
@@ -219,11 +218,11 @@ def command(
     if fail_fast:
         raise options.usage("fail_fast", "has a meaning only with --all", "leave it out")
     merged = options.merge(flags, config)
-    recovered(merged.output, write=not (dry_run or show_diff))
+    console.recovered(merged.output, write=not (dry_run or show_diff))
     if beside:
         name = merged.name or source.default_name(source.model_file(merged.model))
         merged = replace(merged, version=versions.following(merged.output, name))
-    with status() as progress:
+    with console.status() as progress:
         made = build.build(merged, progress)
         progress("comparing with what is there")
         made = versions.place(made, merged.output, serve=not beside, force=force or dry_run or show_diff)
@@ -236,97 +235,17 @@ def command(
             notes += [f"{file} is not as trb wrote it: its version stays (--keep)" for file in own]
             made = replace(made, notes=(*made.notes, *notes))
     if as_json:
-        click.echo(_json(made, publication, written=not (dry_run or show_diff)))
+        click.echo(build_report.as_json(made, publication, written=not (dry_run or show_diff)))
     elif show_diff:
         click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
-        _report(made, publication, written=not dry_run)
+        build_report.print_build(made, publication, written=not dry_run)
     if explain and not as_json:
-        for name, setting in made.settings.explained():
-            click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
+        build_report.print_settings(made)
     return 0
-
-
-def _report(made: Any, publication: Any, *, written: bool) -> None:
-    changes = publication.changes
-    for note in (*made.notes, *changes.notes):
-        click.echo(click.style("note: ", fg="yellow") + note, err=True)
-    if not written:
-        would(changes)
-        return
-    click.echo(f"{publication.output}: {counted(changes) if changes else 'unchanged'}")
-    for model in made.plan.models:
-        click.echo(f"  {model.name:<28} {model.about}")
-    endpoint = made.plan.endpoint
-    shapes = [
-        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
-        for t in (*made.entry["inputs"], *made.entry["outputs"])
-    ]
-    click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
-    if made.entry["facts"]:
-        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
-    where = shlex.quote(str(publication.output))
-    click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
 
 
 def _number(text: str | None) -> int | None:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     raise click.BadParameter(f"'{text}' is neither a number nor next", param_hint="--version")
-
-
-def counted(changes: Any) -> str:
-    """How many files come, change and go."""
-    return f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
-
-
-def would(changes: Any) -> None:
-    """What a dry run has to say."""
-    for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
-        for path in paths:
-            if "/vendor/" not in path:
-                click.echo(f"  {sign} {path}")
-    click.echo(f"dry run: {counted(changes)}; nothing was written")
-    if changes.edited:
-        listed = ", ".join(changes.edited[:5])
-        click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
-
-
-def _bold(text: str) -> str:
-    return click.style(text, bold=True)
-
-
-def _plain(value: Any) -> str:
-    """A fact as one reads it: yes, no, or the first of many."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
-    return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
-
-
-def _json(made: Any, publication: Any, *, written: bool) -> str:
-    import json
-
-    notes = [*made.notes, *publication.changes.notes]
-    return json.dumps({**summary(publication, written=written), **about(made), "notes": notes}, indent=1)
-
-
-def summary(publication: Any, *, written: bool) -> dict[str, Any]:
-    """The change, for ``--json``."""
-    changes = publication.changes
-    return {
-        "output": str(publication.output),
-        "written": written,
-        "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
-        "edited": changes.edited,
-    }
-
-
-def about(made: Any) -> dict[str, Any]:
-    """One endpoint, for ``--json``."""
-    settings = {
-        name: {"value": setting.value, "reason": setting.reason}
-        for name, setting in made.settings.explained()
-    }
-    return {"endpoint": made.name, "settings": settings, **made.entry, "notes": made.notes}

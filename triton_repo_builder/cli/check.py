@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
     from triton_repo_builder.check.finding import Finding
 
 
 @click.command(name="check", short_help="Lint any Triton model repository.")
-@click.argument("repo", type=Place(), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option(
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )
@@ -42,7 +43,7 @@ def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool)
     elif findings:
         _print(findings, len(read.models))
     else:
-        click.echo(f"{_count(len(read.models), 'model')} checked, no findings")
+        click.echo(f"{counted(len(read.models), 'model')} checked, no findings")
     return int(any(strict or finding.severity == "error" for finding in findings))
 
 
@@ -62,9 +63,5 @@ def _print(findings: list[Finding], models: int) -> None:
         click.echo(f"{click.style(finding.where, bold=True)}: {severity}: {finding.message} {code}")
         click.echo(f"  {click.style('fix:', fg='green')} {finding.remedy}")
     errors = sum(finding.severity == "error" for finding in findings)
-    totals = f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}"
-    click.echo(f"{_count(models, 'model')} checked: {totals}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    totals = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+    click.echo(f"{counted(models, 'model')} checked: {totals}")

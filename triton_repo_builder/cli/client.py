@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from triton_repo_builder import files
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
 
 LANGUAGES = ("curl", "python", "javascript")
 
 
 @click.command("client")
 @click.argument("name")
-@click.argument("repo", type=Place(), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--url", help="Ask this server instead of REPO; also the address that the calls go to.")
 @click.option("--output", type=Place(dir_okay=False), help="Write the Python client here.")
 @click.option("--language", type=click.Choice(LANGUAGES), help="Print only this call, without a heading.")
@@ -42,7 +42,6 @@ def command(
       trb client bert my_repository --language javascript
       trb client bert --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.cli import running
     from triton_repo_builder.codegen import python_client
     from triton_repo_builder.repository import interface
     from triton_repo_builder.serve.loading import load_unload
@@ -51,7 +50,7 @@ def command(
         server = load_unload.find(url)
         base, found = server.base, interface.of_server(server.base, name, server.folder(name))
     else:
-        base, found = running.DEFAULT, interface.of_repository(repo, name)
+        base, found = DEFAULT_URL, interface.of_repository(repo, name)
     if output is not None:
         _write(output, python_client.typed(found, base), force=force)
         click.echo(f"wrote {output}", err=as_json or language is not None)

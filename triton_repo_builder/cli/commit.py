@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ SHOWN = 12
 
 
 @click.command("commit")
-@click.argument("repo", type=Place(), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("-m", "--message", required=True, help="What this deployment is.")
 @click.option("--branch", metavar="B", help="Commit there, not where the work tree is; made if need be.")
 @click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")
@@ -94,7 +95,7 @@ def command(
 
 def _print(done: Committed, repo: Path) -> None:
     for note in done.notes:
-        click.echo(click.style("note: ", fg="yellow") + note, err=True)
+        console.note(note)
     where = done.branch or "(detached HEAD)"
     if done.changed:
         click.echo(f"[{where} {done.commit[:12]}] {counted(len(done.changed), 'file')} of {repo}")

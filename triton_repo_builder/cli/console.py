@@ -1,21 +1,34 @@
-"""What commands share in talking to a person: a spinner on a terminal, silence elsewhere."""
+"""How commands talk to a person: progress on stderr if that is a terminal, tables, notes and errors."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    from triton_repo_builder.errors import TrbError
+
+Unit = Literal["stages", "items", "bytes"]
+Advance = Callable[[str, int, int], None]
+"""Takes what is being worked on, how much is done, and how much there is."""
+PIPE_WIDTH = 160
+"""Columns of piped output, so that no table breaks its lines for a program."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr whose text the yielded function sets; nothing where stderr is no terminal."""
+    """Show a spinner whose text the yielded function sets; nothing unless stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda message: None
         return
@@ -25,42 +38,98 @@ def status() -> Iterator[Callable[[str], None]]:
         yield spinner.update
 
 
-def recovered(output: Path, *, write: bool = True) -> None:
-    """Undo what a killed build left half done in a repository, and say so."""
-    import click
-
-    from triton_repo_builder.write import swap
-
-    for note in swap.recover(output, write=write):
-        click.echo(click.style("note: ", fg="yellow") + note, err=True)
-
-
-@contextlib.contextmanager
-def transfer() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar of bytes on stderr (what is sent, done, total); nothing where stderr is no terminal."""
+@contextmanager
+def progress(unit: Unit = "stages") -> Iterator[Advance]:
+    """Show a bar that the yielded function moves; nothing unless stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda description, done, total: None
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.markup import escape
+    from rich.progress import Progress
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("connecting", total=None)
+    with Progress(*_columns(unit), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("connecting" if unit != "items" else "", total=None)
 
-        def update(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what[-40:].replace("[", "\\["), completed=done, total=total)
+        def advance(description: str, done: int, total: int) -> None:
+            bar.update(task, description=escape(description[-40:]), completed=done, total=total)
 
-        yield update
+        yield advance
 
 
-def console() -> Console:
-    """A rich console on stdout; piped output is wide, so that no table breaks its lines for nobody."""
+def _columns(unit: Unit) -> tuple[ProgressColumn, ...]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    description = TextColumn("{task.description}")
+    if unit == "bytes":
+        return description, BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    if unit == "items":
+        return BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), description
+    return description, BarColumn(), TimeElapsedColumn()
+
+
+def output() -> Console:
+    """A rich console on stdout."""
     from rich.console import Console
 
     class Piped(Console):
-        """rich would exit 1 where the reader of a pipe went away; that is no failure of ours."""
+        """rich would exit 1 after the reader of a pipe went away; that is no failure of ours."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Piped(highlight=False, width=None if known else 160)
+    return Piped(highlight=False, width=None if known else PIPE_WIDTH)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """Print a table on stdout: ``right`` columns hold numbers, ``whole`` ones never break their lines."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        shown.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    output().print(shown)
+
+
+def note(text: str) -> None:
+    """Print a remark on stderr."""
+    click.echo(click.style("note: ", fg="yellow") + text, err=True)
+
+
+def print_error(error: TrbError, label: str = "error", subject: str = "") -> None:
+    """Print an error on stderr: of what, where, what is wrong, its kind, and what to do."""
+    places = "".join(f"{place}: " for place in (subject, error.where) if place)
+    first, *more = error.message.split("\n", 1)
+    kind = click.style(f" [{error.code.kind}]", dim=True)
+    text = "\n".join((places + first + kind, *more))
+    click.echo(click.style(f"{label}: ", fg="red", bold=True) + text, err=True)
+    if error.remedy:
+        click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
+
+
+def recovered(repository: Path, *, write: bool = True) -> None:
+    """Undo what a killed build left half done in a repository, and tell the user."""
+    from triton_repo_builder.write import swap
+
+    for text in swap.recover(repository, write=write):
+        note(text)

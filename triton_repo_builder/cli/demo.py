@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
 
 
@@ -31,7 +32,7 @@ def command(keep: Path) -> None:
     import time
 
     from triton_repo_builder import repository, smoke
-    from triton_repo_builder.cli import console, engines
+    from triton_repo_builder.cli import engines
     from triton_repo_builder.cli.smoke import print_report
     from triton_repo_builder.demo import demo
     from triton_repo_builder.errors import Code, TrbError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.options import Filled, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.deploy.diff import Difference
@@ -34,7 +34,7 @@ MEANINGS = {
 @click.option(
     "--repo",
     type=Place(),
-    default=Path("model_repository"),
+    default=DEFAULT_REPOSITORY,
     show_default=True,
     help="Where NAME@VERSION is looked for.",
 )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from triton_repo_builder.cli import console
+
 if TYPE_CHECKING:
     from triton_repo_builder.serve import ContainerOptions, RunningServer
     from triton_repo_builder.serve.engine import Opened
@@ -85,12 +87,11 @@ def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
         yield Opened(path=location)
         return
     from triton_repo_builder import serve
-    from triton_repo_builder.cli import console
     from triton_repo_builder.stores import open
 
     name = serve.choose() if choice.name == "auto" else choice.name
     with signals(), ExitStack() as stack:
-        with console.transfer() as progress:
+        with console.progress("bytes") as progress:
             found = stack.enter_context(open.opened(location, progress, direct=name == "embedded"))
         yield found
 
@@ -99,7 +100,6 @@ def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
 def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[RunningServer]:
     """A server on free ports, for as long as the ``with`` block runs."""
     from triton_repo_builder import serve
-    from triton_repo_builder.cli import console
 
     options = serve.ServeOptions(
         host=choice.host,

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 
 @click.command("fetch")
-@click.argument("repo", type=Place(), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 def command(repo: Path) -> None:
     """Get the files that a commit with --weights external left out, and verify their sha256.
 
@@ -22,7 +23,6 @@ def command(repo: Path) -> None:
       trb fetch services/sentiment/model_repository
     """
     from triton_repo_builder import repository
-    from triton_repo_builder.cli.console import status
     from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.stores import external_weights
 
@@ -34,7 +34,7 @@ def command(repo: Path) -> None:
             where=str(repo),
             remedy="name a repository that trb built and committed with --weights external",
         )
-    with status() as tell:
+    with console.status() as tell:
         fetched, present = external_weights.fetch(repo, manifest, tell)
     for name in fetched:
         click.echo(f"fetched {name}")

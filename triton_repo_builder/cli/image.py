@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
 
 
@@ -63,7 +64,6 @@ def build(
       trb image build --wheels wheels
     """
     from triton_repo_builder import container_image, releases
-    from triton_repo_builder.cli import console
     from triton_repo_builder.serve.docker import images
 
     name = tag or f"{images.SLIM}:{releases.default().name}-cpu"

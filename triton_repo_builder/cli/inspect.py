@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
 
 if TYPE_CHECKING:
@@ -43,18 +44,13 @@ def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
 
 
 def _print(found: Inspection) -> None:
-    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from triton_repo_builder.cli import console as cli_console
-
     signature = found.source.signature
-    console = cli_console.console()
-    console.print(Text(str(found.source.path), style="bold"))
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("", "name", "type", "shape"):
-        table.add_column(title)
+    output = console.output()
+    output.print(Text(str(found.source.path), style="bold"))
+    rows = []
     for role, specs in (
         ("input", signature.inputs),
         ("output", signature.outputs),
@@ -67,15 +63,15 @@ def _print(found: Inspection) -> None:
                 else str([dim if dim is not None else "?" for dim in spec.shape])
             )
             kind = spec.dtype.name if spec.kind == "tensor" else spec.kind
-            table.add_row(role, Text(spec.name), kind, Text(shape.replace("'", "")))
-    console.print(table)
+            rows.append((role, spec.name, kind, shape.replace("'", "")))
+    console.table(("", "name", "type", "shape"), rows)
     facts = Table(box=None, show_header=False, pad_edge=False)
     for key, value in _facts(found):
         facts.add_row(Text(key, style="bold"), Text(value))
-    console.print(facts)
+    output.print(facts)
     if found.problem:
-        console.print(Text(f"a build would fail: {found.problem.message}", style="yellow"))
-        console.print(Text(f"  fix: {found.problem.remedy}"))
+        output.print(Text(f"a build would fail: {found.problem.message}", style="yellow"))
+        output.print(Text(f"  fix: {found.problem.remedy}"))
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:

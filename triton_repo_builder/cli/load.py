@@ -6,12 +6,13 @@ import json
 
 import click
 
-from triton_repo_builder.cli import running
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import URL_HELP, server_url
 
 
 @click.command("load")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--url", help=running.HELP)
+@click.option("--url", help=URL_HELP)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -32,11 +33,11 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
       trb load bert
       trb load bert resnet --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.cli import console, serve
+    from triton_repo_builder.cli import serve
     from triton_repo_builder.codegen import snippets
     from triton_repo_builder.serve.loading import load_unload
 
-    server = load_unload.find(running.url(url))
+    server = load_unload.find(server_url(url))
     chosen = tuple(dict.fromkeys(names))
     with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")

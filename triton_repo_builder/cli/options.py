@@ -1,4 +1,4 @@
-"""Kinds of option values that click does not know."""
+"""What the options of several commands share: kinds of values, defaults, and which server is meant."""
 
 from __future__ import annotations
 
@@ -9,10 +9,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from triton_repo_builder.serve.engine import Urls
+
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType
 
+DEFAULT_REPOSITORY = Path("model_repository")
+DEFAULT_URL = "http://127.0.0.1:8000"
+URL_HELP = "HTTP address of the server.  [default: the one in the background, else 127.0.0.1:8000]"
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+GRPC_URL_HELP = (
+    "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's port + 1; "
+    "8001 for a url without a port]"
+)
+METRICS_URL_HELP = (
+    "Its metrics page, for GPUs.  [default: as for gRPC, the url's port + 2; 8002 for a url without a port]"
+)
+HTTP_PORT = 8000
+LAST_HTTP_PORT = 65533
+"""The last one that has two ports above it."""
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
@@ -102,3 +118,64 @@ class Repo(Place):
         from triton_repo_builder import stores
 
         return stores.parse(value)
+
+
+def server_url(url: str | None) -> str:
+    """``url`` if there is one, else that of the only server in the background, else Triton's default."""
+    from triton_repo_builder.errors import Code, TrbError
+    from triton_repo_builder.serve.background import registry
+
+    if url is not None:
+        return url
+    running, _ = registry.sweep()
+    if len(running) > 1:
+        listed = ", ".join(f"{server.urls['http']} ({server.name})" for server in running)
+        raise TrbError(
+            Code.USAGE,
+            f"{len(running)} servers run in the background: {listed}",
+            remedy="name one with --url",
+        )
+    return running[0].urls["http"] if running else DEFAULT_URL
+
+
+def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = None) -> Urls:
+    """All addresses of the server at an HTTP URL. Raises ``BadParameter`` for an invalid one.
+
+    Triton's own ports are 8000, 8001, 8002: servers at other ports mostly keep that distance. A guess, which
+    bench and smoke check before they rely on it.
+    """
+    from urllib.parse import urlsplit
+
+    from triton_repo_builder.serve.engine import Urls
+
+    full = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(full)
+        host, port, valid = parts.hostname, parts.port, parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        host, port, valid = None, None, False
+    if not host or not valid:
+        raise click.BadParameter(f"'{url}' is not a URL like http://localhost:8000", param_hint="--url")
+    known = _background(port or 80) if host in LOCAL_HOSTS and not (grpc_url and metrics_url) else {}
+    secure = "grpcs://" if parts.scheme == "https" else ""
+    name = f"[{host}]" if ":" in host else host
+    first = port if port and port <= LAST_HTTP_PORT else HTTP_PORT
+    return Urls(
+        http=full,
+        grpc=grpc_url or known.get("grpc") or f"{secure}{name}:{first + 1}",
+        metrics=metrics_url or known.get("metrics") or f"http://{name}:{first + 2}/metrics",
+    )
+
+
+def _background(port: int) -> dict[str, str]:
+    """Addresses of the server in the background with this HTTP port; empty if there is none."""
+    from urllib.parse import urlsplit
+
+    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.serve.background import registry
+
+    try:
+        entries = registry.sweep()[0]
+    except TrbError:  # without a folder for state files no server can be known
+        return {}
+    return next((entry.urls for entry in entries if urlsplit(entry.urls["http"]).port == port), {})

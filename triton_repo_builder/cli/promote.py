@@ -8,10 +8,7 @@ from typing import Any
 
 import click
 
-from triton_repo_builder.cli import addresses
-from triton_repo_builder.cli.options import Place
-
-DEFAULT_REPOSITORY = Path("model_repository")
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, Place, addresses
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,7 +16,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
-        click.option("--grpc-url", help=addresses.HELP),
+        click.option("--grpc-url", help=GRPC_URL_HELP),
         click.option("--url", help="Also switch this running server, proven by smoke before and after."),
         click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY),
         click.argument("name"),
@@ -83,14 +80,14 @@ def run(
     move = promote.plan(repo, name, version, force=force)
     if move is None:
         if url:
-            promote.check_server(repo, name, addresses.of(url, grpc_url).http)
+            promote.check_server(repo, name, addresses(url, grpc_url).http)
         served = {"endpoint": name, "version": version, "changed": False, "server": None}
         click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
         return
     if url:
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        live.on_server(move, addresses.of(url, grpc_url), options, tell, rehearse=rehearse)
+        live.on_server(move, addresses(url, grpc_url), options, tell, rehearse=rehearse)
     else:
         promote.in_repository(move)
     if as_json:

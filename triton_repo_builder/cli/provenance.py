@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.repository.lineage import Link
-
-DEFAULT_REPOSITORY = Path("model_repository")
 
 
 @click.command("provenance")

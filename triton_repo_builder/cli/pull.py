@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.options import Filled, Place
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 from triton_repo_builder.text import counted
 
 
 @click.command("pull")
 @click.argument("url", type=Filled())
-@click.argument("folder", type=Place(), default=Path("model_repository"))
+@click.argument("folder", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Replace what the folder holds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
@@ -29,10 +30,9 @@ def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
       trb pull oci://registry.example.com/models/minilm:1.4 restored
     """
     from triton_repo_builder import stores
-    from triton_repo_builder.cli import console
 
     location = stores.parse(url)
-    with console.transfer() as progress:
+    with console.progress("bytes") as progress:
         pulled = stores.pull(location, folder, progress, force=force)
     if as_json:
         click.echo(json.dumps(asdict(pulled), ensure_ascii=False))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli.options import Filled, Place
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("push")
 @click.argument("url", type=Filled())
-@click.argument("repo", type=Place(), default=Path("model_repository"))
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Push although 'trb check' finds errors.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
@@ -37,10 +38,9 @@ def command(url: str, repo: Path, force: bool, dry_run: bool, as_json: bool) -> 
       trb push oci://registry.example.com/models/minilm:1.4
     """
     from triton_repo_builder import stores
-    from triton_repo_builder.cli import console
 
     location = stores.parse(url)
-    with console.transfer() as progress:
+    with console.progress("bytes") as progress:
         pushed = stores.push(repo, location, progress, force=force, dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(pushed), ensure_ascii=False))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.cli import build_report, console
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 
 @click.command("remove")
@@ -14,7 +15,7 @@ from triton_repo_builder.cli.options import Place
 @click.option(
     "--output",
     type=Place(),
-    default=Path("model_repository"),
+    default=DEFAULT_REPOSITORY,
     show_default=True,
     help="The repository.",
 )
@@ -31,14 +32,13 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
       trb remove bert
       trb remove bert resnet --output my_repository --dry-run
     """
-    from triton_repo_builder.cli import build, console
     from triton_repo_builder.write import publish, remove
 
     console.recovered(output, write=not dry_run)
     publication = remove.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
     if dry_run:
-        build.would(publication.changes)
+        build_report.print_dry_run(publication.changes)
         return 0
     publish.publish(publication)
-    click.echo(f"{output}: {build.counted(publication.changes)}")
+    click.echo(f"{output}: {build_report.changed(publication.changes)}")
     return 0

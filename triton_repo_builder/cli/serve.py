@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_repo_builder.cli import engines
-from triton_repo_builder.cli.options import Place, Repo
+from triton_repo_builder.cli import console, engines
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Repo
 
 if TYPE_CHECKING:
     from triton_repo_builder.serve import RunningServer, ServeOptions
     from triton_repo_builder.stores import Location
 
-DEFAULT_REPOSITORY = Path("model_repository")
 PORT = click.IntRange(0, 65535)
 
 
@@ -222,16 +221,8 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
     """A table of inputs and outputs, and a curl line for each endpoint."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from triton_repo_builder.cli import console
-
-    table = Table("endpoint", "inputs", "outputs")
-    for endpoint in endpoints:
-        cells = [endpoint["name"], _tensors(endpoint["inputs"]), _tensors(endpoint["outputs"])]
-        table.add_row(*(escape(cell) for cell in cells))
-    console.console().print(table)
+    rows = [(e["name"], _tensors(e["inputs"]), _tensors(e["outputs"])) for e in endpoints]
+    console.table(("endpoint", "inputs", "outputs"), rows)
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
@@ -251,8 +242,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield line
         return
-    from triton_repo_builder.cli import console
-
     spinning = True
     with console.status() as spinner:
         yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import addresses, engines
-from triton_repo_builder.cli.options import Place, Repo
+from triton_repo_builder.cli import console, engines
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, Place, Repo, addresses
 from triton_repo_builder.errors import Code, TrbError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from triton_repo_builder.smoke import Line, SmokeReport, Urls
     from triton_repo_builder.stores import Location
 
-DEFAULT_REPOSITORY = "model_repository"
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
 
 
@@ -29,7 +28,7 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 @click.argument("repo", required=False, type=Repo())
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
-@click.option("--grpc-url", help=addresses.HELP)
+@click.option("--grpc-url", help=GRPC_URL_HELP)
 @click.option(
     "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
 )
@@ -90,7 +89,7 @@ def command(
     with (
         _repository(repo, url, engine) as (repository, models_url),
         _server(repository, models_url, url, grpc_url, engine) as urls,
-        _progress() as progress,
+        console.progress() as progress,
     ):
         report = smoke.run(urls, repository, options, progress)
     if junit_file:
@@ -111,12 +110,12 @@ def _repository(
     """The repository, if there is one, and where the server is to read its models from if not there."""
     from triton_repo_builder import repository
 
-    if repo is None and url is not None and not Path(DEFAULT_REPOSITORY).is_dir():
+    if repo is None and url is not None and not DEFAULT_REPOSITORY.is_dir():
         yield None, ""
         return
     # With a server that runs elsewhere, what says what there is suffices.
     choice = engine if url is None else replace(engine, name="embedded")
-    with engines.opened(repo or Path(DEFAULT_REPOSITORY), choice) as found:
+    with engines.opened(repo or DEFAULT_REPOSITORY, choice) as found:
         yield repository.read(found.path), found.models_url
 
 
@@ -129,24 +128,11 @@ def _server(
     engine: engines.Choice,
 ) -> Iterator[Urls]:
     if url is not None:
-        yield addresses.of(url, grpc_url)
+        yield addresses(url, grpc_url)
         return
     assert repository is not None
     with engines.running(repository.path, engine, models_url) as server:
         yield server.urls
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, if that is a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("connecting")
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
 
 
 def _write(path: Path, text: str) -> None:
@@ -163,37 +149,29 @@ def _write(path: Path, text: str) -> None:
 
 def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
     """The table, what does not hold in full, and the sum; ``quiet`` leaves the table out."""
-    from triton_repo_builder.cli import console as cli_console
-
-    console = cli_console.console()
     if not quiet:
-        _table(report, console)
-    _failures(report, console)
-    _sum(report, console)
+        _table(report)
+    output = console.output()
+    _failures(report, output)
+    _sum(report, output)
 
 
-def _table(report: SmokeReport, console: Console) -> None:
-    from rich import box
-    from rich.table import Table
+def _table(report: SmokeReport) -> None:
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in ("endpoint", "check", "protocol", "result"):
-        table.add_column(header, no_wrap=True)
-    table.add_column("detail", overflow="fold")
-    table.add_column("ms", justify="right", no_wrap=True)
-    for line in report.lines():
-        first = line.checks[0]
-        result = Text(_result(line), style=COLOURS[line.status.value])
-        table.add_row(
-            Text(first.endpoint or "-"),
-            Text(first.group),
-            Text(first.protocol or "-"),
-            result,
-            Text(line.detail),
+    rows = [
+        (
+            line.checks[0].endpoint or "-",
+            line.checks[0].group,
+            line.checks[0].protocol or "-",
+            Text(_result(line), style=COLOURS[line.status.value]),
+            line.detail,
             f"{line.milliseconds:.0f}",
         )
-    console.print(table)
+        for line in report.lines()
+    ]
+    columns = ("endpoint", "check", "protocol", "result", "detail", "ms")
+    console.table(columns, rows, right={"ms"}, whole={*columns} - {"detail"})
 
 
 def _result(line: Line) -> str:
@@ -206,7 +184,7 @@ def _result(line: Line) -> str:
     return "NOT CHECKED" if line.status.value == "unverified" else "skipped"
 
 
-def _failures(report: SmokeReport, console: Console) -> None:
+def _failures(report: SmokeReport, output: Console) -> None:
     from rich.text import Text
 
     for check in report.checks:
@@ -214,11 +192,11 @@ def _failures(report: SmokeReport, console: Console) -> None:
             continue
         word = "FAILED" if check.status.value == "failed" else "NOT CHECKED"
         where = " · ".join(part for part in (check.endpoint, check.group, check.name, check.protocol) if part)
-        console.print(Text(word, style=COLOURS[check.status.value]), Text(where))
-        console.print(Text(f"    {check.detail}"))
+        output.print(Text(word, style=COLOURS[check.status.value]), Text(where))
+        output.print(Text(f"    {check.detail}"))
 
 
-def _sum(report: SmokeReport, console: Console) -> None:
+def _sum(report: SmokeReport, output: Console) -> None:
     from rich.text import Text
 
     from triton_repo_builder.smoke import Status
@@ -226,7 +204,7 @@ def _sum(report: SmokeReport, console: Console) -> None:
     counts = ", ".join(f"{report.count(status)} {status.value}" for status in Status if report.count(status))
     parity = "" if report.proven else "; parity with the original model is unproven"
     style = "green" if report.ok else "bold red"
-    console.print(
+    output.print(
         Text("OK" if report.ok else "FAILED", style=style),
         Text(f"{counts}{parity}: tritonserver {report.server_version or '(gone)'} at {report.url}"),
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
+
 if TYPE_CHECKING:
     from triton_repo_builder.serve.background.registry import Background
 
@@ -45,14 +47,9 @@ def command(as_json: bool) -> int:
     if not running:
         click.echo("no servers run in the background")
         return 0
-    from rich.markup import escape
-    from rich.table import Table
-
-    from triton_repo_builder.cli import console
-
-    table = Table("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
-    for server in running:
-        cells = [
+    columns = ("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
+    rows = [
+        (
             server.name,
             str(server.pid),
             f"docker ({server.container})" if server.container else server.engine,
@@ -61,9 +58,10 @@ def command(as_json: bool) -> int:
             "ready" if ready[server.pid] else "not ready",
             _short(*loaded[server.pid]),
             server.repository,
-        ]
-        table.add_row(*(escape(cell) for cell in cells))
-    console.console().print(table)
+        )
+        for server in running
+    ]
+    console.table(columns, rows)
     return 0
 
 

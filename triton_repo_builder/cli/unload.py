@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from triton_repo_builder.cli import running
+from triton_repo_builder.cli.options import URL_HELP, server_url
 
 
 @click.command("unload")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--url", help=running.HELP)
+@click.option("--url", help=URL_HELP)
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds."
 )
@@ -26,7 +26,7 @@ def command(names: tuple[str, ...], url: str | None, timeout: float) -> int:
     """
     from triton_repo_builder.serve.loading import load_unload
 
-    server = load_unload.find(running.url(url))
+    server = load_unload.find(server_url(url))
     for name in dict.fromkeys(names):
         was = load_unload.unload(server, name, timeout=timeout)
         click.echo(f"unloaded: {name}" if was else f"{name} was not loaded")

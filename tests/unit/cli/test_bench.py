@@ -13,10 +13,9 @@ from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
 from triton_repo_builder.bench.report.report import BenchReport, Ratio
-from triton_repo_builder.cli import addresses
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
-from triton_repo_builder.cli.options import Duration, Numbers
+from triton_repo_builder.cli.options import Duration, Numbers, addresses
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import registry
 
@@ -61,7 +60,7 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
         code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
         named = f"{option} is nothing that --client perf-analyzer knows" in text
         assert (code, named) == (Code.USAGE.exit, True)
-    assert "is no url" in invoke("--url", "ftp://x").output
+    assert "is not a URL" in invoke("--url", "ftp://x").output
 
 
 def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,13 +92,13 @@ def test_what_was_measured_is_printed_though_it_cannot_be_written(
 
 
 def test_addresses_default_to_the_host() -> None:
-    found = addresses.of("http://gpu-7:9000", None, None)
+    found = addresses("http://gpu-7:9000", None, None)
     assert (found.http, found.grpc) == ("http://gpu-7:9000", "gpu-7:9001")
     assert found.metrics == "http://gpu-7:9002/metrics"
-    assert addresses.of("[::1]:8000", None, None).grpc == "[::1]:8001"
-    assert addresses.of("https://x", None, None).grpc == "grpcs://x:8001"
-    assert addresses.of("https://x:443").grpc == "grpcs://x:444"
-    assert addresses.of("x:65535").metrics == "http://x:8002/metrics", "no port has two above it"
+    assert addresses("[::1]:8000", None, None).grpc == "[::1]:8001"
+    assert addresses("https://x", None, None).grpc == "grpcs://x:8001"
+    assert addresses("https://x:443").grpc == "grpcs://x:444"
+    assert addresses("x:65535").metrics == "http://x:8002/metrics", "no port has two above it"
 
 
 def test_addresses_of_a_server_in_the_background_are_known(
@@ -117,11 +116,11 @@ def test_addresses_of_a_server_in_the_background_are_known(
         urls=urls, log="", started=0.0,
     )  # fmt: skip
     registry.write(registry.folder() / "a.json", entry)
-    found = addresses.of("localhost:9100")
+    found = addresses("localhost:9100")
     assert (found.grpc, found.metrics) == (urls["grpc"], urls["metrics"])
-    assert addresses.of("localhost:9100", "x:1").grpc == "x:1"
-    assert addresses.of("localhost:9200").grpc == "localhost:9201"
-    assert addresses.of("gpu-7:9100").grpc == "gpu-7:9101"
+    assert addresses("localhost:9100", "x:1").grpc == "x:1"
+    assert addresses("localhost:9200").grpc == "localhost:9201"
+    assert addresses("gpu-7:9100").grpc == "gpu-7:9101"
 
 
 def test_the_report_is_printed_with_its_ratios_and_notes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from triton_repo_builder import cli
+from triton_repo_builder.cli import console
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.options import ORIGINS, BuildOptions
 
@@ -174,9 +175,9 @@ def test_exit_codes(
 
 
 def test_an_error_has_a_place_a_message_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.report(TrbError(Code.USAGE, "is wrong", where="there", remedy="do this"))
+    console.print_error(TrbError(Code.USAGE, "is wrong", where="there", remedy="do this"))
     assert capsys.readouterr().err == "error: there: is wrong [usage]\n  fix: do this\n"
-    cli.report(TrbError(Code.USAGE, "is wrong"))
+    console.print_error(TrbError(Code.USAGE, "is wrong"))
     assert capsys.readouterr().err == "error: is wrong [usage]\n"
 
 

@@ -1,0 +1,96 @@
+"""What ``trb build`` prints, for one endpoint and for many."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+
+from triton_repo_builder.cli import console
+
+
+def print_build(made: Any, publication: Any, *, written: bool) -> None:
+    """Print the notes, the models and the endpoint of one build, or with ``written=False`` a dry run."""
+    changes = publication.changes
+    for note in (*made.notes, *changes.notes):
+        console.note(note)
+    if not written:
+        print_dry_run(changes)
+        return
+    click.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
+    for model in made.plan.models:
+        click.echo(f"  {model.name:<28} {model.about}")
+    endpoint = made.plan.endpoint
+    shapes = [
+        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
+        for t in (*made.entry["inputs"], *made.entry["outputs"])
+    ]
+    click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
+    if made.entry["facts"]:
+        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
+    where = shlex.quote(str(publication.output))
+    click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
+
+
+def print_settings(build: Any) -> None:
+    """Print why each setting has its value."""
+    for name, setting in build.settings.explained():
+        click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
+
+
+def changed(changes: Any) -> str:
+    """``1 added, 2 changed, 3 removed``."""
+    return f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
+
+
+def print_dry_run(changes: Any) -> None:
+    """Print what a build or removal would change."""
+    for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
+        for path in paths:
+            if "/vendor/" not in path:
+                click.echo(f"  {sign} {path}")
+    click.echo(f"dry run: {changed(changes)}; nothing was written")
+    if changes.edited:
+        listed = ", ".join(changes.edited[:5])
+        click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def _plain(value: Any) -> str:
+    """A fact as one reads it: yes, no, or the first of many."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
+    return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
+
+
+def as_json(made: Any, publication: Any, *, written: bool) -> str:
+    import json
+
+    notes = [*made.notes, *publication.changes.notes]
+    return json.dumps({**summary(publication, written=written), **about(made), "notes": notes}, indent=1)
+
+
+def summary(publication: Any, *, written: bool) -> dict[str, Any]:
+    """The change, for ``--json``."""
+    changes = publication.changes
+    return {
+        "output": str(publication.output),
+        "written": written,
+        "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
+        "edited": changes.edited,
+    }
+
+
+def about(made: Any) -> dict[str, Any]:
+    """One endpoint, for ``--json``."""
+    settings = {
+        name: {"value": setting.value, "reason": setting.reason}
+        for name, setting in made.settings.explained()
+    }
+    return {"endpoint": made.name, "settings": settings, **made.entry, "notes": made.notes}
