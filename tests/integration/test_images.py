@@ -29,10 +29,9 @@ from triton_repo_builder.client import (
     RequestFailed,
     encode_binary,
 )
-from triton_repo_builder.codegen import python_client, snippets
+from triton_repo_builder.codegen import example, python_client, snippets
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code
-from triton_repo_builder.repository import interface
 
 pytestmark = [pytest.mark.server, pytest.mark.exported]
 
@@ -310,7 +309,7 @@ def test_http_carries_the_bytes_and_json_does_not(
 
 
 def test_the_printed_curl_line_works(server: serve.RunningServer, repository: Path) -> None:
-    endpoint = snippets.endpoint(server.urls.http, "vit", repository / "vit")
+    endpoint = snippets.usage(server.urls.http, "vit", repository / "vit")
     ended = subprocess.run(["bash", "-c", endpoint.curl], capture_output=True, text=True, timeout=60)
     answer = {output["name"]: output for output in json.loads(ended.stdout)["outputs"]}
     golden = json.loads((repository / "vit" / "smoke.json").read_text())["cases"][0]
@@ -390,7 +389,7 @@ def test_rebuild_is_byte_identical(exported_images: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("language", sorted(RUN))
 def test_every_printed_call_runs(server: serve.RunningServer, repository: Path, language: str) -> None:
-    found = interface.of_server(server.urls.http, "vit", repository / "vit")
+    found = example.of_server(server.urls.http, "vit", repository / "vit")
     call = python_client.calls(found, server.urls.http)[language]
     done = subprocess.run([*RUN[language], call], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, (call, done.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 from triton_repo_builder.check import line_numbers
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.check.rules import backends, versions
+from triton_repo_builder.check.rules import backends
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.read.signature import ModelSignature, refine
 from triton_repo_builder.releases import Release
@@ -64,7 +64,7 @@ class Site:
     @property
     def config(self) -> Mapping[str, Any]:
         """The parsed config.pbtxt."""
-        return self.model.config
+        return self.model.config.raw
 
     @property
     def release(self) -> Release:
@@ -89,7 +89,7 @@ class Site:
     @cached_property
     def selected(self) -> tuple[int, ...]:
         """The versions that would be loaded."""
-        return versions.selected(self.model)
+        return self.model.selected
 
     @cached_property
     def fields(self) -> list[line_numbers.Field]:

@@ -42,15 +42,14 @@ def command(
       trb client bert my_repository --language javascript
       trb client bert --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.codegen import python_client
-    from triton_repo_builder.repository import interface
+    from triton_repo_builder.codegen import example, python_client
     from triton_repo_builder.serve.loading import load_unload
 
     if url is not None:
         server = load_unload.find(url)
-        base, found = server.base, interface.of_server(server.base, name, server.folder(name))
+        base, found = server.base, example.of_server(server.base, name, server.folder(name))
     else:
-        base, found = DEFAULT_URL, interface.of_repository(repo, name)
+        base, found = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
         _write(output, python_client.typed(found, base), force=force)
         click.echo(f"wrote {output}", err=as_json or language is not None)

@@ -42,7 +42,7 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
     with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")
         load_unload.load(server, chosen, timeout=timeout)
-    found = [snippets.endpoint(server.base, name, server.folder(name)).to_json() for name in chosen]
+    found = [snippets.usage(server.base, name, server.folder(name)).to_json() for name in chosen]
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
     else:

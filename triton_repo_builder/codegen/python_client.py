@@ -13,67 +13,71 @@ from typing import Any
 from urllib.parse import quote
 
 from triton_repo_builder.codegen import snippets
-from triton_repo_builder.codegen.snippets import Tensor
+from triton_repo_builder.codegen.example import Example
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import config
-from triton_repo_builder.repository.interface import Interface
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
 """Python's types; every other datatype is an int."""
 OURS = frozenset({"url", "timeout", "given", "counts", "answers", "outputs", "start", "batch", "row", "rows"})
 
 
-def typed(interface: Interface, url: str) -> str:
+def typed(example: Example, url: str) -> str:
     """The source of a client module. Raises ``TrbError`` UNSUPPORTED_TYPE."""
-    for tensor in (*interface.inputs, *interface.outputs):
+    endpoint = example.endpoint
+    for tensor in (*endpoint.inputs, *endpoint.outputs):
         if tensor.datatype == "BF16":
-            raise _unsupported(interface.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
-    if "decoupled" in interface.obstacle:
-        raise _unsupported(interface.name, interface.obstacle)
-    inputs = _named(interface.inputs, interface, OURS)
-    outputs = _named(interface.outputs, interface, frozenset())
-    examples = {item["name"]: item for item in interface.example}
+            raise _unsupported(endpoint.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
+    if endpoint.decoupled:
+        raise _unsupported(endpoint.name, example.obstacle)
+    # Arguments that may be left out come last.
+    ordered = tuple(sorted(endpoint.inputs, key=lambda tensor: tensor.optional))
+    inputs = _named(ordered, endpoint, OURS)
+    outputs = _named(endpoint.outputs, endpoint, frozenset())
+    examples = {item["name"]: item for item in example.inputs}
     for named in inputs:
         item = examples.get(named["name"])
         named["example"] = _example(item, named["scalar"]) if item else ""
-    needed = [tensor for tensor in inputs if tensor["name"] not in interface.optional]
+    needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
     one_text = len(needed) == 1 and needed[0]["datatype"] == "BYTES" and needed[0]["scalar"]
     text = config.render(
         "client.py.jinja",
-        name=interface.name,
+        name=endpoint.name,
         url=url,
-        path=f"/v2/models/{quote(interface.name)}/infer",
+        path=f"/v2/models/{quote(endpoint.name)}/infer",
         inputs=inputs,
         outputs=outputs,
-        max_batch_size=interface.max_batch_size,
-        argument=needed[0] if one_text and interface.max_batch_size else None,
+        max_batch_size=endpoint.max_batch_size,
+        argument=needed[0] if one_text and endpoint.max_batch_size else None,
     )
     compile(text, "client", "exec")
     return text
 
 
-def calls(interface: Interface, url: str) -> dict[str, str]:
+def calls(example: Example, url: str) -> dict[str, str]:
     """A request in each language, ready to paste. Raises ``TrbError`` UNSUPPORTED_TYPE."""
-    if interface.obstacle:
-        raise _unsupported(interface.name, interface.obstacle)
-    target = f"{url.rstrip('/')}/v2/models/{quote(interface.name)}/infer"
-    plain = [dict(item) for item in interface.example]
-    if interface.file is not None:
-        return _file_calls(interface, interface.file, target)
+    endpoint = example.endpoint
+    if example.obstacle:
+        raise _unsupported(endpoint.name, example.obstacle)
+    target = f"{url.rstrip('/')}/v2/models/{quote(endpoint.name)}/infer"
+    plain = [dict(item) for item in example.inputs]
+    if example.file is not None:
+        return _file_calls(example, example.file, target)
     items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
     return {
-        "curl": snippets.curl_line(target, plain, interface.outputs),
+        "curl": snippets.curl_line(target, plain, endpoint.outputs),
         "python": config.render("call.py.jinja", url=target, items=items).rstrip("\n"),
         "javascript": config.render("call.js.jinja", url=target, items=items).rstrip("\n"),
     }
 
 
-def _file_calls(interface: Interface, file: bytes, target: str) -> dict[str, str]:
+def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
     """The same where the only input is a file: a JSON header, then the file after its length."""
-    item = {key: value for key, value in interface.example[0].items() if key != "data"}
+    item = {key: value for key, value in example.inputs[0].items() if key != "data"}
     given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
     return {
-        "curl": snippets.curl_file(target, interface.inputs[0], file),
+        "curl": snippets.curl_file(target, example.endpoint.inputs[0], file),
         "python": config.render("call_file.py.jinja", **given).rstrip("\n"),
         "javascript": config.render("call_file.js.jinja", **given).rstrip("\n"),
     }
@@ -83,21 +87,19 @@ def _unsupported(name: str, why: str) -> TrbError:
     return TrbError(Code.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
 
 
-def _named(
-    tensors: tuple[Tensor, ...], interface: Interface, reserved: frozenset[str]
-) -> list[dict[str, Any]]:
+def _named(tensors: tuple[Tensor, ...], endpoint: Endpoint, reserved: frozenset[str]) -> list[dict[str, Any]]:
     """What the template needs of each tensor, under a Python name of its own."""
     taken: set[str] = set(reserved)
     named = []
     for tensor in tensors:
         identifier = _identifier(tensor.name, taken)
         taken.add(identifier)
-        dims = tensor.shape[1:] if interface.max_batch_size else tensor.shape
+        dims = tensor.shape[1:] if endpoint.max_batch_size else tensor.shape
         scalar = dims == (1,)
         kind = KINDS.get(tensor.datatype, "int")
         given = "str | bytes" if kind == "str" else kind
         depth = 0 if scalar else len(dims)
-        rows = 1 if interface.max_batch_size else 0
+        rows = 1 if endpoint.max_batch_size else 0
         whole = f"{'Sequence[' * (depth + rows)}{given}{']' * (depth + rows)}"
         named.append(
             {
@@ -106,7 +108,7 @@ def _named(
                 "datatype": tensor.datatype,
                 "scalar": scalar,
                 "type": f"{'list[' * depth}{kind}{']' * depth}",
-                "given": f"{whole} | None = None" if tensor.name in interface.optional else whole,
+                "given": f"{whole} | None = None" if tensor.optional else whole,
                 "about": f"{tensor.datatype} {list(dims)}",
             }
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from triton_repo_builder.deploy.snapshot import Face, Port
+from triton_repo_builder.deploy.snapshot import Face
+from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.text import counted
 
 BREAKING = "breaking"
@@ -77,7 +78,7 @@ def _said(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
     yield from _origin(old, new)
 
 
-def _inputs(old: Sequence[Port], new: Sequence[Port]) -> Iterator[tuple[str, str, str]]:
+def _inputs(old: Sequence[Tensor], new: Sequence[Tensor]) -> Iterator[tuple[str, str, str]]:
     before, after = ({port.name: port for port in ports} for ports in (old, new))
     for name in sorted({*before, *after}):
         if name not in after:
@@ -90,14 +91,14 @@ def _inputs(old: Sequence[Port], new: Sequence[Port]) -> Iterator[tuple[str, str
             yield (COMPATIBLE if wider else BREAKING), "inputs", text
 
 
-def _covers(wide: Port, narrow: Port) -> bool:
+def _covers(wide: Tensor, narrow: Tensor) -> bool:
     """Whether every shape that ``narrow`` takes is one that ``wide`` takes."""
     return len(wide.shape) == len(narrow.shape) and all(
         w in (-1, n) for w, n in zip(wide.shape, narrow.shape, strict=True)
     )
 
 
-def _outputs(old: Sequence[Port], new: Sequence[Port]) -> Iterator[tuple[str, str, str]]:
+def _outputs(old: Sequence[Tensor], new: Sequence[Tensor]) -> Iterator[tuple[str, str, str]]:
     before, after = ({port.name: port for port in ports} for ports in (old, new))
     for name in sorted({*before, *after}):
         if name not in after:

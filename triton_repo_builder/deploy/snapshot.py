@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import process, repository
-from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
 from triton_repo_builder.vcs.git import Git
@@ -27,25 +27,13 @@ _READ = re.compile(r"(\.pbtxt|\.json|\.txt|/\.gitkeep)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Port:
-    """One input or output."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.datatype}{list(self.shape)}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Face:
     """One endpoint at one version."""
 
     name: str
     version: int
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     max_batch_size: int
     facts: Mapping[str, Any]
     """What was decided for the task: pooling, labels."""
@@ -136,12 +124,12 @@ def of_version(read: Repository, name: str, version: int) -> Face:
 def _config(model: Model | None) -> Mapping[str, Any]:
     if model is not None and model.error is not None:
         raise versions.unreadable(model.path / versions.CONFIG, model.error)
-    return model.config if model else {}
+    return model.config.raw if model else {}
 
 
-def _ports(listed: Any) -> tuple[Port, ...]:
+def _ports(listed: Any) -> tuple[Tensor, ...]:
     return tuple(
-        Port(name=str(p["name"]), datatype=str(p["datatype"]), shape=tuple(map(int, p["shape"])))
+        Tensor(name=str(p["name"]), datatype=str(p["datatype"]), shape=tuple(map(int, p["shape"])))
         for p in listed
     )
 
@@ -160,31 +148,19 @@ def _of_config(read: Repository, name: str) -> Face:
     """Of a hand-made repository: what its config.pbtxt says."""
     model = read.model(name)
     assert model is not None
-    size = int(_config(model).get("max_batch_size", 0))
-
-    def ports(field: str) -> tuple[Port, ...]:
-        return tuple(
-            Port(
-                name=str(item["name"]),
-                datatype=BY_CONFIG[item["data_type"]].wire
-                if item.get("data_type") in BY_CONFIG
-                else str(item.get("data_type", "")),
-                shape=(*((-1,) if size else ()), *item.get("dims", ())),
-            )
-            for item in model.config.get(field, ())
-        )
-
+    _config(model)
+    endpoint = Endpoint.of_config(name, model.config)
     inner = [other for other in read.models if other.name in model.steps]
     return Face(
         name=name,
         version=max(model.versions, default=0),
-        inputs=ports("input"),
-        outputs=ports("output"),
-        max_batch_size=size,
+        inputs=endpoint.inputs,
+        outputs=endpoint.outputs,
+        max_batch_size=endpoint.max_batch_size,
         facts={},
         origin=Facts.of_config(name, model.config),
         configs={
-            "": model.config,
+            "": model.config.raw,
             **{other.name.removeprefix(name).strip("_"): _config(other) for other in inner},
         },
         cases={},

@@ -1,92 +1,122 @@
-"""An endpoint as clients see it, from its configuration: config.pbtxt on disk, or the server's answer."""
+"""The inputs and outputs of an endpoint as clients see them: one type, whatever it was read from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from triton_repo_builder import repository
-from triton_repo_builder.client import control
-from triton_repo_builder.codegen import snippets
-from triton_repo_builder.codegen.snippets import Tensor
 from triton_repo_builder.dtypes import BY_CONFIG
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository.config import ModelConfig, TensorConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interface:
-    """Inputs and outputs with the batch axis, and an example of a request."""
+class Tensor:
+    """One input or output, with the names and types of the inference protocol and the batch axis."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    optional: bool = field(default=False, compare=False)
+    """An input that a request may leave out. Not compared: a server's metadata does not tell."""
+
+    def __str__(self) -> str:
+        return f"{self.datatype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A model that clients call."""
 
     name: str
     inputs: tuple[Tensor, ...]
-    """Those that a request may leave out come last."""
     outputs: tuple[Tensor, ...]
-    optional: frozenset[str]
-    max_batch_size: int
-    obstacle: str
-    """Why plain JSON over HTTP cannot call it; empty where it can."""
-    example: tuple[Mapping[str, Any], ...]
-    """name, datatype, shape and data of each needed input; ``data`` may be one value for all elements."""
-    file: bytes | None
-    """The content of the only input where that is a file such as an image: it cannot travel as JSON."""
+    max_batch_size: int = 0
+    """0: requests are not batched and shapes have no batch axis."""
+    decoupled: bool = False
+    """Whether one request may get several answers, which needs gRPC streaming."""
 
+    @property
+    def needed(self) -> tuple[Tensor, ...]:
+        """The inputs that every request must have."""
+        return tuple(tensor for tensor in self.inputs if not tensor.optional)
 
-def of_server(base: str, name: str, folder: Path) -> Interface:
-    """As the server at ``base`` states it; ``folder`` is the model's directory, for its golden cases."""
-    return _interface(name, control.model(base, name, "/config"), folder)
+    @property
+    def optional(self) -> frozenset[str]:
+        """Names of the inputs that a request may leave out."""
+        return frozenset(tensor.name for tensor in self.inputs if tensor.optional)
 
-
-def of_repository(path: Path, name: str) -> Interface:
-    """As config.pbtxt states it. Raises ``TrbError`` NOT_FOUND, REPOSITORY_UNREADABLE."""
-    read = repository.read(path)
-    model = read.model(name)
-    if model is None:
-        listed = ", ".join(model.name for model in read.endpoints[:8])
-        raise TrbError(
-            Code.NOT_FOUND, f"there is no model '{name}'", where=str(path), remedy=f"it has: {listed}"
-        )
-    if not model.config.get("input") or not model.config.get("output"):
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            "its config.pbtxt does not state inputs and outputs",
-            where=str(model.path),
-            remedy="start a server on it and ask that: --url",
-        )
-    return _interface(name, model.config, model.path)
-
-
-def _interface(name: str, config: Mapping[str, Any], folder: Path) -> Interface:
-    batch = (-1,) if config.get("max_batch_size") else ()
-
-    def tensors(key: str) -> tuple[Tensor, ...]:
-        return tuple(
-            Tensor(
-                name=item["name"],
-                datatype=BY_CONFIG[item["data_type"]].wire
-                if item["data_type"] in BY_CONFIG
-                else str(item["data_type"]).removeprefix("TYPE_"),
-                shape=(*batch, *(int(dim) for dim in item.get("dims", ()))),
-            )
-            for item in config.get(key, ())
+    @classmethod
+    def of_config(cls, name: str, config: ModelConfig) -> Endpoint:
+        """Without inputs or outputs if config.pbtxt leaves them to the server's auto-completion."""
+        batched = config.max_batch_size > 0
+        return cls(
+            name=name,
+            inputs=tuple(_of_config(item, batched) for item in config.inputs),
+            outputs=tuple(_of_config(item, batched) for item in config.outputs),
+            max_batch_size=config.max_batch_size,
+            decoupled=config.decoupled,
         )
 
-    optional = frozenset(item["name"] for item in config.get("input", ()) if item.get("optional"))
-    inputs = tuple(sorted(tensors("input"), key=lambda tensor: tensor.name in optional))
-    needed = tuple(tensor for tensor in inputs if tensor.name not in optional)
-    outputs = tensors("output")
-    file = snippets.file(folder, needed)
-    example = snippets.example(folder, needed)
-    if file is not None:
-        example = [{**item, "data": [file]} for item in example]
-    return Interface(
-        name=name,
-        inputs=inputs,
-        outputs=outputs,
-        optional=optional,
-        max_batch_size=int(config.get("max_batch_size", 0)),
-        obstacle=snippets.obstacle(config, (*needed, *outputs)),
-        example=tuple(example),
-        file=file,
+    @classmethod
+    def of_manifest(cls, name: str, entry: Mapping[str, Any]) -> Endpoint:
+        """From an endpoint's entry. Raises KeyError, TypeError or ValueError if the entry is damaged."""
+        return cls(
+            name=name,
+            inputs=_tensors(entry["inputs"]),
+            outputs=_tensors(entry["outputs"]),
+            max_batch_size=int(entry["max_batch_size"]),
+        )
+
+    @classmethod
+    def of_server(
+        cls, metadata: Mapping[str, Any], config: ModelConfig | None = None, name: str = ""
+    ) -> Endpoint:
+        """From ``GET /v2/models/NAME`` and ``/config``, or the same two over gRPC."""
+        known = config or ModelConfig()
+        return cls(
+            name=name or str(metadata["name"]),
+            inputs=_tensors(metadata.get("inputs", ()), known.optional_inputs),
+            outputs=_tensors(metadata.get("outputs", ())),
+            max_batch_size=known.max_batch_size,
+            decoupled=known.decoupled,
+        )
+
+    def to_manifest(self) -> dict[str, Any]:
+        """The part of a manifest's entry that ``of_manifest`` reads."""
+        return {
+            "max_batch_size": self.max_batch_size,
+            "inputs": [_to_json(tensor) for tensor in self.inputs],
+            "outputs": [_to_json(tensor) for tensor in self.outputs],
+        }
+
+
+def wire_type(data_type: str) -> str:
+    """The protocol's name of a configuration's data type: ``FP32`` for ``TYPE_FP32``."""
+    known = BY_CONFIG.get(data_type)
+    return known.wire if known else data_type.removeprefix("TYPE_")
+
+
+def _of_config(item: TensorConfig, batched: bool) -> Tensor:
+    shape = (-1, *item.dims) if batched else item.dims
+    return Tensor(name=item.name, datatype=wire_type(item.data_type), shape=shape, optional=item.optional)
+
+
+def _tensors(
+    listed: Iterable[Mapping[str, Any]], optional: frozenset[str] = frozenset()
+) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            name=str(item["name"]),
+            datatype=str(item["datatype"]),
+            # gRPC, and some servers over HTTP, write integers as strings.
+            shape=tuple(int(dim) for dim in item.get("shape", ())),
+            optional=bool(item.get("optional")) or item["name"] in optional,
+        )
+        for item in listed
     )
+
+
+def _to_json(tensor: Tensor) -> dict[str, Any]:
+    stated = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    return {**stated, "optional": True} if tensor.optional else stated

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import composition, pbtxt
+from triton_repo_builder.repository.config import CONFIG, ModelConfig
 
 MANIFEST = "manifest.json"
 SHARED = "shared"
 """In a version's folder: its own copy of what lies outside of version folders (``versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
+LARGEST_VERSION = 2**63 - 1
+"""The server aborts on a version directory with a larger number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class Model:
 
     name: str
     path: Path
-    config: Mapping[str, Any]
+    config: ModelConfig
     text: str | None
     """The text of config.pbtxt, None where there is no such file."""
     error: pbtxt.PbtxtError | None
@@ -33,9 +36,7 @@ class Model:
     @property
     def backend(self) -> str:
         """``onnxruntime``, ``python``, ``ensemble`` …: from backend, else platform."""
-        platform = str(self.config.get("platform", ""))
-        known = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}
-        return str(self.config.get("backend", "")) or known.get(platform, platform)
+        return self.config.runs_on
 
     @property
     def stated(self) -> bool:
@@ -45,8 +46,12 @@ class Model:
     @property
     def steps(self) -> tuple[str, ...]:
         """Names of an ensemble's composing models."""
-        scheduling = self.config.get("ensemble_scheduling", {})
-        return tuple(step.get("model_name", "") for step in scheduling.get("step", []))
+        return tuple(step.model_name for step in self.config.steps)
+
+    @property
+    def selected(self) -> tuple[int, ...]:
+        """The versions that the version policy serves, ascending."""
+        return self.config.select(self.versions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +69,17 @@ class Repository:
     @property
     def endpoints(self) -> tuple[Model, ...]:
         """The models a client is meant to call: those that are no step of an ensemble here."""
-        inner = {step for model in self.models for step in model.steps}
-        return tuple(model for model in self.models if model.name not in inner)
+        names = composition.outermost((model.name for model in self.models), self.steps_of)
+        return tuple(model for model in self.models if model.name in names)
+
+    def steps_of(self, name: str) -> tuple[str, ...]:
+        """The steps of the model of that name; empty if it is no ensemble, or not here."""
+        model = self.model(name)
+        return model.steps if model else ()
+
+    def needing(self, name: str) -> tuple[str, ...]:
+        """Ensembles that run a model as a step, directly or through another ensemble."""
+        return composition.needing(name, (model.name for model in self.models), self.steps_of)
 
 
 def read(path: Path) -> Repository:
@@ -92,15 +106,15 @@ def read(path: Path) -> Repository:
 
 
 def _model(folder: Path) -> Model:
-    file = folder / "config.pbtxt"
-    text, config, error = None, {}, None
+    file = folder / CONFIG
+    text, config, error = None, ModelConfig(), None
     try:
         versions = tuple(
             sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
         )
         if file.is_file():
             text = file.read_text(encoding="utf-8")
-            config = pbtxt.parse(text)
+            config = ModelConfig(pbtxt.parse(text))
     except pbtxt.PbtxtError as problem:
         error = problem
     except UnicodeDecodeError as problem:

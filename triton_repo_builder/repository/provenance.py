@@ -15,6 +15,7 @@ from typing import Any
 
 from triton_repo_builder.plan.model import RepositoryPlan
 from triton_repo_builder.read.options import ORIGINS, BuildOptions
+from triton_repo_builder.repository.config import ModelConfig
 
 PREFIX = "trb."
 LABEL = "label."
@@ -126,11 +127,11 @@ class Facts:
         )
 
     @classmethod
-    def of_config(cls, name: str, config: Mapping[str, Any], versions: tuple[int, ...] = ()) -> Facts:
+    def of_config(cls, name: str, config: ModelConfig, versions: tuple[int, ...] = ()) -> Facts:
         """From a model's configuration, on disk or as a server gives it."""
         said = {
-            key.removeprefix(PREFIX): str(value.get("string_value", ""))
-            for key, value in config.get("parameters", {}).items()
+            key.removeprefix(PREFIX): value
+            for key, value in config.parameters.items()
             if key.startswith(PREFIX)
         }
         more = tuple(part.rpartition(":")[::2] for part in said.get("source_sha256", "").split())

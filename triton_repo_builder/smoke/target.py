@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed, Tensor
-from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.interface import Endpoint
 
 MANIFEST = "manifest.json"
 CONFIG = "config.pbtxt"
@@ -106,30 +106,17 @@ def _unreadable(path: Path, message: str) -> TrbError:
 
 
 def _from_config(model: Model) -> Target:
-    size = int(model.config.get("max_batch_size", 0)) if model.text is not None else None
-
     def tensors(key: str) -> tuple[Tensor, ...] | None:
-        stated = model.config.get(key)
-        if not stated:
-            return None
-        batch = (-1,) if size else ()
-        return tuple(
-            Tensor(
-                name=item["name"],
-                datatype=getattr(BY_CONFIG.get(item["data_type"]), "wire", "")
-                or item["data_type"].removeprefix("TYPE_"),
-                shape=batch + tuple(item.get("dims", ())),
-            )
-            for item in stated
-        )
+        stated = getattr(Endpoint.of_config(model.name, model.config), key)
+        return tuple(Tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in stated) or None
 
     return Target(
         name=model.name,
         source=CONFIG,
-        inputs=tensors("input"),
-        outputs=tensors("output"),
+        inputs=tensors("inputs"),
+        outputs=tensors("outputs"),
         # An explicit 0 and none at all read alike; the server completes the latter.
-        max_batch_size=size or None,
+        max_batch_size=model.config.max_batch_size or None,
         golden=None,
         why="the repository has no manifest.json (it was not built by trb), so no recorded answers",
     )

@@ -15,9 +15,8 @@ from click.testing import CliRunner
 from mypy import api
 
 from triton_repo_builder.cli import group
-from triton_repo_builder.codegen import python_client
+from triton_repo_builder.codegen import example, python_client
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import interface
 
 URL = "http://127.0.0.1:8000"
 
@@ -42,7 +41,7 @@ def hand_made(root: Path, config: str = HAND_MADE) -> Path:
 
 
 def source(root: Path, name: str = "net") -> str:
-    return python_client.typed(interface.of_repository(root, name), URL)
+    return python_client.typed(example.of_repository(root, name), URL)
 
 
 def load(text: str) -> dict[str, Any]:
@@ -123,7 +122,7 @@ def test_half_floats_have_a_client_and_no_json_call(tmp_path: Path) -> None:
     root = hand_made(tmp_path)
     source(root)
     with pytest.raises(TrbError) as caught:
-        python_client.calls(interface.of_repository(root, "net"), URL)
+        python_client.calls(example.of_repository(root, "net"), URL)
     assert caught.value.code == Code.UNSUPPORTED_TYPE
 
 
@@ -142,7 +141,7 @@ def test_what_has_no_client(change: tuple[str, str], words: str, tmp_path: Path)
 
 def test_calls_hold_the_golden_example(tmp_path: Path, output: Path) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), output, golden=True)
-    said = python_client.calls(interface.of_repository(output, "bert"), URL)
+    said = python_client.calls(example.of_repository(output, "bert"), URL)
     assert said.keys() == {"curl", "python", "javascript"}
     for text in said.values():
         assert "Hello" in text

@@ -17,6 +17,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options as trb_options
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.repository import pbtxt, provenance, sbom
+from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.write import publish, versions
 
@@ -106,7 +107,9 @@ def test_every_config_says_where_its_model_comes_from(model: Path, output: Path)
         "labels": {"team": "search", "tier": "1"},
     }
     for name in entry["models"]:
-        facts = Facts.of_config(name, pbtxt.parse((output / name / "config.pbtxt").read_text()), (1,))
+        facts = Facts.of_config(
+            name, ModelConfig(pbtxt.parse((output / name / "config.pbtxt").read_text())), (1,)
+        )
         assert facts.model_sha256 == files.hash_file(model / "model.onnx")
         assert dict(facts.sources)["tokenizer.json"] == files.hash_file(model / "tokenizer.json")
         assert (facts.source_run, facts.dataset_id) == ("run-77", 'ds 2026/10 "full"')

@@ -12,6 +12,7 @@ import pytest
 from triton_repo_builder import serve
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.serve.background import log_follow
 from triton_repo_builder.serve.docker import (
     daemon,
@@ -29,7 +30,7 @@ MEBI = 1 << 20
 
 
 def model(name: str, **config: Any) -> Model:
-    return Model(name=name, path=Path(name), config=config, text="", error=None, versions=(1,))
+    return Model(name=name, path=Path(name), config=ModelConfig(config), text="", error=None, versions=(1,))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ import pytest
 from triton_repo_builder import repository, serve
 from triton_repo_builder.client import control
 from triton_repo_builder.codegen import snippets
-from triton_repo_builder.codegen.snippets import Tensor
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.embedded import engine, install, supervisor
 from triton_repo_builder.serve.engine import Failure, ServeOptions
@@ -64,7 +64,7 @@ def test_loads_the_tops_and_warns_of_strangers(tmp_path: Path) -> None:
     assert sorted(chosen.members) == ["alone", "leaf", "middle", "top"]
     assert chosen.strangers == ("docs",)
     assert chosen.failures == ()
-    assert select.needing(repository.read(tmp_path), "leaf") == ("middle", "top")
+    assert repository.read(tmp_path).needing("leaf") == ("middle", "top")
 
 
 def test_loads_only_what_is_wanted(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def test_curl_line_of_zeros(answers: tuple[str, dict[str, Any]], tmp_path: Path)
     inputs.append(tensor("B", "BOOL", -1, 2))
     canned["/v2/models/m"] = (200, {"inputs": inputs, "outputs": [tensor("Y", "FP32", -1, 2)]})
     canned["/v2/models/m/config"] = (200, {"input": [{"name": "O", "optional": True}, {"name": "X"}]})
-    endpoint = snippets.endpoint(url, "m", tmp_path)
-    assert endpoint.inputs[1] == Tensor(name="X", datatype="FP32", shape=(-1, 3, -1))
+    endpoint = snippets.usage(url, "m", tmp_path)
+    assert endpoint.endpoint.inputs[1] == Tensor(name="X", datatype="FP32", shape=(-1, 3, -1))
     assert "| " not in endpoint.curl
     assert body_of(endpoint.curl) == {
         "inputs": [
@@ -295,7 +295,7 @@ def test_curl_line_of_a_large_input_makes_it(answers: tuple[str, dict[str, Any]]
         },
     )
     canned["/v2/models/m/config"] = (200, {})
-    curl = snippets.endpoint(url, "m", tmp_path).curl
+    curl = snippets.usage(url, "m", tmp_path).curl
     assert len(curl) < 1200
     body = body_of(curl)
     assert body["inputs"][0] == {
@@ -325,19 +325,19 @@ def test_curl_line_of_the_shortest_telling_golden_case(
         ],
     }
     (tmp_path / "smoke.json").write_text(json.dumps(document))
-    assert body_of(snippets.endpoint(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["it's ünique"]
+    assert body_of(snippets.usage(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["it's ünique"]
     (tmp_path / "smoke.json").write_text("{}")
-    assert body_of(snippets.endpoint(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["hello"]
+    assert body_of(snippets.usage(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["hello"]
 
 
 def test_endpoints_that_curl_cannot_call_say_why(answers: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     url, canned = answers
     canned["/v2/models/m"] = (200, {"inputs": [tensor("H", "FP16", 1)], "outputs": []})
     canned["/v2/models/m/config"] = (200, {})
-    endpoint = snippets.endpoint(url, "m", tmp_path)
+    endpoint = snippets.usage(url, "m", tmp_path)
     assert (endpoint.curl, endpoint.note) == ("", "H cannot travel as JSON: use a Triton client")
     canned["/v2/models/m/config"] = (200, {"model_transaction_policy": {"decoupled": True}})
-    assert "decoupled" in snippets.endpoint(url, "m", tmp_path).note
+    assert "decoupled" in snippets.usage(url, "m", tmp_path).note
 
 
 def test_http_calls(answers: tuple[str, dict[str, Any]]) -> None:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from triton_repo_builder.repository import Model
+from triton_repo_builder.repository.config import PLATFORMS
 
-PLATFORMS = {
-    "onnxruntime_onnx": "onnxruntime",
-    "pytorch_libtorch": "pytorch",
-    "tensorflow_graphdef": "tensorflow",
-    "tensorflow_savedmodel": "tensorflow",
-    "tensorrt_plan": "tensorrt",
-}
 FILES = {
     "model.graphdef": "tensorflow",
     "model.savedmodel": "tensorflow",
@@ -38,7 +32,7 @@ MISSPELT = {
 
 def is_ensemble(model: Model) -> bool:
     """Whether the model is meant as an ensemble, rightly declared or not."""
-    return model.config.get("platform") == "ensemble" or "ensemble_scheduling" in model.config
+    return model.config.platform == "ensemble" or model.config.has("ensemble_scheduling")
 
 
 def backend_of(model: Model) -> str:
@@ -48,13 +42,12 @@ def backend_of(model: Model) -> str:
     file in the lexicographically first sub-directory, else what follows the dot in the model's name.
     """
     config = model.config
-    platform, filename = str(config.get("platform", "")), str(config.get("default_model_filename", ""))
-    if config.get("backend"):
-        return str(config["backend"])
-    if platform:
-        return "ensemble" if platform == "ensemble" else PLATFORMS.get(platform, "")
-    if filename:
-        return FILES.get(filename, "")
+    if config.backend:
+        return config.backend
+    if config.platform:
+        return "ensemble" if config.platform == "ensemble" else PLATFORMS.get(config.platform, "")
+    if config.default_model_filename:
+        return FILES.get(config.default_model_filename, "")
     folders = sorted(entry for entry in model.path.iterdir() if entry.is_dir())
     for name, backend in FILES.items():
         if folders and (folders[0] / name).exists():
@@ -64,10 +57,10 @@ def backend_of(model: Model) -> str:
 
 def filename_of(model: Model, backend: str) -> str | None:
     """The file a version directory must hold; None where the backend wants none or we do not know."""
-    named = str(model.config.get("default_model_filename", ""))
-    if named or model.config.get("cc_model_filenames"):
+    named = model.config.default_model_filename
+    if named or model.config.has("cc_model_filenames"):
         return named or None
     if backend == "tensorflow":
-        platform = model.config.get("platform")
-        return "model.graphdef" if platform == "tensorflow_graphdef" else "model.savedmodel"
+        graphdef = model.config.platform == "tensorflow_graphdef"
+        return "model.graphdef" if graphdef else "model.savedmodel"
     return next((name for name, owner in FILES.items() if owner == backend), None)

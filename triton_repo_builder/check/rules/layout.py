@@ -8,8 +8,10 @@ from pathlib import Path
 
 from triton_repo_builder.check.context import Site, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.rules import backends, versions
+from triton_repo_builder.check.rules import backends
 from triton_repo_builder.repository import VERSION, Model
+from triton_repo_builder.repository.config import PLATFORMS
+from triton_repo_builder.repository.model import LARGEST_VERSION
 
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -60,7 +62,7 @@ def _backend(site: Site) -> Iterator[Finding]:
             )
         remedy = f"write {remedy} in place of platform" if remedy else ""
         yield site.finding("platform-unknown", message, "platform", remedy=remedy)
-    elif backend and platform and _family(backend) != backends.PLATFORMS.get(platform):
+    elif backend and platform and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
         yield site.finding("platform-backend-pair", message, "platform")
     elif backend in backends.MISSPELT:
@@ -77,14 +79,14 @@ def _backend(site: Site) -> Iterator[Finding]:
 
 def _family(backend: str) -> str | None:
     """The backends whose platform the server knows; of the others it compares nothing."""
-    return backend if backend in backends.PLATFORMS.values() else None
+    return backend if backend in PLATFORMS.values() else None
 
 
 def _versions(site: Site) -> Iterator[Finding]:
     folders = sorted(entry for entry in site.model.path.iterdir() if entry.is_dir())
     for folder in folders:
-        if folder.name.isdecimal() and int(folder.name) > versions.LARGEST:
-            message = f"the server aborts on a numeric directory name above {versions.LARGEST}"
+        if folder.name.isdecimal() and int(folder.name) > LARGEST_VERSION:
+            message = f"the server aborts on a numeric directory name above {LARGEST_VERSION}"
             yield report("version-overflow", str(folder), message)
         elif not VERSION.fullmatch(folder.name) and (number := re.match(r"\d+", folder.name)):
             yield from _misread(folder, int(number[0]))

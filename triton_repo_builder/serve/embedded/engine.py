@@ -135,7 +135,7 @@ def _owners(repo: Repository) -> dict[str, str]:
     return {
         str(name): model.name
         for model in repo.models
-        for name in (model.name, *(group.get("name") for group in model.config.get("instance_group", ())))
+        for name in (model.name, *(group.name for group in model.config.instance_groups))
         if name
     }
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.serve.engine import Failure
 
 POLL = re.compile(r"Poll failed for model directory '([^']+)': (.*?)\"?$")
@@ -50,11 +50,10 @@ def failures(
     for name, end in (ends or {}).items():
         if name in found and UNHEALTHY.search(found[name].cause):
             found[name] = Failure(model=name, cause=f"its Python process ended while loading ({end})")
-    models = {model.name: model for model in repository.models}
     return tuple(
         failure
         for name, failure in sorted(found.items())
-        if not (name in models and _below(name, models) & (found.keys() - {name}))
+        if not composition.composing(name, repository.steps_of) & found.keys()
     )
 
 
@@ -144,15 +143,3 @@ def _failure(repository: Repository, name: str, text: str) -> Failure:
         if line.strip() and line.strip() != "At:" and "<frozen importlib" not in line
     ]
     return Failure(model=name, cause=first.strip(), detail="\n".join(own))
-
-
-def _below(name: str, models: Mapping[str, object]) -> set[str]:
-    """Models that an ensemble is made of, at any depth."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for step in getattr(models.get(waiting.pop()), "steps", ()):
-            if step not in found:
-                found.add(step)
-                waiting.append(step)
-    return found - {name}

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.client import control
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.loading import (
     clear_failed,
@@ -192,15 +192,7 @@ def _check_explicit(server: Server, answer: str) -> None:
 
 def _members(server: Server, names: Sequence[str]) -> set[str]:
     """The models and all that they are made of."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            model = server.repository.model(name)
-            waiting += model.steps if model else ()
-    return found
+    return set(composition.members(names, server.repository.steps_of))
 
 
 def _arguments(pid: int) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository import Model, Repository, composition
+from triton_repo_builder.repository.model import LARGEST_VERSION
 from triton_repo_builder.serve.engine import Failure
 
-LARGEST_VERSION = 2**63 - 1
 NOTHING = ("none",)
 """Wanted: no model at all, for a server whose models are loaded later."""
 
@@ -39,32 +38,18 @@ def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
     if wanted == NOTHING and NOTHING[0] not in models:
         return Targets(load=(), endpoints=(), members=(), strangers=strangers, failures=())
     _check_wanted(repository, models, wanted)
-    steps = {step for model in models.values() for step in model.steps}
-    tops = wanted or tuple(name for name in models if name not in steps)
+
+    def reach(*names: str) -> tuple[str, ...]:
+        return tuple(name for name in composition.members(names, repository.steps_of) if name in models)
+
+    tops = wanted or composition.outermost(models, repository.steps_of)
     # Ensembles that form a circle are nobody's top: load one directly, for the server's own error.
-    rest = () if wanted else tuple(name for name in models if name not in _reach(tops, models))
-    members = _reach((*tops, *rest), models)
+    rest = () if wanted else tuple(name for name in models if name not in reach(*tops))
+    members = reach(*tops, *rest)
     failures = tuple(fail for name in members for fail in [_preflight(models[name])] if fail)
     failed = {fail.model for fail in failures}
-    load = tuple(top for top in dict.fromkeys((*tops, *rest)) if not failed & set(_reach((top,), models)))
+    load = tuple(top for top in dict.fromkeys((*tops, *rest)) if not failed & set(reach(top)))
     return Targets(load=load, endpoints=tops, members=members, strangers=strangers, failures=failures)
-
-
-def needing(repository: Repository, name: str) -> tuple[str, ...]:
-    """Ensembles of which a model is a step, directly or through another ensemble."""
-    models = {model.name: model for model in repository.models}
-    return tuple(other for other in models if other != name and name in _reach((other,), models))
-
-
-def _reach(names: Iterable[str], models: dict[str, Model]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop(0)
-        if name in models and name not in found:
-            found[name] = None
-            waiting += models[name].steps
-    return tuple(found)
 
 
 def _empty(repository: Repository) -> TrbError:
@@ -99,21 +84,9 @@ def _preflight(model: Model) -> Failure | None:
         )
     if model.backend != "python" or model.error:
         return None
-    name = str(model.config.get("default_model_filename") or "model.py")
-    for version in _served(model):
+    name = model.config.default_model_filename or "model.py"
+    for version in model.selected:
         file = model.path / str(version) / name
         if not file.is_file():
             return Failure(model=model.name, cause=f"{file} is missing")
     return None
-
-
-def _served(model: Model) -> tuple[int, ...]:
-    """Versions that the version policy selects; by default the latest one."""
-    policy = model.config.get("version_policy", {})
-    if "all" in policy:
-        return model.versions
-    if "specific" in policy:
-        listed = policy["specific"].get("versions", [])
-        return tuple(version for version in model.versions if version in listed)
-    count = policy["latest"].get("num_versions", 0) if "latest" in policy else 1
-    return model.versions[-count:] if count else ()

@@ -106,7 +106,7 @@ def bring_up(
         lambda fail: Watch(
             server.urls.http,
             server.stubs,
-            needing=lambda name: select.needing(_now(repo), name),
+            needing=lambda name: _now(repo).needing(name),
             alive=server.alive,
             progress=tell,
             fail=fail,

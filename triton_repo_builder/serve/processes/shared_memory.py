@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository.config import ModelConfig, TensorConfig
 
 MEBI = 1 << 20
 BASE = 64 * MEBI
 """What Docker gives by default; the server itself uses little of it."""
 SMALLEST = 8 * MEBI
-"""Per instance: a region starts at 1 MiB (shm-default-byte-size) and grows by as much (TRITON.md)."""
+"""Per instance: a region starts at 1 MiB (shm-default-byte-size) and grows by as much."""
 HEADROOM = 4
 """Inputs and outputs of an execute lie there at once, and while a region grows old and new parts do."""
 OPEN = 512
@@ -37,17 +36,16 @@ def needed(repository: Repository) -> int:
     return math.ceil(total / MEBI) * MEBI
 
 
-def _instances(config: Mapping[str, Any], default: int) -> int:
-    return sum(int(group.get("count") or default) for group in config.get("instance_group") or [{}])
+def _instances(config: ModelConfig, default: int) -> int:
+    return sum(group.count or default for group in config.instance_groups) or default
 
 
-def _execute(config: Mapping[str, Any]) -> int:
+def _execute(config: ModelConfig) -> int:
     """Bytes of the tensors of one full batch."""
-    rows = max(1, int(config.get("max_batch_size") or 0))
-    return rows * sum(_tensor(one) for key in ("input", "output") for one in config.get(key) or ())
+    return max(1, config.max_batch_size) * sum(_size(item) for item in (*config.inputs, *config.outputs))
 
 
-def _tensor(tensor: Mapping[str, Any]) -> int:
-    dtype = BY_CONFIG.get(str(tensor.get("data_type")))
+def _size(tensor: TensorConfig) -> int:
+    dtype = BY_CONFIG.get(tensor.data_type)
     size = dtype.size if dtype is not None and dtype.size else TEXT
-    return size * math.prod(int(dim) if int(dim) > 0 else OPEN for dim in tensor.get("dims") or (1,))
+    return size * math.prod(dim if dim > 0 else OPEN for dim in tensor.dims or (1,))

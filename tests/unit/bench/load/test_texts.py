@@ -33,6 +33,7 @@ from triton_repo_builder.golden.cases import (
     Tolerance,
 )
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.config import ModelConfig
 
 FIXED = Tensor(name="X", datatype="FP32", shape=(-1, 3))
 
@@ -65,7 +66,7 @@ def test_a_corpus_is_a_text_per_line(tmp_path: Path) -> None:
 def local(tmp_path: Path) -> Repository:
     folder = tmp_path / "t"
     tiny.tokenizer(folder / "1" / "tokenizer.json")
-    model = Model(name="t", path=folder, config={}, text="", error=None, versions=(1,))
+    model = Model(name="t", path=folder, config=ModelConfig(), text="", error=None, versions=(1,))
     return Repository(path=tmp_path, models=(model,), manifest=None)
 
 
