@@ -1,0 +1,126 @@
+"""The direction of imports, lazy ones included: docs/design.md, "The layers"."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+NAME = "triton_repo_builder"
+ROOT = Path(__file__).resolve().parents[2] / NAME
+LAYERS = (
+    ("errors", "process", "dtypes", "releases", "resources", "text", "hardware", "cgroup", "files"),
+    ("repository",),
+    ("read",),
+    ("plan.model", "plan.tensors"),
+    ("graph",),
+    ("tasks",),
+    ("golden",),
+    ("plan",),
+    ("render",),
+    ("check", "runtime"),
+    ("write",),
+    ("build",),
+    ("client",),
+    ("serve", "codegen"),
+    ("smoke", "bench"),
+    ("stores",),
+    ("vcs",),
+    ("deploy", "container_image", "demo"),
+    ("cli",),
+    ("__main__",),
+)
+"""From the ground up: a module imports from its own package and from the layers below."""
+ONLY = {"client": LAYERS[0] + LAYERS[1], "runtime": ()}
+"""Packages that may use even less than the layers below."""
+KNOWN: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("client.statistics", "bench.report.report"),
+        ("plan.image", "render.vendor_pillow"),
+        ("plan.shared_tokenizer", "render.config"),
+        ("plan.text", "render.vendor_tokenizers"),
+        ("read.source", "graph.reader"),
+        ("read.tokenizer_template", "tasks.task"),
+        ("render.vendor_pillow", "demo.samples"),
+        ("repository.lineage", "client"),
+        ("repository.lineage", "vcs.git"),
+        ("repository.provenance", "plan.model"),
+        ("repository.provenance", "read.options"),
+        ("write.ownership", "build.build"),
+        ("write.publish", "build.build"),
+        ("write.remove", "build.build"),
+        ("write.versions", "build.build"),
+    }
+)
+"""Imports that break the rule today. The list may only get shorter."""
+CYCLES: frozenset[str] = frozenset()
+"""Modules that are part of a circle today. The list may only get shorter."""
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Each module with the modules of ours that it imports, wherever in the module it does."""
+    files = {
+        ".".join((NAME, *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in ROOT.rglob("*.py")
+        if "runtime" not in path.parts
+    }
+    return {name: frozenset(_imported(path, name, files) - {name}) for name, path in files.items()}
+
+
+def _imported(path: Path, name: str, known: dict[str, Path]) -> set[str]:
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                modules.add(inner if inner in known else node.module)
+    return {module for module in modules if module in known and module != NAME}
+
+
+def _short(module: str) -> str:
+    return module.removeprefix(f"{NAME}.")
+
+
+def _part(module: str) -> str:
+    """The entry of LAYERS that a module belongs to: the longest that fits."""
+    short = _short(module)
+    fitting = [part for layer in LAYERS for part in layer if f"{short}.".startswith(f"{part}.")]
+    return max(fitting, key=len, default="")
+
+
+def _level(part: str) -> int:
+    return next(level for level, layer in enumerate(LAYERS) if part in layer)
+
+
+def _allowed(importer: str, imported: str) -> bool:
+    upper, lower = _part(importer), _part(imported)
+    if upper == lower or {upper, lower} <= {*LAYERS[0]}:
+        return True
+    return _level(lower) < _level(upper) and lower in ONLY.get(upper, (lower,))
+
+
+def test_every_module_has_a_layer() -> None:
+    assert [module for module in imports() if module != NAME and not _part(module)] == []
+
+
+def test_imports_point_down() -> None:
+    wrong = {
+        (_short(importer), _short(imported))
+        for importer, modules in imports().items()
+        if importer != NAME
+        for imported in modules
+        if not _allowed(importer, imported)
+    }
+    assert sorted(wrong - KNOWN) == []
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    reach = {name: set(modules) for name, modules in imports().items()}
+    for middle in reach:
+        for modules in reach.values():
+            if middle in modules:
+                modules |= reach[middle]
+    assert sorted({_short(name) for name, modules in reach.items() if name in modules} - CYCLES) == []
