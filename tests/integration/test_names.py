@@ -15,11 +15,11 @@ import tiny_images
 import tiny_onnx as t
 
 from triton_repo_builder import process, serve
-from triton_repo_builder.graph import ragged
+from triton_repo_builder.plan import tensors
 
 pytestmark = pytest.mark.server
 
-FRONT = tuple(zip(("words", "table", "context", "mixed"), ragged.NAMES, strict=True))
+FRONT = tuple(zip(("words", "table", "context", "mixed"), tensors.FRONT, strict=True))
 RAW = {"raw_output": True}
 
 
@@ -43,8 +43,8 @@ def models(root: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Each model, and the options that it is built with."""
     tokens = tiny.classifier(root / "raw_tokens")
     model = onnx.load(tokens / "model.onnx")
-    model.graph.node.append(t.node("Neg", ["logits"], [ragged.TOKENS]))
-    model.graph.output.append(t.tensor(ragged.TOKENS, ["batch", 3]))
+    model.graph.node.append(t.node("Neg", ["logits"], [tensors.TOKENS]))
+    model.graph.output.append(t.tensor(tensors.TOKENS, ["batch", 3]))
     (tokens / "model.onnx").write_bytes(model.SerializeToString())
     return {
         "inner": (tiny.embedder(root / "inner", names=FRONT), {}),

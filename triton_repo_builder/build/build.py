@@ -39,45 +39,19 @@ from triton_repo_builder.plan.model import (
     TensorPlan,
 )
 from triton_repo_builder.read import slow_tokenizer, source
-from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import refine
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.releases import Release
 from triton_repo_builder.render import config
 from triton_repo_builder.repository import provenance
-from triton_repo_builder.tasks import (
-    embedding,
-    fill_mask,
-    image_classification,
-    image_embedding,
-    late_interaction,
-    question_answering,
-    raw_outputs,
-    sparse_embedding,
-    tensor,
-    token_classification,
-    zero_shot_classification,
-)
-from triton_repo_builder.tasks.task import TaskPlan
-from triton_repo_builder.tasks.text_classification import LABEL_FILE
+from triton_repo_builder.tasks import raw_outputs, tensor
+from triton_repo_builder.tasks.support import labels
+from triton_repo_builder.tasks.task import Kind, Task, TaskPlan
 
 CASES_FILE = "smoke.json"
 LARGEST = (1 << 31) - 1
 """Bytes of a model file that ONNX Runtime can load: protobuf's limit for a message."""
-OWN_OPTIONS = {
-    "pooling": (embedding.NAME, image_embedding.NAME),
-    "normalize": (embedding.NAME, image_embedding.NAME),
-    "truncate_dim": (embedding.NAME,),
-    "prompt": (embedding.NAME, sparse_embedding.NAME),
-    "aggregation": (token_classification.NAME,),
-    "handle_impossible_answer": (question_answering.NAME,),
-    "top_k": (fill_mask.NAME, image_classification.NAME),
-    "hypothesis_template": (zero_shot_classification.NAME,),
-    "multi_label": (zero_shot_classification.NAME,),
-    "query": (late_interaction.NAME,),
-    "query_length": (late_interaction.NAME,),
-}
-"""Options of some tasks only."""
 Progress = Callable[[str], None]
 
 
@@ -126,20 +100,18 @@ def build(
     shapes = original.output_shapes(runner) if runner else shape_inference.output_shapes(src.path)
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
-    module, guess = tasks.choose(src, options.task)
-    as_is = options.raw_output and module is not tensor and module not in tasks.IMAGE_TASKS
-    _check_meaning(
-        options, raw_outputs.NAME if as_is else module.NAME, common, guess if module is tensor else ""
-    )
-    task: TaskPlan = raw_outputs.plan(src) if as_is else module.plan(src, options)
+    suited, guess = tasks.choose(src, options.task)
+    asked: Task = raw_outputs if options.raw_output and suited.KIND is Kind.TEXT else suited
+    tasks.check_options(options, asked, common, guess if suited.KIND is Kind.TENSOR else "")
+    task = asked.plan(src, options)
     batching = _batching(src, options)
     notes = [note for note in (guess, *task.notes) if note]
     progress("recording the original model's answers")
     front = None
-    if module is tensor:
+    if asked.KIND is Kind.TENSOR:
         plan, case_file, more, chosen = _plain(src, task, options, name, chosen, batching, runner)
         extra: tuple[File, ...] = ()
-    elif module in tasks.IMAGE_TASKS:
+    elif asked.KIND is Kind.IMAGE:
         seen = image.parts(src, task, options, name, chosen, release, batching=batching, runner=runner)
         if seen.not_batchable:
             _refuse_batching(src, options, seen.not_batchable, "leave that option out")
@@ -166,8 +138,8 @@ def build(
     if case_file:
         files.append(File(path=f"{name}/{CASES_FILE}", content=cases.dump(case_file).encode()))
     if task.labels:  # what a client gets by the classification extension
-        labels = "\n".join(task.labels) + "\n"
-        files.append(File(path=f"{plan.network.name}/{LABEL_FILE}", content=labels.encode()))
+        lines = "\n".join(task.labels) + "\n"
+        files.append(File(path=f"{plan.network.name}/{labels.FILE}", content=lines.encode()))
     return Build(
         plan=plan,
         files=tuple(sorted(files, key=lambda file: file.path)),
@@ -221,27 +193,6 @@ def _check_sizes(src: Source) -> None:
                 f"'{spec.name}' has an axis of size 0, which Triton does not take",
                 where=str(src.path),
                 remedy="export it again without that input or output",
-            )
-
-
-def _check_meaning(options: BuildOptions, task: str, common: frozenset[str], guess: str) -> None:
-    """``TrbError`` USAGE for an option that this task would ignore, unless it is one for many models.
-
-    ``guess`` says how the task came about.
-    """
-    images = {module.NAME for module in tasks.IMAGE_TASKS}
-    given = {field: getattr(options, field) for field in OWN_OPTIONS if task not in OWN_OPTIONS[field]}
-    if task == tensor.NAME or task in images:
-        given |= {"tokenizer": options.tokenizer, "max_length": options.max_length}
-    if task in images:
-        given |= {"raw_output": options.raw_output or None}
-    else:
-        given |= {"preprocessor": options.preprocessor, "pillow_wheel": options.pillow_wheel or None}
-    for field, value in given.items():
-        if value is not None and field not in common:
-            because = f" ({guess})" if guess else ""
-            raise usage(
-                field, f"has no meaning for the task {task}{because}", "leave it out, or name another --task"
             )
 
 
@@ -372,9 +323,10 @@ def _entry(
 
     endpoint = plan.endpoint
     sources = [*src.weights]
-    if task.name in (module.NAME for module in tasks.IMAGE_TASKS):
+    kind = tasks.TASKS[task.name].KIND if task.name in tasks.TASKS else Kind.TEXT
+    if kind is Kind.IMAGE:
         sources += [src.preprocessor] if src.preprocessor else []
-    elif src.tokenizer and task.name != tensor.NAME:
+    elif src.tokenizer and kind is Kind.TEXT:
         slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
         sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
     given = [src.file(path) for path in sources]

@@ -10,20 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
-"""Inputs of the served model: INT32 [all tokens], INT32 [all tokens], FP32 [rows, 1]."""
-PLACES = "trb_places"
-"""What the front tells the head of segments."""
-NAMES = (TOKENS, TYPES, LENGTHS, PLACES)
-SPANS = "trb_spans"
-"""What the tokenizer tells post-processing: INT32 [rows, longest, 3 or 5], beside the model."""
+from triton_repo_builder.plan.tensors import CHUNK_INDEX, CHUNK_SEPARATOR, LENGTHS, PAD, TOKENS, TYPES
+
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
-FILLER = -1
-"""What a request of several rows pads its own rows with: no token has this id."""
-BREAK = -2
-"""What parts the segments of a row."""
-
 _ROWS = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
@@ -77,10 +67,10 @@ _TYPES_ZERO = """
     token_type_ids = Cast <to = {to}> (types_all_0)"""
 
 
-# A row of the batch may stand for several rows of the model, its segments, with BREAK between them: the
-# pieces of a long text, or a text beside each of its labels. ``segment`` [N] says to which row of the model
-# each token belongs, ``inner`` [N] its place in it.
-_SEGMENTS = """
+# An item of the batch may be several rows of the model, its chunks, with CHUNK_SEPARATOR between them: the
+# overlapping parts of a long text, or a text beside each of its labels. ``segment`` [N] is the chunk (row of
+# the model) that each token belongs to, ``inner`` [N] its index in the chunk.
+_CHUNKS = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
     all = Constant <value = int64[1] {{-1}}> ()
@@ -133,7 +123,7 @@ _SEGMENTS = """
     real = Less (filler, rows)
     mask = Cast <to = 7> (real)
 """
-_TOLD = {
+_CHUNK_INDEX = {
     # [batch, longest, 2]: of each place in a row of the batch the row of the model and the place in that.
     "tokens": """
     segment_column = Reshape (segment, as_column)
@@ -176,15 +166,15 @@ def front(
     the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
     With ``positions_from_pad`` position ids count as RoBERTa's do.
     """
-    names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": PLACES}
+    names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX}
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:
         derive["position_ids"] = _FROM_PAD
-    body = (_SEGMENTS if segments else _ROWS).format(filler=FILLER, brk=BREAK, **names)
+    body = (_CHUNKS if segments else _ROWS).format(filler=PAD, brk=CHUNK_SEPARATOR, **names)
     outputs = []
     if segments:
-        body += _TOLD[segments].format(**names)
-        outputs.append(f"int64[B, {'W, 2' if segments == 'tokens' else 'K'}] {PLACES}")
+        body += _CHUNK_INDEX[segments].format(**names)
+        outputs.append(f"int64[B, {'W, 2' if segments == 'tokens' else 'K'}] {CHUNK_INDEX}")
     for name, to in wanted:
         part = derive[name]
         body += part.format(pad_id=pad_id, to=to, **names)

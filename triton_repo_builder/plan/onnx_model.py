@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.dtypes import INT32, INT64, DType
-from triton_repo_builder.graph import ragged
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.defaults import Settings
 from triton_repo_builder.plan.model import (
     BatchInput,
@@ -99,7 +99,7 @@ def text(
             # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
             parameters=(
                 *model.parameters,
-                ("ragged_filler", str(ragged.FILLER)),
+                ("ragged_filler", str(tensors.PAD)),
                 *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
             ),
         )
@@ -173,9 +173,9 @@ def _postprocess(
 
 _LENGTHS = BatchInput(
     kind="BATCH_ITEM_SHAPE",  # one length per row; BATCH_ELEMENT_COUNT would count per request
-    target_name=ragged.LENGTHS,
+    target_name=tensors.LENGTHS,
     data_type="TYPE_FP32",
-    source_input=ragged.TOKENS,
+    source_input=tensors.TOKENS,
 )
 
 
@@ -195,7 +195,7 @@ def _tokenizer(
     dims = tokens if batching else (1, *tokens)
     encoding = task.encoding
     columns = 5 if encoding.spans == "words" else 3
-    spans = TensorPlan(name=ragged.SPANS, data_type="TYPE_INT32", dims=(*dims, columns))
+    spans = TensorPlan(name=tensors.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch."
@@ -241,7 +241,7 @@ def encoded(
 ) -> tuple[tuple[str, DType], ...]:
     """Names and types of what the tokenizer gives to the model."""
     if settings.ragged:
-        return ((ragged.TOKENS, INT32), *(((ragged.TYPES, INT32),) if settings.types else ()))
+        return ((tensors.TOKENS, INT32), *(((tensors.TYPES, INT32),) if settings.types else ()))
     return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))
 
 

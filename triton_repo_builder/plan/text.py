@@ -16,7 +16,7 @@ from triton_repo_builder.golden import original, transformers_check
 from triton_repo_builder.golden import text as golden_text
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.plan import onnx_model, text_axes, text_padding
+from triton_repo_builder.plan import onnx_model, tensors, text_axes, text_padding
 from triton_repo_builder.plan.defaults import Settings
 from triton_repo_builder.plan.model import Front, RepositoryPlan, WarmupInput
 from triton_repo_builder.plan.onnx_model import TextSettings
@@ -367,8 +367,8 @@ def _warmup(
         "attention_mask": ([1] * len(row.ids), 0),
         "token_type_ids": (row.type_ids, 0),
         "position_ids": _positions(row.ids, settings),
-        ragged.TOKENS: (row.ids, ragged.FILLER),
-        ragged.TYPES: (row.type_ids, 0),
+        tensors.TOKENS: (row.ids, tensors.PAD),
+        tensors.TYPES: (row.type_ids, 0),
     }
     sample, files = [], []
     for tensor_name, dtype in onnx_model.encoded(src.signature, task, settings):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.plan import onnx_model
+from triton_repo_builder.plan import onnx_model, tensors
 from triton_repo_builder.plan.defaults import (
     EQUAL_LENGTHS,
     PADDED_TOGETHER,
@@ -49,7 +49,7 @@ def obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
     if task.head is None and (name := raw_outputs.per_token(src)):
         return f"output '{name}' is as long as its row"
     inputs = onnx_model.model_inputs(signature, task)
-    made = {*ragged.NAMES, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
+    made = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
     if taken := next((spec.name for spec in signature.outputs if spec.name in made), ""):
         return f"output '{taken}' is called like a tensor of the front"
     for spec in inputs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
     embedding,
@@ -22,12 +23,11 @@ from triton_repo_builder.tasks import (
     zero_shot_classification,
 )
 from triton_repo_builder.tasks.support import vision
-from triton_repo_builder.tasks.task import TEXT_INPUTS, takes_text
+from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, takes_text
 
-IMAGE_TASKS = (image_classification, image_embedding)
-TASKS: dict[str, ModuleType] = {
-    module.NAME: module
-    for module in (
+TASKS: dict[str, Task] = {
+    task.NAME: task
+    for task in (
         late_interaction,
         sparse_embedding,
         rerank,
@@ -37,14 +37,43 @@ TASKS: dict[str, ModuleType] = {
         question_answering,
         fill_mask,
         embedding,
-        *IMAGE_TASKS,
+        image_classification,
+        image_embedding,
         tensor,
     )
 }
+"""In the order in which a guess tries them."""
+KIND_OPTIONS = {
+    "tokenizer": (Kind.TEXT,),
+    "max_length": (Kind.TEXT,),
+    "raw_output": (Kind.TEXT, Kind.TENSOR),
+    "preprocessor": (Kind.IMAGE,),
+    "pillow_wheel": (Kind.IMAGE,),
+}
+"""Options that apply to some kinds of endpoint only."""
+DEFAULTS = {field.name: field.default for field in fields(BuildOptions)}
 
 
-def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
-    """The task's module, and the reason where it was a guess. Raises ``TrbError``."""
+def check_options(options: BuildOptions, task: Task, common: frozenset[str], guess: str) -> None:
+    """``TrbError`` USAGE for an option that this task would ignore, unless it is set for many models.
+
+    ``guess`` is why the task was chosen, if the user did not choose it.
+    """
+    own = dict.fromkeys(field for other in TASKS.values() for field in other.OPTIONS)
+    unused = [field for field in own if field not in task.OPTIONS]
+    unused += [field for field, kinds in KIND_OPTIONS.items() if task.KIND not in kinds]
+    for field in unused:
+        if getattr(options, field) != DEFAULTS[field] and field not in common:
+            reason = f" ({guess})" if guess else ""
+            raise usage(
+                field,
+                f"has no meaning for the task {task.NAME}{reason}",
+                "leave it out, or name another --task",
+            )
+
+
+def choose(source: Source, wanted: str | None) -> tuple[Task, str]:
+    """The task, and the reason if it is a guess. Raises ``TrbError``."""
     from triton_repo_builder.read import tokenizer
 
     if wanted is not None and wanted not in TASKS:
@@ -83,11 +112,11 @@ def choose(source: Source, wanted: str | None) -> tuple[ModuleType, str]:
             tensor,
             "no tokenizer.json beside the model: served as plain tensors (name one with --tokenizer)",
         )
-    for name, module in TASKS.items():
-        if module is not tensor and module.fits(source):
+    for name, task in TASKS.items():
+        if task.KIND is Kind.TEXT and task.fits(source):
             sure = bool(source.config.get("architectures")) or bool(embedding.modules(source))
             return (
-                module,
+                task,
                 "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
             )
     return tensor, "no task is known for this model: served as plain tensors"
@@ -101,21 +130,21 @@ def _unfilled(source: Source) -> str:
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
 
 
-def _image_task(source: Source, wanted: str | None) -> tuple[ModuleType, str] | None:
+def _image_task(source: Source, wanted: str | None) -> tuple[Task, str] | None:
     """As ``choose``, for a model of images; None where it is none."""
     if wanted is not None:
-        module = TASKS[wanted]
-        if module not in IMAGE_TASKS:
+        task = TASKS[wanted]
+        if task.KIND is not Kind.IMAGE:
             return None
         vision.check(source, wanted)
-        return module, ""
+        return task, ""
     vision.check_towers(source)
     if vision.images(source):
-        for module in IMAGE_TASKS:
-            if module.fits(source):
+        for task in TASKS.values():
+            if task.KIND is Kind.IMAGE and task.fits(source):
                 sure = bool(source.config.get("architectures"))
-                guess = f"task '{module.NAME}' is a guess from the model's files; --task overrides it"
-                return module, "" if sure else guess
+                guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
+                return task, "" if sure else guess
         return tensor, "neither an image classifier nor an image embedding: served as plain tensors"
     found = vision.image_input(source.signature)
     if found is not None and found.name == vision.NAME:

@@ -18,9 +18,12 @@ from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support import dense, prompts
 from triton_repo_builder.tasks.support.dense import Dense
 from triton_repo_builder.tasks.support.prompts import Prompt
-from triton_repo_builder.tasks.task import Arrays, TaskPlan, by_rank
+from triton_repo_builder.tasks.support.reference import unit_length
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
 
 NAME = "embedding"
+KIND = Kind.TEXT
+OPTIONS = ("pooling", "normalize", "truncate_dim", "prompt")
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
 
@@ -264,7 +267,7 @@ def _task(
         for layer in layers:
             rows = layer.apply(rows)
         if normalise:
-            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            rows = unit_length(rows)
         return {"embedding": rows[:, :keep].astype(np.float32)}
 
     return TaskPlan(

@@ -10,23 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer as files
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.support import reference
 from triton_repo_builder.tasks.task import (
     Asked,
     Encoding,
     Example,
+    Kind,
     Postprocess,
     TaskPlan,
     by_rank,
 )
 
 NAME = "fill-mask"
+KIND = Kind.TEXT
+OPTIONS = ("top_k",)
 TOP_K = 5
 
 
@@ -67,14 +71,14 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             bind={"logits": logits.name, "ids": "input_ids"},
         ),
         outputs=(
-            TensorPlan(name=tokens.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
-            TensorPlan(name=tokens.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
+            TensorPlan(name=tensors.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
+            TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
         ),
         reference=task.by_answer,
         encoding=Encoding(probe=mask, parameters=(("required_id", str(mask_id)), ("required_token", mask))),
         post=Postprocess(
             module="fill_mask.py",
-            inputs=(ragged.TOKENS, tokens.IDS, tokens.SCORES),
+            inputs=(tensors.TOKENS, tensors.IDS, tensors.SCORES),
             outputs=(
                 TensorPlan(name="tokens", data_type="TYPE_STRING", dims=(-1, top_k)),
                 TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1, top_k)),
@@ -134,8 +138,7 @@ def _reference(logits: str, mask_id: int, top_k: int) -> Any:
     def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
         ids = np.array(asked.rows[0]["input_ids"])
         values = asked.outputs[logits][0][: len(ids)][ids == mask_id].astype(np.float64)
-        shares = np.exp(values - values.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares = reference.softmax(values)
         best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
         names = [[asked.tokenizer.decode([number]).encode() for number in row] for row in best.tolist()]
         return {

@@ -12,16 +12,18 @@ from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import text_classification
-from triton_repo_builder.tasks.support import vision
+from triton_repo_builder.tasks.support import labels, vision
+from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
     Arrays,
+    Kind,
     TaskPlan,
     by_rank,
-    probabilities,
 )
 
 NAME = "image-classification"
+KIND = Kind.IMAGE
+OPTIONS = ("top_k",)
 TOP_K = 5
 
 
@@ -47,8 +49,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy="use --task image-embedding or --task tensor",
         )
-    names, notes = text_classification.labels_of(source, logits)
-    activation, why = _activation(source, logits.name, len(names))
+    names, notes = labels.read(source, logits)
+    activation, why = labels.activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))
     notes += (why,) if why else ()
     return TaskPlan(
@@ -73,29 +75,19 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     )
 
 
-def _activation(source: Source, output: str, labels: int) -> tuple[str, str]:
-    """What makes scores of the output, and what to tell where the graph has done so already."""
-    if ready := probabilities(source.signature, output):
-        return "none", ready
-    kind = source.config.get("problem_type")
-    if kind == "regression":
-        return "none", ""
-    return ("sigmoid" if kind == "multi_label_classification" or labels == 1 else "softmax"), ""
-
-
 def _reference(
     output: str, activation: str, names: tuple[str, ...], top: int
 ) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
     def reference(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-        scores = outputs[output].astype(np.float64)
-        if activation == "softmax":
-            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-            scores /= scores.sum(axis=1, keepdims=True)
-        elif activation == "sigmoid":
-            scores = 1 / (1 + np.exp(-scores))
+        scores = activate(outputs[output].astype(np.float64), activation)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        labels = np.array([[names[place].encode() for place in row] for row in best], dtype=object)
+        best_labels = np.array([[names[place].encode() for place in row] for row in best], dtype=object)
         values = np.take_along_axis(scores, best, axis=1).astype(np.float32)
-        return {"label": labels[:, :1], "score": values[:, :1], "top_labels": labels, "top_scores": values}
+        return {
+            "label": best_labels[:, :1],
+            "score": values[:, :1],
+            "top_labels": best_labels,
+            "top_scores": values,
+        }
 
     return reference

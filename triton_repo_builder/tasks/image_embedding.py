@@ -15,9 +15,12 @@ from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.support import vision
-from triton_repo_builder.tasks.task import Arrays, TaskPlan
+from triton_repo_builder.tasks.support.reference import unit_length
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
 NAME = "image-embedding"
+KIND = Kind.IMAGE
+OPTIONS = ("pooling", "normalize")
 POOLED = ("image_embeds", "pooler_output", "embedding", "embeddings", "image_embedding")
 HIDDEN = "last_hidden_state"
 
@@ -124,7 +127,7 @@ def _reference(
         else:
             rows = hidden.mean(axis=(2, 3)) if hidden.ndim == 4 else hidden
         if normalise:
-            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            rows = unit_length(rows)
         return {"embedding": rows.astype(np.float32)}
 
     return reference

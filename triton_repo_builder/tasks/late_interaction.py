@@ -23,16 +23,20 @@ from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import (
     Arrays,
     Encoded,
     Example,
+    Kind,
     TaskPlan,
     TokenRules,
     by_rank,
 )
 
 NAME = "late-interaction"
+KIND = Kind.TEXT
+OPTIONS = ("query", "query_length")
 PYLATE, COLBERT = prompts.FILE, "artifact.metadata"
 TOKENS = ("token_embeddings", "contextual", *embedding.TOKENS)
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
@@ -265,7 +269,7 @@ def _reference(
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         vectors = outputs[output].astype(np.float64)
         vectors = vectors if projection is None else vectors @ projection.astype(np.float64)
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-12)
+        vectors = unit_length(vectors)
         counts = np.ones_like(mask) if expanded else mask * ~np.isin(outputs["input_ids"], skip)
         return {
             "token_embeddings": (vectors * counts[:, :, None]).astype(np.float32),

@@ -12,24 +12,28 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.support import reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
     Asked,
     Encoded,
     Encoding,
     Example,
+    Kind,
     Postprocess,
     TaskPlan,
     TextInput,
 )
 
 NAME = "question-answering"
+KIND = Kind.TEXT
+OPTIONS = ("handle_impossible_answer",)
 LONGEST = 384
 """``max_seq_len`` of the pipeline."""
 LONGEST_ANSWER = 15
@@ -84,11 +88,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         name=NAME,
         head=Head(
             text=tokens.question_answering(),
-            bind={"start_logits": names[0], "end_logits": names[1], "places": ragged.PLACES},
+            bind={"start_logits": names[0], "end_logits": names[1], "places": tensors.CHUNK_INDEX},
         ),
         outputs=(
-            TensorPlan(name=tokens.STARTS, data_type="TYPE_FP32", dims=(-1,)),
-            TensorPlan(name=tokens.ENDS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tensors.STARTS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tensors.ENDS, data_type="TYPE_FP32", dims=(-1,)),
         ),
         reference=task.by_answer,
         texts=(TextInput(name="QUESTION"), TextInput(name="CONTEXT")),
@@ -102,7 +106,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         post=Postprocess(
             module="question_answering.py",
-            inputs=("CONTEXT", ragged.SPANS, tokens.STARTS, tokens.ENDS),
+            inputs=("CONTEXT", tensors.OFFSETS, tensors.STARTS, tensors.ENDS),
             outputs=OUTPUTS,
             parameters=(
                 ("impossible", "true" if impossible else "false"),
@@ -200,8 +204,7 @@ def _reference(names: tuple[str, str], impossible: bool) -> Any:
 
 def _shares(logits: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[Any]:
     values = np.where(wanted, logits.astype(np.float64), -10000.0)
-    values = np.exp(values - values.max())
-    return np.asarray(values / values.sum())
+    return reference.softmax(values)
 
 
 def _characters(encoding: Any, first: int, last: int) -> tuple[int, int]:

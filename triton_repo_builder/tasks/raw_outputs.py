@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import tensor
-from triton_repo_builder.tasks.task import TaskPlan
+from triton_repo_builder.tasks.task import Kind, TaskPlan
 
 NAME = "raw-output"
+KIND = Kind.TEXT
+OPTIONS: tuple[str, ...] = ()
 
 
-def plan(source: Source) -> TaskPlan:
+def fits(source: Source) -> bool:
+    """Never by itself: ``--raw-output`` asks for it."""
+    return False
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """No head; every output of the graph, and in the golden cases what the original gives.
 
     ``TrbError`` UNSUPPORTED_MODEL where one is called like the endpoint's input.

@@ -15,8 +15,10 @@ from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support import prompts
 from triton_repo_builder.tasks.support.examples import PAIRS, renamed
+from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
     Arrays,
+    Kind,
     TaskPlan,
     TextInput,
     architecture,
@@ -25,6 +27,8 @@ from triton_repo_builder.tasks.task import (
 )
 
 NAME = "rerank"
+KIND = Kind.TEXT
+OPTIONS: tuple[str, ...] = ()
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
 
 
@@ -90,8 +94,7 @@ def _stated(source: Source) -> str | None:
 
 def _reference(logits: str, activation: str) -> Any:
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        score = outputs[logits].astype(np.float64)
-        score = score if activation == "none" else 1 / (1 + np.exp(-score))
+        score = activate(outputs[logits].astype(np.float64), activation)
         return {"score": score.astype(np.float32)}
 
     return reference

@@ -15,9 +15,11 @@ from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.support import prompts
-from triton_repo_builder.tasks.task import Arrays, TaskPlan, by_rank
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
 
 NAME = "sparse-embedding"
+KIND = Kind.TEXT
+OPTIONS = ("prompt",)
 MODULE = "SpladePooling"
 """Of sentence-transformers: its config.json has pooling_strategy and activation_function."""
 ACTIVATIONS = {"relu": False, "log1p_relu": True}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -13,10 +14,35 @@ from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Kind(Enum):
+    """What a client sends."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    TENSOR = "tensor"
+
+
+class Task(Protocol):
+    """A module of this package: one task, and an entry in ``TASKS``."""
+
+    NAME: str
+    KIND: Kind
+    OPTIONS: tuple[str, ...]
+    """Fields of ``BuildOptions`` that this task reads and not every task does."""
+
+    def fits(self, source: Source) -> bool:
+        """Whether the model's files show that it was made for this task."""
+
+    def plan(self, source: Source, options: BuildOptions) -> TaskPlan:
+        """Raises ``TrbError`` if the model or the options do not fit."""
+
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The graph inputs that a tokenizer can fill."""

@@ -11,9 +11,11 @@ from triton_repo_builder.plan.model import TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.task import Arrays, TaskPlan
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
 NAME = "tensor"
+KIND = Kind.TENSOR
+OPTIONS: tuple[str, ...] = ()
 
 
 def fits(source: Source) -> bool:

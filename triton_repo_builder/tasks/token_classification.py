@@ -10,24 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens as heads_tokens
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import task, text_classification
+from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.support import labels, reference
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
     Asked,
     Encoded,
     Encoding,
     Example,
+    Kind,
     Postprocess,
     TaskPlan,
     by_rank,
 )
 
 NAME = "token-classification"
+KIND = Kind.TEXT
+OPTIONS = ("aggregation",)
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 OUTPUTS = (
     TensorPlan(name="entities", data_type="TYPE_STRING", dims=(1,)),
@@ -69,17 +73,17 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="use --task tensor to serve it as it is",
         )
     task.need_logits(source, logits.name, NAME)
-    names, notes = text_classification.labels_of(source, logits)
+    names, notes = labels.read(source, logits)
     unknown = task.token_id(source, "unk_token")
     return TaskPlan(
         name=NAME,
         head=Head(text=heads_tokens.token_classification(len(names)), bind={"logits": logits.name}),
-        outputs=(TensorPlan(name=heads_tokens.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
+        outputs=(TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
         reference=task.by_answer,
         encoding=Encoding(spans="tokens", parameters=(("unk_id", str(unknown)),)),
         post=Postprocess(
             module="token_classification.py",
-            inputs=("TEXT", ragged.SPANS, heads_tokens.SCORES),
+            inputs=("TEXT", tensors.OFFSETS, tensors.SCORES),
             outputs=OUTPUTS,
             parameters=(
                 ("aggregation", aggregation),
@@ -112,8 +116,7 @@ def _reference(logits: str, names: tuple[str, ...], aggregation: str) -> Any:
     def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
         text, row = asked.example["TEXT"][0], asked.rows[0]
         values = asked.outputs[logits][0].astype(np.float64)
-        shares = np.exp(values - values.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        shares = reference.softmax(values)
         places = [place for place, special in enumerate(row["special_tokens_mask"]) if not special]
         offsets = [row["offset_mapping"][place] for place in places]
         word_of = np.cumsum([not _goes_on(asked.tokenizer, text, row, place) for place in places])

@@ -12,18 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import ragged
 from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import task, text_classification
+from triton_repo_builder.tasks import task
+from triton_repo_builder.tasks.support import labels, reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
     Asked,
     Encoded,
     Encoding,
     Example,
+    Kind,
     Postprocess,
     TaskPlan,
     TextInput,
@@ -31,6 +33,8 @@ from triton_repo_builder.tasks.task import (
 )
 
 NAME = "zero-shot-classification"
+KIND = Kind.TEXT
+OPTIONS = ("hypothesis_template", "multi_label")
 HYPOTHESIS = "This example is {}."
 OUTPUTS = (
     TensorPlan(name="labels", data_type="TYPE_STRING", dims=(-1,)),
@@ -64,7 +68,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
         )
     task.need_logits(source, logits.name, NAME)
-    names, _ = text_classification.labels_of(source, logits)
+    names, _ = labels.read(source, logits)
     if len(names) < 2:
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -82,9 +86,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         name=NAME,
         head=Head(
             text=tokens.zero_shot(labels=len(names), contradiction=contradiction, entailment=entailment),
-            bind={"logits": logits.name, "places": ragged.PLACES},
+            bind={"logits": logits.name, "places": tensors.CHUNK_INDEX},
         ),
-        outputs=(TensorPlan(name=tokens.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
+        outputs=(TensorPlan(name=tensors.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
         reference=task.by_answer,
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
         encoding=Encoding(
@@ -95,7 +99,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
-            inputs=("LABELS", tokens.LOGITS),
+            inputs=("LABELS", tensors.LOGITS),
             outputs=OUTPUTS,
             parameters=(("multi_label", "true" if multi else "false"),),
         ),
@@ -156,16 +160,15 @@ def _encoder(hypothesis: str) -> Any:
 
 def _reference(logits: str, columns: tuple[int, int], multi: bool) -> Any:
     def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
-        labels = asked.example["LABELS"]
+        candidates = asked.example["LABELS"]
         values = asked.outputs[logits][:, list(columns)].astype(np.float64)
-        if multi or len(labels) == 1:
-            scores = 1 / (1 + np.exp(values[:, 0] - values[:, 1]))
+        if multi or len(candidates) == 1:
+            scores = reference.sigmoid(values[:, 1] - values[:, 0])
         else:
-            scores = np.exp(values[:, 1] - values[:, 1].max())
-            scores /= scores.sum()
-        order = sorted(range(len(labels)), key=lambda place: -scores[place])
+            scores = reference.softmax(values[:, 1])
+        order = sorted(range(len(candidates)), key=lambda place: -scores[place])
         return {
-            "labels": np.array([[labels[place].encode() for place in order]], dtype=object),
+            "labels": np.array([[candidates[place].encode() for place in order]], dtype=object),
             "scores": scores[order][None].astype(np.float32),
         }
 

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from triton_repo_builder import releases
 from triton_repo_builder.graph import compose, ragged
 from triton_repo_builder.graph.heads import pooling as heads_pooling
+from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Front, Head
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
@@ -41,11 +42,11 @@ def session(
 def feed(rows: list[list[int]], kinds: list[list[int]] | None = None) -> dict[str, Any]:
     """Rows as Triton hands them over: end to end, with one length each."""
     values: dict[str, Any] = {
-        ragged.TOKENS: np.array([token for row in rows for token in row], np.int32),
-        ragged.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
+        tensors.TOKENS: np.array([token for row in rows for token in row], np.int32),
+        tensors.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
     }
     if kinds is not None:
-        values[ragged.TYPES] = np.array([kind for row in kinds for kind in row], np.int32)
+        values[tensors.TYPES] = np.array([kind for row in kinds for kind in row], np.int32)
     return values
 
 
@@ -106,7 +107,7 @@ def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, poo
     (tmp_path / "ragged.onnx").write_bytes(content)
     plain = onnxruntime.InferenceSession(str(tmp_path / "plain.onnx"))
     served = onnxruntime.InferenceSession(str(tmp_path / "ragged.onnx"))
-    assert [item.name for item in served.get_inputs()] == [ragged.TOKENS, ragged.LENGTHS]
+    assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]
     rows = [[2, 5, 3], [2, 3], [2, 7, 8, 9, 11, 3], [4]]
     together = served.run(None, feed(rows))[0]
     for number, row in enumerate(rows):
@@ -125,5 +126,5 @@ def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path) ->
     content = compose.compose(path, weights="model.onnx", head=head, release=releases.default(), front=front)
     (tmp_path / "served.onnx").write_bytes(content)
     served = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
-    assert [item.name for item in served.get_inputs()] == [ragged.TOKENS, ragged.LENGTHS]
+    assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]
     assert served.run(None, feed([[2, 3], [4]]))[0].shape == (2, 8)

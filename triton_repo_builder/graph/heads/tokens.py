@@ -6,7 +6,7 @@ endpoint's answer of them.
 
 from __future__ import annotations
 
-SCORES, IDS, LOGITS, STARTS, ENDS = "trb_scores", "trb_ids", "trb_logits", "trb_starts", "trb_ends"
+from triton_repo_builder.plan.tensors import ENDS, IDS, LOGITS, SCORES, STARTS
 
 
 def token_classification(labels: int) -> str:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads.pooling import DenseLayer
 from triton_repo_builder.read import tokenizer
+from triton_repo_builder.tasks.support import reference
 
 FILE = "model.safetensors"
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "Sigmoid": "sigmoid"}
@@ -41,11 +42,7 @@ class Dense:
     def apply(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The layer in numpy, for the golden cases: rows [n, in] → [n, out]."""
         values = rows @ self.weight.astype(np.float64) + self.bias
-        if self.activation == "tanh":
-            return np.asarray(np.tanh(values))
-        if self.activation == "relu":
-            return np.asarray(np.maximum(values, 0))
-        return np.asarray(1 / (1 + np.exp(-values)) if self.activation == "sigmoid" else values)
+        return reference.activate(values, self.activation)
 
 
 def read(folder: Path) -> Dense:

@@ -1,0 +1,21 @@
+"""Names of the tensors that ``trb`` adds to a model, and the numbers with a meaning in them.
+
+They are written into repositories: changing one changes what is served.
+"""
+
+from __future__ import annotations
+
+TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
+"""Inputs of a model with a ragged front: INT32 [all tokens], INT32 [all tokens], FP32 [items, 1]."""
+CHUNK_INDEX = "trb_places"
+"""Which chunks (rows of the model) belong to which item of the batch, from the front to the head."""
+FRONT = (TOKENS, TYPES, LENGTHS, CHUNK_INDEX)
+OFFSETS = "trb_spans"
+"""Character offsets from the tokenizer to post-processing: INT32 [items, longest, 3 or 5]."""
+PAD = -1
+"""Pads the shorter texts of a request that has several: no token has this id."""
+CHUNK_SEPARATOR = -2
+"""Between the chunks of one item."""
+
+SCORES, IDS, LOGITS, STARTS, ENDS = "trb_scores", "trb_ids", "trb_logits", "trb_starts", "trb_ends"
+"""Outputs of heads whose answer a post-processing model makes."""
