@@ -26,7 +26,7 @@ WIDTH = 4096  # 4096 x 4096 floats: 64 MB
 
 def model(path: Path, megabytes: int) -> None:
     """Streams a model to disk; past 2 GB protobuf itself could not hold it."""
-    from triton_repo_builder.graph import wire
+    from triton_repo_builder.read import wire
 
     layers = max(1, megabytes // 64)
     names = [f"w{number}" for number in range(layers)]

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from triton_repo_builder import process
 from triton_repo_builder.build import build
 from triton_repo_builder.golden import cases
-from triton_repo_builder.graph import wire
+from triton_repo_builder.read import wire
 
 TRB = str(Path(sys.executable).with_name("trb"))
 PEAK = Path(__file__).resolve().parents[2] / "benchmarks" / "peak.py"

@@ -39,8 +39,6 @@ KNOWN: frozenset[tuple[str, str]] = frozenset(
         ("plan.image", "render.vendor_pillow"),
         ("plan.shared_tokenizer", "render.config"),
         ("plan.text", "render.vendor_tokenizers"),
-        ("read.source", "graph.reader"),
-        ("read.tokenizer_template", "tasks.task"),
         ("render.vendor_pillow", "demo.samples"),
         ("repository.lineage", "client"),
         ("repository.lineage", "vcs.git"),

@@ -22,7 +22,7 @@ from triton_repo_builder.files import File
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden import tensor as golden_tensor
 from triton_repo_builder.golden.cases import CaseFile
-from triton_repo_builder.graph import compose, shape_inference, skeleton
+from triton_repo_builder.graph import compose, reader, shape_inference
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.plan import (
     defaults,
@@ -83,7 +83,7 @@ def build(
     """
     name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
-    src = source.read(options.model, options.tokenizer, options.preprocessor)
+    src = reader.read_source(options.model, options.tokenizer, options.preprocessor)
     name = name or source.check_name(source.default_name(src.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     check_release(src, release)
@@ -97,7 +97,7 @@ def build(
     if options.golden:
         progress("loading the original model")
         runner = original.session(src, gpu=chosen.kind == "KIND_GPU")
-    shapes = original.output_shapes(runner) if runner else shape_inference.output_shapes(src.path)
+    shapes = original.output_shapes(runner) if runner else shape_inference.output_shapes(src.skeleton)
     src = replace(src, signature=refine(src.signature, shapes))
     _check_sizes(src)
     suited, guess = tasks.choose(src, options.task)
@@ -303,9 +303,9 @@ def _model_files(
         return [src.file(src.path, f"{root}/model.onnx"), *external]
     numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
     weights = next(name for name in numbered if name not in taken)
-    content = compose.compose(src.path, weights=weights, head=task.head, front=front, release=release)
+    content = compose.compose(src.skeleton, weights=weights, head=task.head, front=front, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]
-    if skeleton.read(src.path, location=weights).external_bytes:
+    if src.skeleton.external_bytes:
         files.append(src.file(src.path, f"{root}/{weights}"))
     return files
 

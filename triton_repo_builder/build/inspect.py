@@ -8,7 +8,8 @@ from typing import Any
 
 from triton_repo_builder import releases, tasks
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.read import slow_tokenizer, source, tokenizer
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read import slow_tokenizer, tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
@@ -32,7 +33,7 @@ class Inspection:
 
 def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
     """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
-    src = source.read(path, given_tokenizer)
+    src = reader.read_source(path, given_tokenizer)
     signature = src.signature
     problem: TrbError | None = None
     task, reason = "tensor", ""
@@ -41,7 +42,7 @@ def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
         task = module.NAME
         tasks.tensor.check_types(src)
         if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
-            tokenizer.read(src.tokenizer)
+            src.tokenizer_spec  # noqa: B018
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:
         problem = error

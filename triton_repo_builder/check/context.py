@@ -13,6 +13,7 @@ from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules import backends
 from triton_repo_builder.errors import TrbError
+from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import ModelSignature, refine
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Model, Repository
@@ -21,10 +22,10 @@ from triton_repo_builder.repository import Model, Repository
 def _read(path: Path) -> ModelSignature:
     """The signature with its outputs as ONNX Runtime sees them: narrowed by shape inference."""
     # These import onnx; a repository of Python models never needs it.
-    from triton_repo_builder.graph import shape_inference
-    from triton_repo_builder.graph.reader import read_signature
+    from triton_repo_builder.graph import reader, shape_inference
 
-    return refine(read_signature(path), shape_inference.output_shapes(path))
+    graph = skeleton.read(path)
+    return refine(reader.signature(graph), shape_inference.output_shapes(graph))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ with a palette, with alpha, in CMYK, turned by EXIF, tall and wide.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recorded
 from triton_repo_builder.plan.model import TensorPlan
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, transformers_library
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
@@ -61,7 +60,7 @@ def record(
         for (name, data), answer in zip(files.items(), answers, strict=True)
     )
     drift, problem = _together(runner, source, task, pixels, recorded) if batching else (0.0, "")
-    tools = f"transformers {metadata.version('transformers')} {spec.kind or 'image_transforms'}"
+    tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),

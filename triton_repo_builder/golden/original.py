@@ -20,7 +20,7 @@ from triton_repo_builder.golden.cases import (
     CaseTensor,
     Tolerance,
 )
-from triton_repo_builder.graph import external_data, skeleton
+from triton_repo_builder.graph import external_data
 from triton_repo_builder.read.signature import Dim
 from triton_repo_builder.read.source import Source
 
@@ -67,14 +67,14 @@ def session(source: Source, *, gpu: bool = False) -> Original:
     model: str | bytes = str(source.path)
     locations = tuple(file.location for file in source.signature.external)
     if external_data.leaves(source.path, locations):
-        model = external_data.read(source.path)
+        model = external_data.resolved(source.skeleton)
         options.add_session_config_entry(_FOLDER, str(external_data.ROOT))
     if source.signature.bytes > MAPPED:
         options.add_session_config_entry("session.disable_prepacking", "1")
         if not locations:
             # Where a link leads, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
             real = source.path.resolve()
-            model = skeleton.read(real, location=real.name).content
+            model = source.skeleton.content(real.name)
             options.add_session_config_entry(_FOLDER, str(real.parent))
     try:
         opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

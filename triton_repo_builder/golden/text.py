@@ -7,10 +7,8 @@ agree, the repository is right.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases, original
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.read import tokenizer as tokenizer_files
+from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.tokenizer import TokenizerSpec
 from triton_repo_builder.tasks.support.examples import SINGLE
@@ -101,7 +100,7 @@ def text(
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(
-            source, f"transformers {metadata.version('transformers')} tokenizer"
+            source, f"transformers {transformers_library.version()} tokenizer"
         ),
         tolerance=original.tolerance(recorded, drift, runner.noise),
         cases=recorded,
@@ -246,23 +245,17 @@ def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, flo
 
 def _tokenizer(source: Source, settings: TextSettings) -> Any:
     """The tokenizer as transformers reads it from its folder."""
-    # Only its tokenizers are used: no advice on missing frameworks.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-
-    assert source.tokenizer is not None
-    # Not AutoTokenizer, which does not always follow tokenizer.json: see auto_tokenizer.py.
-    spec = settings.tokenizer or tokenizer_files.read(source.tokenizer)
-    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    # Not AutoTokenizer, which does not always follow tokenizer.json: see transformers_check.py.
+    fast = transformers_library.load().PreTrainedTokenizerFast
+    spec = settings.tokenizer or source.tokenizer_spec
+    library = spec.library  # of which transformers makes a copy of its own
     special = {
         name: token
-        for name in PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES
+        for name in fast.SPECIAL_TOKENS_ATTRIBUTES
         if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
         and library.token_to_id(token) is not None
     }
-    return PreTrainedTokenizerFast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
+    return fast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
 
 
 def _run_rows(

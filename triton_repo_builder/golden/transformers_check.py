@@ -7,11 +7,10 @@ transformers 4 does, and the user is told.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from importlib import metadata
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
 
 
@@ -19,16 +18,11 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     """Which of the named texts it tokenizes otherwise; empty where none. Raises ``TrbError``."""
     if spec.file.name != FILE or not (spec.file.parent / "tokenizer_config.json").is_file():
         return ""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
-
-    served = Tokenizer.from_str(spec.served.decode("utf-8"))
-    served.no_padding()
-    served.no_truncation()
+    served = spec.library
     try:
-        other = AutoTokenizer.from_pretrained(str(spec.file.parent), use_fast=True, local_files_only=True)
+        other = transformers_library.load().AutoTokenizer.from_pretrained(
+            str(spec.file.parent), use_fast=True, local_files_only=True
+        )
         # What lower-cases is no tokenizer of transformers, but sentence-transformers.
         given = [(name, text.lower() if spec.lowered else text) for name, text in texts]
         differ = [name for name, text in given if other(text)["input_ids"] != served.encode(text).ids]
@@ -43,6 +37,6 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     if not differ:
         return ""
     return (
-        f"{type(other).__name__} of transformers {metadata.version('transformers')} does not follow "
+        f"{type(other).__name__} of transformers {transformers_library.version()} does not follow "
         f"tokenizer.json (other tokens for the golden texts {', '.join(differ)}); the server does"
     )

@@ -10,25 +10,26 @@ from onnx import helper
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import names, reader
 from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
 
 
 def compose(
-    path: Path, *, weights: str, head: Head | None, release: Release, front: Front | None = None
+    graph: Skeleton, *, weights: str, head: Head | None, release: Release, front: Front | None = None
 ) -> bytes:
-    """The served ``model.onnx``: the skeleton of the model at ``path``, ``front`` before and ``head`` after.
+    """The served ``model.onnx``: the user's graph with ``front`` before and ``head`` after.
 
     ``weights`` is the name under which the user's file will lie beside it. Without front and head only
     the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
-    model = reader.load(path, location=weights)
+    model = reader.load(graph, location=weights)
     before = onnx.parser.parse_graph(front.text) if front is not None else None
     if before is not None:
         # Ahead of the head, which may name what the front tells it.
         ours = {value.name for value in (*before.input, *before.output)}
         names.make_room(model.graph, ours - names.inputs(model.graph))
     if head is not None:
-        _append(model, head, path)
+        _append(model, head, graph.path)
     if before is not None:
         _prepend(model, before)
     model.ir_version = min(model.ir_version, release.max_ir)

@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 
 from triton_repo_builder.graph import reader, walk
+from triton_repo_builder.read.skeleton import Skeleton
 
 ROOT = Path("/")
 
@@ -22,9 +23,9 @@ def leaves(path: Path, locations: tuple[str, ...]) -> bool:
     return any(not (path.parent / location).resolve().is_relative_to(home) for location in locations)
 
 
-def read(path: Path) -> bytes:
-    """The model's skeleton with each location relative to ``ROOT``; raises as ``reader.load``."""
-    model = reader.load(path, location=path.name)
+def resolved(graph: Skeleton) -> bytes:
+    """The small model with each location relative to ``ROOT``; raises as ``reader.load``."""
+    model, path = reader.load(graph), graph.path
     for tensor in walk.tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             for entry in tensor.external_data:

@@ -7,10 +7,11 @@ from pathlib import Path, PurePosixPath
 
 import onnx
 
-from triton_repo_builder import dtypes
+from triton_repo_builder import dtypes, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import skeleton, walk
+from triton_repo_builder.graph import walk
 from triton_repo_builder.graph.embedding_table import vocabulary
+from triton_repo_builder.read import skeleton, source
 from triton_repo_builder.read.signature import (
     Dim,
     ExternalFile,
@@ -18,9 +19,17 @@ from triton_repo_builder.read.signature import (
     TensorSpec,
     batchability,
 )
+from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.read.source import Source
 
 PASSES = ("Identity", "Cast")
 """Operators that change no number."""
+
+
+def read_source(model: Path, tokenizer: Path | None = None, preprocessor: Path | None = None) -> Source:
+    """The ONNX file at or in ``model``, its signature, and the files beside it. Raises ``TrbError``."""
+    graph = skeleton.read(source.model_file(model))
+    return source.describe(graph, signature(graph), tokenizer, preprocessor)
 
 
 def read_signature(path: Path) -> ModelSignature:
@@ -28,15 +37,16 @@ def read_signature(path: Path) -> ModelSignature:
 
     Raises ``TrbError``: NOT_ONNX, TRUNCATED, LFS_POINTER, EXTERNAL_DATA, NOT_FOUND.
     """
-    return signature(load(path, location=path.name), path)
+    return signature(skeleton.read(path))
 
 
-def load(path: Path, *, location: str) -> onnx.ModelProto:
-    """The skeleton as a message; for composing graphs, inside ``graph/`` only."""
+def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
+    """The skeleton as a message, for ``graph/`` only; its weights are in the file ``location``."""
     from google.protobuf.message import DecodeError
 
+    path = graph.path
     try:
-        model = onnx.load_from_string(skeleton.read(path, location=location).content)
+        model = onnx.load_from_string(graph.content(location or path.name))
     except DecodeError:
         raise TrbError(
             Code.NOT_ONNX,
@@ -58,8 +68,9 @@ def load(path: Path, *, location: str) -> onnx.ModelProto:
     return model
 
 
-def signature(model: onnx.ModelProto, path: Path) -> ModelSignature:
-    """The signature of a skeleton that was read from ``path``."""
+def signature(graph: Skeleton) -> ModelSignature:
+    """Raises ``TrbError`` as ``read_signature`` for what is wrong inside the graph."""
+    model, path = load(graph), graph.path
     initialized = {tensor.name for tensor in model.graph.initializer}
     initialized |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     inputs = tuple(_spec(value) for value in model.graph.input if value.name not in initialized)
@@ -163,7 +174,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
             )
         size = file.stat().st_size
         with file.open("rb") as stream:
-            if stream.read(len(skeleton.LFS)) == skeleton.LFS:
+            if files.is_lfs_pointer(stream.read(len(files.LFS_POINTER))):
                 raise TrbError(
                     Code.LFS_POINTER,
                     "this is a git-LFS pointer, not the weights",

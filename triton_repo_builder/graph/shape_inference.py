@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from onnx import shape_inference
 
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read.signature import Dim
+from triton_repo_builder.read.skeleton import Skeleton
 
 
-def output_shapes(path: Path) -> dict[str, tuple[Dim, ...]]:
+def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
     """By ONNX's own shape inference on the skeleton; outputs whose rank stays unknown are left out."""
-    model = reader.load(path, location=path.name)
+    model = reader.load(graph)
     try:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # a model with operators that ONNX does not know is served all the same

@@ -67,7 +67,7 @@ def parts(
 ) -> TextParts:
     """Decide and record everything for a text endpoint. Raises ``TrbError``."""
     assert src.tokenizer is not None
-    spec = tokenizer.read(src.tokenizer)
+    spec = src.tokenizer_spec
     check_vocabulary(src, spec)
     unmarked = spec  # golden cases put markers in on their own
     if task.rules is not None:
@@ -317,11 +317,7 @@ def _check_fixed(limits: Sequence[tuple[int, str]], fixed: int, fixed_by: str) -
 
 def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
     """Special tokens of a row, and the fewest tokens with which each piece of a text brings something new."""
-    from tokenizers import Tokenizer
-
-    library = Tokenizer.from_str(spec.served.decode("utf-8"))
-    library.no_padding()
-    library.no_truncation()
+    library = spec.library
     pairs = len(task.texts) > 1 and not task.texts[1].optional
     special = library.num_special_tokens_to_add(pairs)
     if task.encoding.whole:
@@ -332,15 +328,9 @@ def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
 
 def _encode(spec: TokenizerSpec, task: TaskPlan, max_length: int | None) -> list[Any]:
     """Two texts as the served tokenizer will encode them, and before them a pair where the task takes any."""
-    from tokenizers import Tokenizer
-
-    library = Tokenizer.from_str(spec.served.decode("utf-8"))
-    library.no_padding()
-    library.no_truncation()
-    if max_length:
-        library.enable_truncation(max_length, direction=spec.truncation_side)
-    pairs = [library.encode(*PROBES)] if len(task.texts) > 1 else []
-    return [*pairs, *(library.encode(f"{text} {task.encoding.probe}".strip()) for text in PROBES)]
+    texts: list[tuple[str, ...]] = [(f"{text} {task.encoding.probe}".strip(),) for text in PROBES]
+    pairs = [PROBES] if len(task.texts) > 1 else []
+    return spec.encode([*pairs, *texts], max_length)
 
 
 def _positions(ids: Sequence[int], settings: TextSettings) -> tuple[Sequence[int], int]:

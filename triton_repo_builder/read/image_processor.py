@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read import tokenizer, transformers_library
 
 FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
@@ -153,11 +152,10 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
 def _makes_white() -> bool:
     """Whether this transformers lays transparent images on white (5 does, 4 forgets the transparency)."""
     from PIL import Image
-    from transformers.image_transforms import convert_to_rgb
 
     clear = Image.new("RGB", (1, 1))
     clear.info["transparency"] = (0, 0, 0)
-    return bool(np.asarray(convert_to_rgb(clear)).max() == 255)
+    return bool(np.asarray(transformers_library.load("image_transforms").convert_to_rgb(clear)).max() == 255)
 
 
 def _size(given: Any, *, square: bool) -> dict[str, int]:
@@ -180,9 +178,7 @@ def _channels(value: Any) -> tuple[float, ...]:
 
 def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
     """Image files → [rows, 3, height, width] by transformers: the file's own class, else its functions."""
-    _quiet()
-    from transformers.image_utils import load_image
-
+    load_image = transformers_library.load("image_utils").load_image
     processor = _processor(spec.file) if spec.kind else None
 
     def pixels(data: Sequence[bytes]) -> Pixels:
@@ -202,8 +198,7 @@ def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
 
 def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
     """The steps as ``transformers.image_transforms`` does them; [height, width, 3] → [3, height, width]."""
-    from transformers import image_transforms as steps
-
+    steps = transformers_library.load("image_transforms")
     kind = {"input_data_format": "channels_last"}
     if spec.resize is not None:
         size = steps.get_resize_output_image_size(
@@ -232,9 +227,7 @@ def _through_jpeg(image: Pixels, quality: int) -> Pixels:
 
 
 def _processor(file: Path) -> Any:
-    _quiet()
-    import transformers
-
+    transformers = transformers_library.load()
     # The PIL processors are what the model cards' numbers were made with; torchvision's differ in resizing.
     choice = {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
     try:
@@ -244,12 +237,6 @@ def _processor(file: Path) -> Any:
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise _refused(file, f"transformers cannot load it: {first}") from None
-
-
-def _quiet() -> None:
-    """Only its image processors are used: no advice on missing frameworks."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 
 def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:

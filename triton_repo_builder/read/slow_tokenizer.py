@@ -10,12 +10,11 @@ import contextlib
 import importlib
 import io
 import json
-import os
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import transformers_library
 
 VOCABULARIES = (
     "vocab.txt",
@@ -53,7 +52,7 @@ def convert(vocabulary: Path) -> str:
             "serve the model with --task tensor, and tokenize at the client",
         )
     document = json.loads(backend.to_str())
-    if vocabulary.suffix == ".model" and not metadata.version("transformers").startswith("4."):
+    if vocabulary.suffix == ".model" and not transformers_library.version().startswith("4."):
         document |= _as_trained(made, vocabulary)
     return json.dumps(document, indent=2, ensure_ascii=False)
 
@@ -64,9 +63,8 @@ def _as_trained(made: Any, vocabulary: Path) -> dict[str, Any]:
     Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT);
     those of transformers 4 are made by the converter.
     """
-    from transformers.convert_slow_tokenizer import SLOW_TO_FAST_CONVERTERS
-
-    converter = SLOW_TO_FAST_CONVERTERS.get(type(made).__name__.removesuffix("Fast"))
+    converters = transformers_library.load("convert_slow_tokenizer")
+    converter = converters.SLOW_TO_FAST_CONVERTERS.get(type(made).__name__.removesuffix("Fast"))
     if converter is None:
         return {}
     made.vocab_file = str(vocabulary)
@@ -89,13 +87,10 @@ def _sentencepiece() -> str:
 
 
 def _load(vocabulary: Path) -> Any:
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer
-
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            return AutoTokenizer.from_pretrained(str(vocabulary.parent), use_fast=True, local_files_only=True)
+            auto = transformers_library.load().AutoTokenizer
+            return auto.from_pretrained(str(vocabulary.parent), use_fast=True, local_files_only=True)
     except Exception as error:
         raise _unconvertible(vocabulary, error) from None
 

@@ -14,6 +14,8 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
 from triton_repo_builder.read import image_processor, tokenizer
 from triton_repo_builder.read.signature import ModelSignature
+from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.read.tokenizer import TokenizerSpec
 
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -26,7 +28,8 @@ WHILE = 32 << 20
 class Source:
     """The model file, its signature, and the folder that describes it."""
 
-    path: Path
+    skeleton: Skeleton = field(repr=False)
+    """The graph, read once."""
     signature: ModelSignature
     config: Mapping[str, Any]
     """config.json of the Hugging Face export, empty where there is none."""
@@ -36,6 +39,20 @@ class Source:
     """The preprocessor_config.json found or given: how images are made ready."""
     checksums: Mapping[Path, Checksum] = field(default_factory=dict, compare=False)
     """Those of large files that are under way."""
+    _tokenizers: dict[Path, TokenizerSpec] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The model file."""
+        return self.skeleton.path
+
+    @property
+    def tokenizer_spec(self) -> TokenizerSpec:
+        """The tokenizer, read once. Raises ``TrbError``."""
+        assert self.tokenizer is not None
+        if self.tokenizer not in self._tokenizers:
+            self._tokenizers[self.tokenizer] = tokenizer.read(self.tokenizer)
+        return self._tokenizers[self.tokenizer]
 
     @property
     def weights(self) -> tuple[Path, ...]:
@@ -57,18 +74,20 @@ class Source:
         return self.tokenizer.parent if self.tokenizer else self.path.parent
 
 
-def read(model: Path, given_tokenizer: Path | None = None, given_preprocessor: Path | None = None) -> Source:
-    """Find the ONNX file, tokenizer and preprocessor, and read the signature. Raises ``TrbError``."""
-    from triton_repo_builder.graph import reader
-
-    path = model_file(model)
-    signature = reader.read_signature(path)
+def describe(
+    graph: Skeleton,
+    signature: ModelSignature,
+    given_tokenizer: Path | None = None,
+    given_preprocessor: Path | None = None,
+) -> Source:
+    """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
+    path = graph.path
     file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
     folder = file.parent if file and given_tokenizer else path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
     images = image_processor.find(path, given_preprocessor)
-    return Source(path=path, signature=signature, config=config, tokenizer=file, preprocessor=images)
+    return Source(skeleton=graph, signature=signature, config=config, tokenizer=file, preprocessor=images)
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import slow_tokenizer, tokenizer_config
 
@@ -45,6 +47,20 @@ class TokenizerSpec:
     """Texts are made lower-case by sentence-transformers' files, whatever the tokenizer's own say."""
     positions_from_pad: bool = False
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
+
+    @cached_property
+    def library(self) -> Any:
+        """The served tokenizer of ``tokenizers``, without padding and truncation. Shared: leave it so."""
+        return load(self.served.decode("utf-8"))
+
+    def encode(self, texts: Iterable[tuple[str, ...]], max_length: int | None) -> list[Any]:
+        """Each text, or pair of texts, as the server encodes it: cut to ``max_length`` tokens."""
+        if max_length:
+            self.library.enable_truncation(max_length, direction=self.truncation_side)
+        try:
+            return [self.library.encode(*text) for text in texts]
+        finally:
+            self.library.no_truncation()
 
     @property
     def served(self) -> bytes:
@@ -112,30 +128,42 @@ def slow_error(folder: Path, sign: str) -> TrbError:
 def read(file: Path) -> TokenizerSpec:
     """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it."""
     folder = file.parent
-    said = settings(folder, "tokenizer_config.json")
+    config = settings(folder, "tokenizer_config.json")
     text, own = _text(file)
-    tokenizer = _load(file, text)
+    library = _checked(file, text)
     document = json.loads(text)
-    changed = tokenizer_config.applied(document, said)
-    if changed is not None:
-        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
-    document = changed or document
-    if lowered and (changed := tokenizer_config.lowered(document)) is not None:
-        text, own = json.dumps(changed, indent=2, ensure_ascii=False), False
+    served = tokenizer_config.applied(document, config) or document
+    served = (tokenizer_config.lowered(served) if lowered else None) or served
+    content = None if own else text.encode("utf-8")
+    if served != document:
+        content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
     length, source = max_length(folder)
-    return TokenizerSpec(
+    spec = TokenizerSpec(
         file=file,
-        content=None if own else text.encode("utf-8"),
+        content=content,
         max_length=length,
         max_length_from=source,
-        pad_id=_pad_id(tokenizer, folder, document),
-        largest_id=max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0),
-        special_tokens=tokenizer.num_special_tokens_to_add(False),
-        truncation_side="left" if said.get("truncation_side") == "left" else "right",
+        pad_id=_pad_id(library, folder, served),
+        largest_id=max(library.get_vocab(with_added_tokens=True).values(), default=0),
+        special_tokens=library.num_special_tokens_to_add(False),
+        truncation_side="left" if config.get("truncation_side") == "left" else "right",
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
     )
+    if served == document:
+        vars(spec)["library"] = library  # a large vocabulary takes a second to load
+    return spec
+
+
+def load(text: str) -> Any:
+    """A tokenizer of the ``tokenizers`` library, without padding and truncation. Raises its ``Exception``."""
+    from tokenizers import Tokenizer
+
+    library = Tokenizer.from_str(text)
+    library.no_padding()
+    library.no_truncation()
+    return library
 
 
 def _text(file: Path) -> tuple[str, bool]:
@@ -145,23 +173,16 @@ def _text(file: Path) -> tuple[str, bool]:
     try:
         return file.read_text(encoding="utf-8"), True
     except OSError as error:
-        raise TrbError(
-            Code.TOKENIZER_INVALID,
-            f"cannot be read: {error.strerror}",
-            where=str(file),
-            remedy="check the path and its permissions",
-        ) from None
+        raise files.unreadable(file, error, code=Code.TOKENIZER_INVALID) from None
     except UnicodeDecodeError as error:
         raise _invalid(file, error) from None
 
 
-def _load(file: Path, text: str) -> Any:
-    from tokenizers import Tokenizer
-
+def _checked(file: Path, text: str) -> Any:
     try:
-        return Tokenizer.from_str(text)
+        return load(text)
     except Exception as error:  # the Rust library raises plain Exception
-        if text.startswith("version https://git-lfs"):
+        if files.is_lfs_pointer(text[:200].encode()):
             raise TrbError(
                 Code.LFS_POINTER,
                 "this is a git-LFS pointer, not the tokenizer",

@@ -6,19 +6,29 @@ So the served tokenizer needs no code for it, and truncation leaves room for it.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.tokenizer import TokenizerSpec
-from triton_repo_builder.tasks.task import TokenRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRules:
+    """What a task changes in the tokenizer."""
+
+    marker: str | None = None
+    """A token put after the first one of every text."""
+    max_length: int | None = None
+    max_length_from: str = ""
+    pad_to: int = 0
+    """Every text has this many tokens; 0: as ``--padding`` says."""
+    pad_token: str | None = None
 
 
 def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     """The tokenizer as the rules want it. Raises ``TrbError``."""
-    from tokenizers import Tokenizer
-
-    library = Tokenizer.from_str(spec.served.decode("utf-8"))
+    library = spec.library
     if rules.pad_token is not None:
         spec = replace(spec, pad_id=_id(library, rules.pad_token, spec))
     if rules.max_length and (spec.max_length is None or rules.max_length < spec.max_length):

@@ -5,6 +5,7 @@ Its wheel is abi3: the same files run on Python 3.9 and later, the stock image's
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import zipfile
 from importlib import metadata
@@ -28,9 +29,9 @@ def tokenizers(target: str, wheel: Path | None = None) -> list[File]:
 
 
 def _installed(target: str) -> list[File]:
-    import tokenizers as library
-
-    folder = Path(library.__file__).parent
+    library = importlib.util.find_spec("tokenizers")
+    assert library is not None and library.origin is not None
+    folder = Path(library.origin).parent
     shared = list(folder.glob("*.abi3.so"))
     if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
         raise TrbError(

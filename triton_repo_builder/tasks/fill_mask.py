@@ -112,10 +112,8 @@ def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
     """``tokens.json``: the text of every token, made only when it is written."""
 
     def made() -> dict[str, bytes]:
-        from tokenizers import Tokenizer
-
         assert source.tokenizer is not None
-        library = Tokenizer.from_str(files.read(source.tokenizer).served.decode("utf-8"))
+        library = source.tokenizer_spec.library
         settings = files.settings(source.tokenizer.parent, "tokenizer_config.json")
         # Byte-pair tokens carry their spaces: cleaning would change them (as transformers 5 knows).
         clean = bool(settings.get("clean_up_tokenization_spaces")) and type(library.model).__name__ != "BPE"

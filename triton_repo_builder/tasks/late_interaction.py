@@ -21,6 +21,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.tokenizer_template import TokenRules
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.support import dense, prompts
 from triton_repo_builder.tasks.support.reference import unit_length
@@ -30,7 +31,6 @@ from triton_repo_builder.tasks.task import (
     Example,
     Kind,
     TaskPlan,
-    TokenRules,
     by_rank,
 )
 
@@ -191,14 +191,10 @@ def _notes(found: Settings, is_query: bool) -> tuple[str, ...]:
 
 def _ids(source: Source, words: tuple[str, ...]) -> tuple[int, ...]:
     """Ids of the words that the tokenizer has as one token."""
-    from tokenizers import Tokenizer
-
-    assert source.tokenizer is not None
     if not words:
         return ()
-    library = Tokenizer.from_str(tokenizer.read(source.tokenizer).served.decode("utf-8"))
-    found = (library.token_to_id(word) for word in words)
-    return tuple(sorted({number for number in found if number is not None}))
+    ids = (source.tokenizer_spec.library.token_to_id(word) for word in words)
+    return tuple(sorted({number for number in ids if number is not None}))
 
 
 def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | None:

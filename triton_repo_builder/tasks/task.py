@@ -17,6 +17,7 @@ from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.tokenizer_template import TokenRules
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -119,19 +120,6 @@ class Asked:
     outputs: Arrays
     """The original model's, [rows, longest, ...]."""
     mask: npt.NDArray[Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenRules:
-    """What a task asks of the tokens beyond what tokenizer.json says."""
-
-    marker: str | None = None
-    """A token put after the first one of every text."""
-    max_length: int | None = None
-    max_length_from: str = ""
-    pad_to: int = 0
-    """Every text has this many tokens; 0: as ``--padding`` says."""
-    pad_token: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +250,7 @@ def token(source: Source, role: str) -> tuple[str, int]:
     """(text, id) of a special token; ("", -1) where the files name none or the vocabulary lacks it."""
     assert source.tokenizer is not None
     folder = source.tokenizer.parent
-    document = json.loads(tokenizer.read(source.tokenizer).served)
+    document = json.loads(source.tokenizer_spec.served)
     known = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
     vocabulary = document.get("model", {}).get("vocab")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

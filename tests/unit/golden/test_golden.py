@@ -25,6 +25,7 @@ from triton_repo_builder.golden import (
     text as golden_text,
 )
 from triton_repo_builder.golden.cases import Case, CaseTensor
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.support.examples import SINGLE
@@ -80,13 +81,13 @@ def tensor(
     path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any
 ) -> original.Recorded:
     path.write_bytes(t.model(nodes, inputs, outputs, **options))
-    read = source.read(path)
+    read = reader.read_source(path)
     return golden_tensor.tensor(original.session(read), read, "m", batching=read.signature.batch.possible)
 
 
 def test_independent_rows_can_be_batched(tmp_path: Path) -> None:
     tiny.tensor_model(tmp_path / "m.onnx")
-    read = source.read(tmp_path / "m.onnx")
+    read = reader.read_source(tmp_path / "m.onnx")
     made = golden_tensor.tensor(original.session(read), read, "m", batching=True)
     assert (made.batchable, made.note) == (True, "")
     assert made.file is not None
@@ -192,7 +193,7 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
         t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n"])], [t.tensor("Y", ["n"])])
     )
     with pytest.raises(TrbError) as caught:
-        original.session(source.read(tmp_path / "m.onnx"))
+        original.session(reader.read_source(tmp_path / "m.onnx"))
     assert caught.value.code == Code.GOLDEN_FAILED
     assert "\n" not in caught.value.message
 
@@ -212,7 +213,7 @@ def test_weights_that_are_mapped_are_the_same(
         blob.parent.mkdir(parents=True, exist_ok=True)
         file.rename(blob)
         file.symlink_to(blob)
-    read = source.read(path)
+    read = reader.read_source(path)
     feeds = {one: np.random.default_rng(3).normal(size=(5, 32)).astype(np.float32) for one in "AB"}
     (loaded,) = original.session(read).run(None, feeds)
     monkeypatch.setattr(original, "MAPPED", 0)
@@ -231,7 +232,7 @@ def test_a_large_model_that_onnx_runtime_cannot_load(tmp_path: Path, monkeypatch
 def text(
     folder: Path, *, batching: bool = True, max_length: int | None = 24, pad_to: int = 0
 ) -> original.Recorded:
-    read = source.read(folder)
+    read = reader.read_source(folder)
     options = BuildOptions(model=folder)
     task = tasks.choose(read, None)[0].plan(read, options)
     settings = golden_text.TextSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
@@ -253,7 +254,7 @@ def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> N
 
 def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path / "c", labels=2)
-    read = source.read(folder)
+    read = reader.read_source(folder)
     task = tasks.choose(read, None)[0].plan(read, BuildOptions(model=folder))
     close = {"scores": np.array([[0.5, 0.50001]]), "label": np.array([[b"x"]]), "score": np.array([[0.5]])}
     assert [tensor.name for tensor in golden_text._outputs(task, close, 1e-4)] == ["score", "scores"]
@@ -289,7 +290,7 @@ def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
         rows = [{"input_ids": [1] * n, "token_type_ids": [0] * n} for n in lengths]
         return Asked(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
 
-    read = source.read(tiny.embedder(tmp_path / "bert"))
+    read = reader.read_source(tiny.embedder(tmp_path / "bert"))
     quantised = replace(read, signature=replace(read.signature, operators={"MatMulInteger"}))
 
     def widths(read: source.Source, *given: Asked) -> list[int]:
@@ -348,8 +349,8 @@ def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
     assert tolerance("cpu")["alone"] == 1e-4
     assert (tolerance("gpu")["alone"], "TF32" in tolerance("gpu")["reason"]) == (5e-3, True)
     scores = golden_text._outputs
-    task = tasks.choose(source.read(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
-    read = source.read(tmp_path / "c")
+    task = tasks.choose(reader.read_source(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
+    read = reader.read_source(tmp_path / "c")
     planned = task.plan(read, BuildOptions(model=tmp_path / "c"))
     near = {"scores": np.array([[0.49, 0.51]]), "label": np.array([[b"x"]]), "score": np.array([[0.51]])}
     assert [t.name for t in scores(planned, near, original.ABSOLUTE)] == ["label", "score", "scores"]

@@ -20,6 +20,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head
+from triton_repo_builder.read import skeleton
 
 IDS = np.array([[2, 5, 9, 3], [2, 7, 3, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -40,7 +41,7 @@ def served(path: Path, head: Head | None, release: Any = RELEASE) -> Path:
     """As built: the composed model and the user's file beside it (onnx.checker refuses hard links)."""
     folder = path.parent / "served"
     folder.mkdir()
-    content = compose.compose(path, weights="weights.onnx", head=head, release=release)
+    content = compose.compose(skeleton.read(path), weights="weights.onnx", head=head, release=release)
     (folder / "model.onnx").write_bytes(content)
     shutil.copyfile(path, folder / "weights.onnx")
     onnx.checker.check_model(str(folder / "model.onnx"), full_check=True)
@@ -105,7 +106,7 @@ def test_external_data_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "data.bin").hardlink_to(tmp_path / "data.bin")
     feeds = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}
-    content = compose.compose(path, weights="weights.onnx", head=mean(), release=RELEASE)
+    content = compose.compose(skeleton.read(path), weights="weights.onnx", head=mean(), release=RELEASE)
     (tmp_path / "kept" / "model.onnx").write_bytes(content)
     assert run(tmp_path / "kept" / "model.onnx", feeds)["embedding"].shape == (2, tiny.WIDTH)
 
@@ -134,7 +135,7 @@ def test_a_model_that_we_composed_before(tmp_path: Path) -> None:
     first = served(tiny.text_model(tmp_path / "m.onnx"), mean())
     text = pooling.embedding(pooling=None, normalise=True, width=tiny.WIDTH, opset=17)
     head = Head(text=text, bind={"hidden": "embedding"})
-    content = compose.compose(first, weights="weights_1.onnx", head=head, release=RELEASE)
+    content = compose.compose(skeleton.read(first), weights="weights_1.onnx", head=head, release=RELEASE)
     second = first.with_name("second.onnx")
     second.write_bytes(content)
     feeds = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": TYPES}
@@ -157,7 +158,7 @@ def test_an_input_called_like_our_output_is_refused(tmp_path: Path) -> None:
         strings=(("label_names", ("a", "b")),),
     )
     with pytest.raises(TrbError) as caught:
-        compose.compose(path, weights="w", head=head, release=RELEASE)
+        compose.compose(skeleton.read(path), weights="w", head=head, release=RELEASE)
     assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message == "the model has an input called 'scores', as our output is"
 
@@ -202,7 +203,7 @@ def test_names_in_both_branches_of_a_condition(inner: str, tmp_path: Path) -> No
 def test_an_operator_set_that_is_too_old(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx", opset=10, ir_version=6)
     with pytest.raises(TrbError) as caught:
-        compose.compose(path, weights="w", head=mean(), release=RELEASE)
+        compose.compose(skeleton.read(path), weights="w", head=mean(), release=RELEASE)
     assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert "opset 10 is too old" in caught.value.message
 
@@ -223,5 +224,5 @@ def test_the_ir_version_is_lowered_to_what_the_release_knows(
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx")
-    made = [compose.compose(path, weights="w", head=mean(), release=RELEASE) for _ in range(2)]
+    made = [compose.compose(skeleton.read(path), weights="w", head=mean(), release=RELEASE) for _ in range(2)]
     assert made[0] == made[1]

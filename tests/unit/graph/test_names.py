@@ -24,6 +24,7 @@ from triton_repo_builder.graph import (
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.read import skeleton
 
 ROWS = [[2, 5, 9, 3], [2, 7, 3], [4]]
 TYPES = [[0, 0, 1, 1], [0, 1, 1], [0]]
@@ -39,7 +40,9 @@ def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
     release = releases.default()
     folder = path.parent / "served"
     folder.mkdir()
-    content = compose.compose(path, weights="weights.onnx", head=head, release=release, front=front)
+    content = compose.compose(
+        skeleton.read(path), weights="weights.onnx", head=head, release=release, front=front
+    )
     (folder / "model.onnx").write_bytes(content)
     shutil.copyfile(path, folder / "weights.onnx")
     onnx.checker.check_model(str(folder / "model.onnx"), full_check=True)
@@ -148,7 +151,8 @@ def test_the_heads_outputs_have_as_many_rows_as_the_graph_says(rows: int | str, 
     path.write_bytes(model.SerializeToString())
     text = pooling.classification(activation="softmax", labels=3)
     head = Head(text=text, bind={"logits": "logits"}, strings=(("label_names", ("a", "b", "c")),))
-    content = compose.compose(path, weights="m.onnx", head=head, release=releases.default())
+    graph = skeleton.read(path)
+    content = compose.compose(graph, weights="m.onnx", head=head, release=releases.default())
     (tmp_path / "served.onnx").write_bytes(content)
     served = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
     first = {output.shape[0] for output in served.get_outputs()}

@@ -19,6 +19,7 @@ from triton_repo_builder.graph import compose, ragged
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.read import skeleton
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
 WANTED = [("input_ids", INT64), ("attention_mask", INT64), ("token_type_ids", INT32), ("position_ids", INT64)]
@@ -101,9 +102,11 @@ def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, poo
     front = Front(text=ragged.front([(name, ids) for name in names], pad_id=0, types=False))
     release = releases.default()
     (tmp_path / "plain.onnx").write_bytes(
-        compose.compose(path, weights="model.onnx", head=head, release=release)
+        compose.compose(skeleton.read(path), weights="model.onnx", head=head, release=release)
     )
-    content = compose.compose(path, weights="model.onnx", head=head, release=release, front=front)
+    content = compose.compose(
+        skeleton.read(path), weights="model.onnx", head=head, release=release, front=front
+    )
     (tmp_path / "ragged.onnx").write_bytes(content)
     plain = onnxruntime.InferenceSession(str(tmp_path / "plain.onnx"))
     served = onnxruntime.InferenceSession(str(tmp_path / "ragged.onnx"))
@@ -123,7 +126,9 @@ def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path) ->
     text = heads_pooling.embedding(pooling="cls", normalise=False, width=8, opset=17)
     head = Head(text=text, bind={"hidden": "last_hidden_state", "attention_mask": "attention_mask"})
     front = Front(text=ragged.front([("input_ids", INT64), ("attention_mask", INT64)], pad_id=0, types=False))
-    content = compose.compose(path, weights="model.onnx", head=head, release=releases.default(), front=front)
+    content = compose.compose(
+        skeleton.read(path), weights="model.onnx", head=head, release=releases.default(), front=front
+    )
     (tmp_path / "served.onnx").write_bytes(content)
     served = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
     assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]

@@ -10,8 +10,9 @@ import tiny_onnx as t
 from onnx import helper, numpy_helper
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import LFS_POINTER as LFS
 from triton_repo_builder.graph import reader, shape_inference
-from triton_repo_builder.graph.skeleton import LFS
+from triton_repo_builder.read import skeleton
 
 
 def signature(tmp_path: Path, content: bytes) -> Any:
@@ -199,11 +200,11 @@ def test_shapes_are_inferred_where_onnx_can(tmp_path: Path) -> None:
     path.write_bytes(
         t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
     )
-    assert shape_inference.output_shapes(path) == {"Y": ("n", 3)}
+    assert shape_inference.output_shapes(skeleton.read(path)) == {"Y": ("n", 3)}
     path.write_bytes(
         t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
     )
-    assert shape_inference.output_shapes(path) == {}
+    assert shape_inference.output_shapes(skeleton.read(path)) == {}
 
 
 @pytest.mark.parametrize(

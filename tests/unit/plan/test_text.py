@@ -15,7 +15,7 @@ from triton_repo_builder import tasks
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import text
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.task import Asked
 
@@ -182,7 +182,7 @@ def test_an_answer_that_noise_would_change_is_not_recorded(
     score: float, stable: bool, tmp_path: Path
 ) -> None:
     folder = token_model(tmp_path / "ner", ("logits",), labels=3)
-    task = tasks.TASKS["token-classification"].plan(source.read(folder), BuildOptions(model=folder))
+    task = tasks.TASKS["token-classification"].plan(reader.read_source(folder), BuildOptions(model=folder))
 
     def answer(one: Asked) -> dict[str, Any]:
         best = one.outputs["logits"].argmax(axis=2)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read import source
 
 
@@ -85,7 +86,7 @@ def test_a_link_into_a_cache_is_named_after_the_link(tmp_path: Path) -> None:
     link.symlink_to(blob)
     assert source.default_name(link) == "minilm"
     tiny.describe(tmp_path / "snapshots" / "minilm")
-    read = source.read(tmp_path / "snapshots" / "minilm")
+    read = reader.read_source(tmp_path / "snapshots" / "minilm")
     assert read.path == link
     assert read.tokenizer == tmp_path / "snapshots" / "minilm" / "tokenizer.json"
 
@@ -134,7 +135,7 @@ def test_a_broken_link_and_an_empty_folder(tmp_path: Path) -> None:
 def test_a_given_tokenizer_brings_its_configuration(tmp_path: Path) -> None:
     model = tiny.text_model(tmp_path / "model" / "model.onnx")
     folder = tiny.describe(tmp_path / "tokenizer", architectures=["X"])
-    read = source.read(model, folder)
+    read = reader.read_source(model, folder)
     assert (read.tokenizer, read.folder) == (folder / "tokenizer.json", folder)
     assert read.config["architectures"] == ["X"]
-    assert source.read(model).tokenizer is None
+    assert reader.read_source(model).tokenizer is None

@@ -9,12 +9,12 @@ import tiny_onnx as t
 
 from triton_repo_builder import tasks
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.tasks.task import takes_text
 
 
 def chosen(folder: Path, wanted: str | None = None, **given: Any) -> tuple[str, str]:
-    module, reason = tasks.choose(source.read(folder, **given), wanted)
+    module, reason = tasks.choose(reader.read_source(folder, **given), wanted)
     return module.NAME, reason
 
 
@@ -92,7 +92,7 @@ def test_tasks_that_cannot_be(wanted: str, code: Code, message: str, tmp_path: P
 )
 def test_what_a_tokenizer_can_fill(inputs: list[Any], expected: bool, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(t.model([], inputs, [t.tensor("Y", ["n"])]))
-    assert takes_text(source.read(tmp_path / "m.onnx").signature) is expected
+    assert takes_text(reader.read_source(tmp_path / "m.onnx").signature) is expected
 
 
 def test_an_input_that_no_tokenizer_fills_is_named(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from safetensors.numpy import save_file
 
 from triton_repo_builder import releases
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import compose
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import compose, reader
+from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.task import TaskPlan
 
 
 def plan(folder: Path, **options: Any) -> TaskPlan:
-    return embedding.plan(source.read(folder), BuildOptions(model=folder, **options))
+    return embedding.plan(reader.read_source(folder), BuildOptions(model=folder, **options))
 
 
 def facts(folder: Path, **options: Any) -> dict[str, Any]:
@@ -211,9 +211,8 @@ def test_a_dense_layer_runs_in_the_graph(name: str, function: Any, bias: bool, t
     made = plan(folder)
     assert dict(made.facts) == {"pooling": "mean", "dense": [5], "normalize": True}
     assert made.outputs[0].dims == (5,)
-    content = compose.compose(
-        folder / "model.onnx", weights="model.onnx", head=made.head, release=releases.default()
-    )
+    graph = skeleton.read(folder / "model.onnx")
+    content = compose.compose(graph, weights="model.onnx", head=made.head, release=releases.default())
     (folder / "served.onnx").write_bytes(content)
     feeds = {"input_ids": [[2, 5, 3]], "attention_mask": [[1, 1, 1]], "token_type_ids": [[0, 0, 0]]}
     arrays = {key: np.array(value) for key, value in feeds.items()}

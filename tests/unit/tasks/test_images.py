@@ -17,24 +17,23 @@ from onnx import TensorProto
 from triton_repo_builder import releases, tasks
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import compose
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import image_classification, image_embedding
 
 
 def chosen(folder: Path, wanted: str | None = None) -> tuple[str, str]:
-    module, reason = tasks.choose(source.read(folder), wanted)
+    module, reason = tasks.choose(reader.read_source(folder), wanted)
     return module.NAME, reason
 
 
 def served(path: Path, module: Any, pixels: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the composed graph answers, what the task's own arithmetic says)."""
-    src = source.read(path)
+    src = reader.read_source(path)
     task = module.plan(src, BuildOptions(model=path, **options))
     release = releases.default()
     composed = path.parent / "composed.onnx"
-    composed.write_bytes(compose.compose(src.path, weights="model.onnx", head=task.head, release=release))
+    composed.write_bytes(compose.compose(src.skeleton, weights="model.onnx", head=task.head, release=release))
     original, ours = onnxruntime.InferenceSession(str(src.path)), onnxruntime.InferenceSession(str(composed))
     feeds = {"pixel_values": pixels}
     names = [output.name for output in original.get_outputs()]
@@ -178,14 +177,14 @@ def test_poolings_that_cannot_be(
 ) -> None:
     folder = tiny_images.folder(tmp_path / "m", config={}, **graph)
     with pytest.raises(TrbError) as caught:
-        image_embedding.plan(source.read(folder), BuildOptions(model=folder, **options))
+        image_embedding.plan(reader.read_source(folder), BuildOptions(model=folder, **options))
     assert caught.value.message == message
 
 
 def test_labels_must_be_as_many_as_scores(tmp_path: Path) -> None:
     folder = tiny_images.folder(tmp_path / "m", config={"id2label": {"0": "a", "1": "b"}})
     with pytest.raises(TrbError) as caught:
-        image_classification.plan(source.read(folder), BuildOptions(model=folder))
+        image_classification.plan(reader.read_source(folder), BuildOptions(model=folder))
     assert caught.value.message == "config.json names 2 labels, output 'logits' has 4"
 
 

@@ -11,7 +11,7 @@ import tiny
 import tiny_onnx as t
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding, rerank
 from triton_repo_builder.tasks.support import prompts
@@ -28,7 +28,7 @@ def folder_of(path: Path, saved: Any, *, include: bool = True) -> Path:
 
 
 def read(folder: Path, prompt: str | None = None) -> prompts.Prompt:
-    return prompts.read(source.read(folder), BuildOptions(model=folder, prompt=prompt))
+    return prompts.read(reader.read_source(folder), BuildOptions(model=folder, prompt=prompt))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_no_prompt(saved: Any, asked: str | None, code: Code, message: s
 
 def test_a_prompt_that_is_not_pooled_counts_no_last_special_token(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {**SAVED, "default_prompt_name": "passage"}, include=False)
-    made = embedding.plan(source.read(folder), BuildOptions(model=folder, normalize=False))
+    made = embedding.plan(reader.read_source(folder), BuildOptions(model=folder, normalize=False))
     assert dict(made.facts)["include_prompt"] is False
     # [CLS] the fox; then the text and [SEP].
     hidden = np.arange(20, dtype=np.float32).reshape(1, 5, 4)
@@ -88,8 +88,8 @@ def test_a_graph_that_pools_the_prompt_although_it_must_not(tmp_path: Path) -> N
     shapes = [t.tensor("sentence_embedding", ["n", 8])]
     (folder / "model.onnx").write_bytes(t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], shapes))
     with pytest.raises(TrbError, match="pools the prompt's tokens, too"):
-        embedding.plan(source.read(folder), BuildOptions(model=folder))
-    made = embedding.plan(source.read(folder), BuildOptions(model=folder, prompt=""))
+        embedding.plan(reader.read_source(folder), BuildOptions(model=folder))
+    made = embedding.plan(reader.read_source(folder), BuildOptions(model=folder, prompt=""))
     assert dict(made.facts)["pooling"] == "in the model"
 
 
@@ -97,7 +97,7 @@ def test_a_task_that_has_no_place_for_it(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path, labels=1)
     tiny.put_json(folder / prompts.FILE, {**SAVED, "default_prompt_name": "query"})
     with pytest.raises(TrbError, match="prompt 'query' is not supported for the task rerank"):
-        rerank.plan(source.read(folder), BuildOptions(model=folder))
+        rerank.plan(reader.read_source(folder), BuildOptions(model=folder))
 
 
 @pytest.mark.parametrize(("saved", "asked", "width"), [(5, None, 5), (None, 3, 3), (5, 8, 8), (8, None, 8)])
@@ -105,7 +105,7 @@ def test_the_first_values_of_the_embedding(
     saved: int | None, asked: int | None, width: int, tmp_path: Path
 ) -> None:
     folder = folder_of(tmp_path, {"truncate_dim": saved})
-    made = embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))
+    made = embedding.plan(reader.read_source(folder), BuildOptions(model=folder, truncate_dim=asked))
     assert made.outputs[0].dims == (width,)
     answer = made.reference({"last_hidden_state": np.ones((1, 2, 8), np.float32)}, np.ones((1, 2), np.int64))
     assert answer["embedding"].shape == (1, width)
@@ -118,7 +118,7 @@ def test_the_first_values_of_the_embedding(
 def test_more_values_than_there_are(saved: Any, asked: int | None, code: Code, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, {"truncate_dim": saved})
     with pytest.raises(TrbError, match=r"9|'x'") as caught:
-        embedding.plan(source.read(folder), BuildOptions(model=folder, truncate_dim=asked))
+        embedding.plan(reader.read_source(folder), BuildOptions(model=folder, truncate_dim=asked))
     assert caught.value.code == code
 
 

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer, processors
 
 from triton_repo_builder.build import build
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source, tokenizer, tokenizer_template
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read import tokenizer, tokenizer_template
 from triton_repo_builder.tasks import sparse_embedding
 from triton_repo_builder.tasks.task import TokenRules
 
@@ -75,7 +76,7 @@ def facts(made: build.Build) -> tuple[str, dict[str, Any]]:
 
 def test_a_masked_language_model_alone_is_no_sparse_encoder(tmp_path: Path, output: Path) -> None:
     folder = fill_mask(tmp_path / "m")
-    assert not sparse_embedding.fits(source.read(folder))
+    assert not sparse_embedding.fits(reader.read_source(folder))
     made = tiny.make(folder, output, task="sparse-embedding")
     assert facts(made) == (
         "sparse-embedding",

@@ -7,7 +7,7 @@ import pytest
 import tiny_onnx as t
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.tasks import tensor
 
 
@@ -38,6 +38,6 @@ def test_types_that_triton_has_not(
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(t.model([], inputs, outputs))
     with pytest.raises(TrbError) as caught:
-        tensor.check_types(source.read(tmp_path / "m.onnx"))
+        tensor.check_types(reader.read_source(tmp_path / "m.onnx"))
     assert (caught.value.code, caught.value.message) == (Code.UNSUPPORTED_TYPE, message)
     assert caught.value.remedy

@@ -9,14 +9,14 @@ import tiny
 import tiny_onnx as t
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import text_classification
 from triton_repo_builder.tasks.task import TaskPlan
 
 
 def plan(folder: Path) -> TaskPlan:
-    return text_classification.plan(source.read(folder), BuildOptions(model=folder))
+    return text_classification.plan(reader.read_source(folder), BuildOptions(model=folder))
 
 
 def configured(folder: Path, labels: int | str = 3, **config: Any) -> Path:

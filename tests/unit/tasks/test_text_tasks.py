@@ -13,7 +13,7 @@ import tiny_onnx as t
 from triton_repo_builder import tasks
 from triton_repo_builder.build import inspect
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import source
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions, check
 from triton_repo_builder.tasks.task import TaskPlan, token
 
@@ -38,7 +38,7 @@ def folder(path: Path, outputs: list[Any], inputs: list[Any] = IDS, **config: An
 
 
 def plan(path: Path, wanted: str | None = None, **options: Any) -> TaskPlan:
-    read = source.read(path)
+    read = reader.read_source(path)
     module, _ = tasks.choose(read, wanted)
     made: TaskPlan = module.plan(read, check(BuildOptions(model=path, task=wanted, **options)))
     return made
@@ -70,7 +70,7 @@ def test_the_task_is_that_of_the_architecture(
 def test_without_an_architecture_the_graph_gives_a_guess(
     outputs: list[Any], task: str, tmp_path: Path
 ) -> None:
-    module, reason = tasks.choose(source.read(folder(tmp_path / "m", outputs)), None)
+    module, reason = tasks.choose(reader.read_source(folder(tmp_path / "m", outputs)), None)
     assert task == module.NAME
     assert reason == f"task '{task}' is a guess from the model's files; --task overrides it"
 
@@ -80,7 +80,7 @@ def test_a_logit_for_each_row_of_the_vocabulary_is_a_masked_language_model(tmp_p
     table = tiny.numpy_helper.from_array(tiny.weights(64, 64), "table")
     node = t.node("Gather", ["table", "input_ids"], ["logits"])
     (path / "model.onnx").write_bytes(t.model([node], IDS, MLM, initializers=[table]))
-    assert tasks.choose(source.read(path), None)[0].NAME == "fill-mask"
+    assert tasks.choose(reader.read_source(path), None)[0].NAME == "fill-mask"
 
 
 NLI = {"0": "contradiction", "1": "neutral", "2": "ENTAILMENT"}
@@ -259,7 +259,7 @@ def test_a_cross_encoder_is_known_by_its_activation(
     path = folder(tmp_path / "m", classes(1), architectures=["BertForSequenceClassification"], **config)
     if saved:
         tiny.put_json(path / "config_sentence_transformers.json", saved)
-    assert found == tasks.choose(source.read(path), None)[0].NAME
+    assert found == tasks.choose(reader.read_source(path), None)[0].NAME
     made = plan(path, "rerank")
     assert dict(made.facts)["activation"] == activation
     assert bool(made.notes) is (not config and not saved)
@@ -274,7 +274,7 @@ def test_an_activation_that_is_not_known(tmp_path: Path) -> None:
 
 
 def test_special_tokens_by_role(tmp_path: Path) -> None:
-    read = source.read(folder(tmp_path / "m", MLM))
+    read = reader.read_source(folder(tmp_path / "m", MLM))
     assert token(read, "mask_token") == ("[MASK]", len(tiny.WORDS))
     assert token(read, "unk_token") == ("[UNK]", 1)
     assert token(read, "cls_token") == ("[CLS]", 2)  # named by no file, known by its usual name
@@ -317,7 +317,7 @@ def test_a_decoder_is_refused_in_one_sentence(
     refused: bool,
     tmp_path: Path,
 ) -> None:
-    read = source.read(folder(tmp_path / "m", outputs, inputs, **config))
+    read = reader.read_source(folder(tmp_path / "m", outputs, inputs, **config))
     if not refused:
         tasks.choose(read, wanted)
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import tokenizer
 from triton_repo_builder.repository import Repository
 
 SHIPPED = Path(__file__).with_name("corpus.txt")
@@ -51,20 +52,16 @@ def corpus(path: Path | None) -> tuple[str, ...]:
 def measure(repository: Repository | None, models: Sequence[str]) -> Measure:
     """The tokenizer of one of these models, special tokens included; else words."""
     for file in _tokenizers(repository, models):
-        from tokenizers import Tokenizer
-
         try:
-            made = Tokenizer.from_file(str(file))
+            made = tokenizer.load(file.read_text(encoding="utf-8"))
         except Exception:  # the library raises a bare Exception
             continue
-        made.no_truncation()
-        made.no_padding()
         return Measure(count=_counter(made), unit="tokens", source=str(file))
     return Measure(count=lambda text: len(text.split()), unit="words", source="")
 
 
-def _counter(tokenizer: Any) -> Count:
-    return lambda text: len(tokenizer.encode(text).ids)
+def _counter(library: Any) -> Count:
+    return lambda text: len(library.encode(text).ids)
 
 
 def _tokenizers(repository: Repository | None, models: Sequence[str]) -> list[Path]:

@@ -91,13 +91,7 @@ def refuse(source: Source, task: str) -> None:
 
 def tokens(source: Source, text: str) -> int:
     """Tokens of a row that are the prompt's, by sentence-transformers' rule: without a special last one."""
-    from tokenizers import Tokenizer
-
-    assert source.tokenizer is not None
-    library = Tokenizer.from_str(tokenizer.read(source.tokenizer).served.decode("utf-8"))
-    library.no_padding()
-    library.no_truncation()
-    row = library.encode(text)
+    row = source.tokenizer_spec.library.encode(text)
     return len(row.ids) - (row.special_tokens_mask[-1] if row.ids else 0)
 
 

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import wire
+from triton_repo_builder.read import wire
 
 MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
 MODEL_FIELDS = {*range(1, 9), 14, 20, 25, 26}
@@ -29,7 +30,6 @@ INLINE = 1024
 
 PASSED = 1 << 20
 """Bytes of weights after which the file's pages are given back."""
-LFS = b"version https://git-lfs.github.com/spec"
 FOREIGN = (
     (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)"),
     (b"\x89HDF", "an HDF5 file, perhaps a Keras model"),
@@ -41,18 +41,43 @@ FOREIGN = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class LargeTensor:
+    """An initializer whose data stays in the user's file."""
+
+    fields: bytes
+    """All of the tensor but its data."""
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Skeleton:
-    """The bytes of the small model, and how many bytes of weights it refers to in the user's file."""
+    """The model at ``path`` without its large tensors' data, read once."""
 
-    content: bytes
-    external_bytes: int
+    path: Path
+    parts: tuple[bytes | tuple[bytes | LargeTensor, ...], ...]
+    """The fields of the model as they are in the file; a tuple is a graph."""
+
+    @property
+    def external_bytes(self) -> int:
+        """Bytes of weights that stay in the user's file."""
+        graphs = (part for part in self.parts if isinstance(part, tuple))
+        return sum(piece.length for graph in graphs for piece in graph if isinstance(piece, LargeTensor))
+
+    def content(self, location: str) -> bytes:
+        """The small model, for a user's file that is called ``location`` beside it."""
+        pieces: list[bytes] = []
+        for part in self.parts:
+            if isinstance(part, bytes):
+                pieces.append(part)
+                continue
+            graph = [p if isinstance(p, bytes) else _initializer(p, location) for p in part]
+            pieces += [wire.varint(MODEL_GRAPH << 3 | wire.BYTES), wire.varint(sum(map(len, graph))), *graph]
+        return b"".join(pieces)
 
 
-def read(path: Path, *, location: str) -> Skeleton:
-    """The skeleton of the model at ``path``, its weights said to lie in a file called ``location``.
-
-    Raises ``TrbError`` for a file that is missing, empty, truncated, a git-LFS pointer or no ONNX model.
-    """
+def read(path: Path) -> Skeleton:
+    """Raises ``TrbError`` for a file that is missing, empty, truncated, a git-LFS pointer or not ONNX."""
     if path.exists() and not path.is_file():
         raise TrbError(
             Code.NOT_FOUND, "this is no regular file", where=str(path), remedy="name the ONNX file itself"
@@ -64,7 +89,7 @@ def read(path: Path, *, location: str) -> Skeleton:
                 raise TrbError(
                     Code.NOT_ONNX, "the file is empty", where=str(path), remedy="export the model again"
                 )
-            if head.startswith(LFS):
+            if files.is_lfs_pointer(head):
                 raise TrbError(
                     Code.LFS_POINTER,
                     "this is a git-LFS pointer, not the model",
@@ -72,40 +97,26 @@ def read(path: Path, *, location: str) -> Skeleton:
                     remedy="run 'git lfs pull' in that repository, then build again",
                 )
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-                return _skeleton(view, location, path, head)
+                return _skeleton(view, path, head)
     except FileNotFoundError:
         raise TrbError(
             Code.NOT_FOUND, "no such model file", where=str(path), remedy="check the path"
         ) from None
     except OSError as error:
-        raise TrbError(
-            Code.NOT_FOUND,
-            f"cannot be read: {error.strerror}",
-            where=str(path),
-            remedy="check the path and its permissions",
-        ) from None
+        raise files.unreadable(path, error) from None
 
 
-def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skeleton:
+def _skeleton(view: memoryview, path: Path, head: bytes) -> Skeleton:
     # Copies, not views: a view that a traceback still holds keeps the file from being unmapped.
     seen: set[int] = set()
-    pieces: list[bytes] = []
-    external = 0
+    parts: list[bytes | tuple[bytes | LargeTensor, ...]] = []
     try:
         for item in wire.fields(view, 0, len(view)):
             if item.number not in MODEL_FIELDS:
                 raise wire.WireError(f"unknown field {item.number}")
             seen.add(item.number)
-            if item.number == MODEL_GRAPH and item.wire_type == wire.BYTES:
-                graph, size = _graph(view, item, location)
-                external += size
-                pieces += [
-                    wire.varint(MODEL_GRAPH << 3 | wire.BYTES),
-                    wire.varint(sum(map(len, graph))),
-                    *graph,
-                ]
-            else:
-                pieces.append(bytes(view[item.start : item.end]))
+            is_graph = item.number == MODEL_GRAPH and item.wire_type == wire.BYTES
+            parts.append(tuple(_graph(view, item)) if is_graph else bytes(view[item.start : item.end]))
     except wire.WireTruncated:
         # A cut-off model still begins like one; anything else merely looks like a long field.
         if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
@@ -120,23 +131,20 @@ def _skeleton(view: memoryview, location: str, path: Path, head: bytes) -> Skele
         raise _not_onnx(path, head) from None
     if MODEL_GRAPH not in seen:
         raise _not_onnx(path, head)
-    return Skeleton(content=b"".join(pieces), external_bytes=external)
+    return Skeleton(path=path, parts=tuple(parts))
 
 
-def _graph(view: memoryview, graph: wire.Field, location: str) -> tuple[list[bytes], int]:
-    """The graph's pieces with large initializers replaced, and the bytes they hold."""
-    pieces: list[bytes] = []
-    external = 0
+def _graph(view: memoryview, graph: wire.Field) -> Iterator[bytes | LargeTensor]:
     for item in wire.fields(view, graph.value, graph.end):
         raw = _raw_data(view, item) if item.number == GRAPH_INITIALIZER else None
         if raw is None or raw.end - raw.value <= INLINE:
-            pieces.append(bytes(view[item.start : item.end]))
+            yield bytes(view[item.start : item.end])
         else:
-            pieces.append(wire.field(GRAPH_INITIALIZER, b"".join(_outside(view, item, raw, location))))
-            external += raw.end - raw.value
-            if raw.end - raw.value > PASSED:
+            length = raw.end - raw.value
+            rest = bytes(view[item.value : raw.start]) + bytes(view[raw.end : item.end])
+            yield LargeTensor(fields=rest, offset=raw.value, length=length)
+            if length > PASSED:
                 _unmap(view)
-    return pieces, external
 
 
 def _unmap(view: memoryview) -> None:
@@ -151,15 +159,15 @@ def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
     return found[0] if len(found) == 1 else None
 
 
-def _outside(view: memoryview, tensor: wire.Field, raw: wire.Field, location: str) -> Iterator[bytes]:
-    """The tensor's other fields, then where its data lies."""
-    yield bytes(view[tensor.value : raw.start])
-    yield bytes(view[raw.end : tensor.end])
-    entries = (("location", location), ("offset", str(raw.value)), ("length", str(raw.end - raw.value)))
+def _initializer(tensor: LargeTensor, location: str) -> bytes:
+    """The tensor with the location of its data in place of the data."""
+    entries = (("location", location), ("offset", str(tensor.offset)), ("length", str(tensor.length)))
+    pieces = [tensor.fields]
     for key, value in entries:
         pair = wire.field(1, key.encode()) + wire.field(2, value.encode())
-        yield wire.field(TENSOR_EXTERNAL_DATA, pair)
-    yield wire.varint(TENSOR_DATA_LOCATION << 3 | wire.VARINT) + wire.varint(EXTERNAL)
+        pieces.append(wire.field(TENSOR_EXTERNAL_DATA, pair))
+    pieces.append(wire.varint(TENSOR_DATA_LOCATION << 3 | wire.VARINT) + wire.varint(EXTERNAL))
+    return wire.field(GRAPH_INITIALIZER, b"".join(pieces))
 
 
 def _not_onnx(path: Path, head: bytes) -> TrbError:

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from onnx import helper
 from tiny_onnx import FLOAT, node, tensor
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import reader, skeleton, wire
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read import skeleton, wire
 
 
 def run(path: Path) -> list[Any]:
@@ -37,8 +39,8 @@ def skeleton_of(path: Path) -> Path:
     """Written as ``trb`` serves it: in another folder, the user's file beside it."""
     folder = path.parent / "served"
     folder.mkdir()
-    made = skeleton.read(path, location="weights.onnx")
-    (folder / "model.onnx").write_bytes(made.content)
+    made = skeleton.read(path)
+    (folder / "model.onnx").write_bytes(made.content("weights.onnx"))
     (folder / "weights.onnx").hardlink_to(path)
     return folder / "model.onnx"
 
@@ -56,7 +58,7 @@ def test_answers_are_the_original_ones(opset: int, tmp_path: Path) -> None:
 
 def test_sizes_are_those_of_the_large_weights(tmp_path: Path) -> None:
     path = tiny.tensor_model(tmp_path / "m.onnx")
-    assert skeleton.read(path, location="w").external_bytes == 32 * 32 * 4
+    assert skeleton.read(path).external_bytes == 32 * 32 * 4
 
 
 def test_small_weights_stay_inside(tmp_path: Path) -> None:
@@ -65,8 +67,8 @@ def test_small_weights_stay_inside(tmp_path: Path) -> None:
         [node("Add", ["X", "W"], ["Y"])], "g", [tensor("X", ["n"])], [tensor("Y", ["n"])], [small]
     )
     path = tiny.save(tmp_path / "m.onnx", graph)
-    made = skeleton.read(path, location="w")
-    assert (made.external_bytes, made.content) == (0, path.read_bytes())
+    made = skeleton.read(path)
+    assert (made.external_bytes, made.content("w")) == (0, path.read_bytes())
 
 
 def test_raw_data_may_stand_anywhere_in_its_tensor(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_raw_data_may_stand_anywhere_in_its_tensor(tmp_path: Path) -> None:
         folder.mkdir()
         # The graph first, the rest after: protobuf allows any order of fields.
         (folder / "m.onnx").write_bytes(wire.field(skeleton.MODEL_GRAPH, graph) + bare.SerializeToString())
-        assert skeleton.read(folder / "m.onnx", location="w").external_bytes == len(weights)
+        assert skeleton.read(folder / "m.onnx").external_bytes == len(weights)
         np.testing.assert_array_equal(run(skeleton_of(folder / "m.onnx"))[0], expected[0])
 
 
@@ -106,7 +108,7 @@ def test_a_field_given_twice_is_left_to_protobuf(tmp_path: Path) -> None:
     graph = model.graph.SerializeToString() + wire.field(skeleton.GRAPH_INITIALIZER, twice)
     model.ClearField("graph")
     path.write_bytes(model.SerializeToString() + wire.field(skeleton.MODEL_GRAPH, graph))
-    assert skeleton.read(path, location="w").external_bytes == 0
+    assert skeleton.read(path).external_bytes == 0
     (tmp_path / "plain.onnx").write_bytes(content)
     np.testing.assert_array_equal(run(path)[0], run(tmp_path / "plain.onnx")[0])
 
@@ -184,7 +186,7 @@ def test_a_damaged_byte_is_never_a_crash(
         (b"\n<!DOCTYPE html><html>", Code.NOT_ONNX, "it looks like an HTML or XML page"),
         (b'{"a": 1}', Code.NOT_ONNX, "it looks like a JSON file"),
         (b"\x80\x02}q\x00.", Code.NOT_ONNX, "it looks like a Python pickle"),
-        (skeleton.LFS + b"/v1\noid sha256:00\nsize 9\n", Code.LFS_POINTER, "this is a git-LFS pointer"),
+        (files.LFS_POINTER + b"/v1\noid sha256:00\nsize 9\n", Code.LFS_POINTER, "this is a git-LFS pointer"),
         (b"\x08", Code.TRUNCATED, "the file is cut off after 1 bytes"),
     ],
 )
@@ -192,7 +194,7 @@ def test_what_is_no_model(content: bytes, code: Code, message: str, tmp_path: Pa
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
     with pytest.raises(TrbError) as caught:
-        skeleton.read(path, location="w")
+        skeleton.read(path)
     assert caught.value.code == code
     assert message in caught.value.message
     assert caught.value.where == str(path)
@@ -201,5 +203,5 @@ def test_what_is_no_model(content: bytes, code: Code, message: str, tmp_path: Pa
 def test_a_folder_and_a_device_are_no_model(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "absent.onnx"):
         with pytest.raises(TrbError) as caught:
-            skeleton.read(path, location="w")
+            skeleton.read(path)
         assert caught.value.code == Code.NOT_FOUND

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_repo_builder.graph import wire
+from triton_repo_builder.read import wire
 
 NUMBERS = st.integers(0, 2**64 - 1)
 
