@@ -15,7 +15,7 @@ from urllib.parse import quote
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.codegen.example import Example
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.render import config
+from triton_repo_builder.render import templates
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
@@ -41,7 +41,7 @@ def typed(example: Example, url: str) -> str:
         named["example"] = _example(item, named["scalar"]) if item else ""
     needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
     one_text = len(needed) == 1 and needed[0]["datatype"] == "BYTES" and needed[0]["scalar"]
-    text = config.render(
+    text = templates.render(
         "client.py.jinja",
         name=endpoint.name,
         url=url,
@@ -67,8 +67,8 @@ def calls(example: Example, url: str) -> dict[str, str]:
     items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
     return {
         "curl": snippets.curl_line(target, plain, endpoint.outputs),
-        "python": config.render("call.py.jinja", url=target, items=items).rstrip("\n"),
-        "javascript": config.render("call.js.jinja", url=target, items=items).rstrip("\n"),
+        "python": templates.render("call.py.jinja", url=target, items=items).rstrip("\n"),
+        "javascript": templates.render("call.js.jinja", url=target, items=items).rstrip("\n"),
     }
 
 
@@ -78,8 +78,8 @@ def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
     given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
     return {
         "curl": snippets.curl_file(target, example.endpoint.inputs[0], file),
-        "python": config.render("call_file.py.jinja", **given).rstrip("\n"),
-        "javascript": config.render("call_file.js.jinja", **given).rstrip("\n"),
+        "python": templates.render("call_file.py.jinja", **given).rstrip("\n"),
+        "javascript": templates.render("call_file.js.jinja", **given).rstrip("\n"),
     }
 
 

@@ -7,15 +7,15 @@ and endpoints built on different days find each other's.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.files import File
 from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan
-from triton_repo_builder.render import config
 
 SUFFIX = "_tokenizer"
 DIGITS = 10
@@ -43,8 +43,8 @@ def _renamed(model: ModelPlan, old: str, new: str) -> ModelPlan:
 
 
 def _digest(model: ModelPlan, given: Sequence[File]) -> str:
-    """Of config.pbtxt without the name, and of every file below the model's folder."""
-    digest = hashlib.sha256(config.config(replace(model, name="")).encode())
+    """Of the configuration without the name, and of every file below the model's folder."""
+    digest = hashlib.sha256(json.dumps(asdict(replace(model, name=""))).encode())
     root = f"{model.name}/"
     for file in sorted(given, key=lambda file: file.path):
         if file.path.startswith(root):

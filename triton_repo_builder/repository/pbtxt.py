@@ -1,4 +1,4 @@
-"""config.pbtxt: quote what goes in, read back what came out.
+"""config.pbtxt: print Triton's message, read one back. The only importer of google.protobuf.
 
 The message is ``inference.ModelConfig`` of Triton's model_config.proto, as ``tritonclient`` ships it.
 """
@@ -6,20 +6,9 @@ The message is ``inference.ModelConfig`` of Triton's model_config.proto, as ``tr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def quote(text: str) -> str:
-    """A string literal of the protobuf text format, quotes included."""
-    body = "".join(
-        _ESCAPES.get(char) or (char if char.isprintable() else "".join(f"\\{b:03o}" for b in char.encode()))
-        for char in text
-    )
-    return f'"{body}"'
 
 
 # Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
@@ -53,6 +42,46 @@ def parse(text: str) -> dict[str, Any]:
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
     plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(plain, model_config_pb2.ModelConfig.DESCRIPTOR)
+
+
+def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Print a ModelConfig given as plain values: (field, text) of each value and list item, in order.
+
+    An entry of ``parameters`` comes with its key in place of the field.
+    """
+    from google.protobuf import json_format
+    from tritonclient.grpc import model_config_pb2
+
+    message = json_format.ParseDict(dict(config), model_config_pb2.ModelConfig())
+    for field, value in config.items():
+        whole = getattr(message, field)
+        if field == "parameters":
+            for key in value:
+                part = model_config_pb2.ModelConfig(parameters={key: whole[key]})
+                yield key, _text(part, one_line=True)
+        elif isinstance(value, (list, Mapping)):
+            for item in whole if isinstance(value, list) else [whole]:
+                part = model_config_pb2.ModelConfig(**{field: [item] if isinstance(value, list) else item})
+                nested = any(inner.message_type for inner, _ in item.ListFields())
+                yield field, _text(part, one_line=not nested)
+        else:
+            text = _text(model_config_pb2.ModelConfig(**{field: whole}), one_line=True)
+            # The printer leaves out what is 0 or empty; "max_batch_size: 0" is worth reading.
+            yield field, text or (f'{field}: ""' if whole == "" else f"{field}: {whole}")
+
+
+def _text(message: Any, *, one_line: bool) -> str:
+    """In protobuf's text format; characters that a reader would not see are escaped."""
+    from google.protobuf import text_format
+
+    text = text_format.MessageToString(
+        message, as_utf8=True, as_one_line=one_line, use_short_repeated_primitives=True
+    ).rstrip()
+    # They can only be inside of a quoted string.
+    return "".join(
+        char if char.isprintable() or char == "\n" else "".join(f"\\{byte:03o}" for byte in char.encode())
+        for char in text
+    )
 
 
 def _integers(value: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def test_what_a_build_would_stumble_over_is_shown_not_raised(tmp_path: Path) -> 
     assert found.problem.code == Code.UNSUPPORTED_TYPE
     problem = inspect.as_json(found)["problem"]
     assert (problem["code"], problem["message"]) == (
-        14,
+        Code.UNSUPPORTED_TYPE.kind,
         "output 'Y' is a sequence; Triton carries only tensors",
     )
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jinja2
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,18 +146,41 @@ def normal(model: ModelPlan) -> ModelPlan:
     )
 
 
-def test_a_template_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ModelPlan(name="m", about="", max_batch_size=8, input=(), output=(), backend="onnxruntime")
-    wrong = jinja2.Environment(
-        loader=jinja2.DictLoader(
-            {render_config.TEMPLATE: 'name: "m" backend: "onnxruntime" max_batch_size: 9'}
-        )
+def test_a_reason_stands_above_its_field_and_a_limit_of_zero_is_written() -> None:
+    plan = ModelPlan(
+        name="m",
+        about="What it is.",
+        max_batch_size=0,
+        input=(TensorPlan(name="X", data_type="TYPE_FP32", dims=(1, -1)),),
+        output=(TensorPlan(name="Y", data_type="TYPE_FP32", dims=(1,), reshape=()),),
+        backend="onnxruntime",
+        instance_group=InstanceGroup(count=2, kind="KIND_CPU"),
+        dynamic_batching=DynamicBatching(),
+        parameters=(("a", "1"), ("b", "2")),
+        reasons=(("instances", "one per core"), ("b", "because"), ("max_batch_size", "no batch axis")),
     )
-    monkeypatch.setattr(render_config, "environment", lambda: wrong)
-    with pytest.raises(AssertionError, match="does not say what was planned"):
+    assert (
         render_config.config(plan)
-
-
-def test_templates_fail_on_a_name_that_is_not_there() -> None:
-    with pytest.raises(jinja2.UndefinedError):
-        render_config.environment().from_string("{{ model.nmae }}").render(model=ModelPlan)
+        == """\
+# What it is.
+# Written by trb; 'trb check' says whether it still fits the model.
+name: "m"
+backend: "onnxruntime"
+# no batch axis
+max_batch_size: 0
+input { name: "X" data_type: TYPE_FP32 dims: [1, -1] }
+output {
+  name: "Y"
+  data_type: TYPE_FP32
+  dims: [1]
+  reshape {
+  }
+}
+# one per core
+instance_group { count: 2 kind: KIND_CPU }
+dynamic_batching { }
+parameters { key: "a" value { string_value: "1" } }
+# because
+parameters { key: "b" value { string_value: "2" } }
+"""
+    )

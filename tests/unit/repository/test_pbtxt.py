@@ -12,15 +12,18 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(TEXT)
-def test_any_text_reads_back(text: str) -> None:
-    assert pbtxt.parse(f"name: {pbtxt.quote(text)}").get("name", "") == text
+def test_any_text_reads_back_from_one_line_without_control_characters(text: str) -> None:
+    [(field, line)] = pbtxt.elements({"name": text})
+    assert field == "name"
+    assert line.isprintable()
+    assert pbtxt.parse(line).get("name", "") == text
 
 
-@given(TEXT)
-def test_a_literal_is_one_line_without_control_characters(text: str) -> None:
-    literal = pbtxt.quote(text)
-    assert literal.isprintable()
-    assert len(literal.splitlines()) == 1
+def test_defaults_are_written() -> None:
+    assert list(pbtxt.elements({"name": "", "max_batch_size": 0})) == [
+        ("name", 'name: ""'),
+        ("max_batch_size", "max_batch_size: 0"),
+    ]
 
 
 @given(TEXT)
