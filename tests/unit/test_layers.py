@@ -37,7 +37,6 @@ KNOWN: frozenset[tuple[str, str]] = frozenset(
     {
         ("client.statistics", "bench.report.report"),
         ("plan.image", "render.vendor_pillow"),
-        ("plan.shared_tokenizer", "render.config"),
         ("plan.text", "render.vendor_tokenizers"),
         ("render.vendor_pillow", "demo.samples"),
         ("repository.lineage", "client"),
