@@ -28,7 +28,8 @@ from common import Measure, Result, Sample, median, of, ratio, spread
 from triton_repo_builder.bench.load.messages import OK, Chunk, Load
 from triton_repo_builder.bench.load.workers import Fleet
 from triton_repo_builder.bench.measure import cpu
-from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.serve import ServeOptions
 from triton_repo_builder.serve.processes import ports
 

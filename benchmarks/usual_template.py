@@ -20,7 +20,8 @@ from common import Result, Sample, of, ratio, spread
 from template_repository import Template
 
 from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient, encode_binary
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_binary
 
 USUAL = "usual template"
 DEFAULT = "ours, trb build's defaults"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.bench.options import Address, Variant
+from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.bench.report.report import (
     BenchReport,
     Client,
     Latency,
     Level,
-    ModelSplit,
     Totals,
     Window,
 )
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import HttpClient, Metadata, Tensor
+from triton_repo_builder.client import HttpClient, Urls
+from triton_repo_builder.client.statistics import ModelSplit
 from triton_repo_builder.golden.cases import CaseFile
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 
 def latency(p50: float = 5.0) -> Latency:
@@ -115,12 +116,9 @@ def report(*levels: Level, **changes: Any) -> BenchReport:
 def target(*inputs: Tensor, batch: int = 8, golden: CaseFile | None = None, **changes: Any) -> Target:
     outputs = (Tensor(name="Y", datatype=changes.pop("output", "FP32"), shape=(-1, 2)),)
     values: dict[str, Any] = {
-        "variant": Variant(name="", urls=Address(http="http://127.0.0.1:1", grpc="127.0.0.1:2")),
+        "variant": Variant(name="", urls=Urls(http="http://127.0.0.1:1", grpc="127.0.0.1:2")),
         "http": HttpClient("http://127.0.0.1:1"),
-        "endpoint": "a model",
-        "metadata": Metadata(name="a model", platform="", versions=("1",), inputs=inputs, outputs=outputs),
-        "max_batch_size": batch,
-        "optional": frozenset(),
+        "endpoint": Endpoint(name="a model", inputs=inputs, outputs=outputs, max_batch_size=batch),
         "models": ("a model",),
         "cut": None,
         "golden": golden,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from triton_repo_builder.client import Counts, HttpClient
+from triton_repo_builder.client import HttpClient, statistics
+from triton_repo_builder.client.statistics import Counters
 
 SALVOS = 5
 STILL = 0.2
@@ -36,20 +37,24 @@ def joins(
     raise AssertionError(f"executions for {rows} rows: {fewest}, not below {most:g}")
 
 
-def _still(client: HttpClient, model: str) -> Counts:
-    last = client.counts(model)
+def _still(client: HttpClient, model: str) -> Counters:
+    last = _counters(client, model)
     while True:
         time.sleep(STILL)
-        now = client.counts(model)
+        now = _counters(client, model)
         if now == last:
             return now
         last = now
 
 
-def _counted(client: HttpClient, model: str, rows: int) -> Counts:
+def _counted(client: HttpClient, model: str, rows: int) -> Counters:
     until = time.monotonic() + LATE
     while True:
-        now = client.counts(model)
+        now = _counters(client, model)
         if now.rows >= rows or time.monotonic() > until:
             return _still(client, model)
         time.sleep(0.02)
+
+
+def _counters(client: HttpClient, model: str) -> Counters:
+    return statistics.snapshot(client)[model]

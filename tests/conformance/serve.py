@@ -21,7 +21,8 @@ from conformance import compare
 from conformance.tasks import Cell, Task, slug
 from triton_repo_builder import cli
 from triton_repo_builder import serve as serve_module
-from triton_repo_builder.client import GrpcClient, RequestFailed
+from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.tasks import TASKS
 
@@ -241,7 +242,7 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _batched(client: GrpcClient, model: str) -> bool:
     """Whether requests have a batch axis."""
-    return any(tensor.shape[0] == -1 for tensor in client.metadata(model).inputs)
+    return any(tensor.shape[0] == -1 for tensor in client.endpoint(model).inputs)
 
 
 def request(client: GrpcClient, model: str, entries: Sequence[Any], batched: bool) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -24,11 +26,11 @@ from triton_repo_builder import (
     repository,
     serve,
 )
-from triton_repo_builder.bench import connectivity, perf_analyzer
+from triton_repo_builder.bench import connectivity
 from triton_repo_builder.bench.measure.cpu import listener
 from triton_repo_builder.bench.report import table
 from triton_repo_builder.cli import main
-from triton_repo_builder.client import Body, HttpClient
+from triton_repo_builder.client import JSON, Body, HttpClient, statistics
 from triton_repo_builder.errors import Code, TrbError
 
 pytestmark = pytest.mark.server
@@ -183,7 +185,7 @@ def other_server() -> Iterator[str]:
 
 
 def refusal(server: serve.RunningServer, folder: Path, grpc: str, **changes: Any) -> TrbError:
-    urls = bench.Address(http=server.urls.http, grpc=grpc)
+    urls = bench.Urls(http=server.urls.http, grpc=grpc)
     options = replace(SHORT, **{"endpoint": "sentiment", **changes})
     with pytest.raises(TrbError) as raised:
         bench.run(urls, repository.read(folder), options)
@@ -201,7 +203,7 @@ def test_grpc_that_leads_nowhere_is_an_error_before_the_first_level(
     assert f"{server.urls.http} with --grpc-url" in error.remedy
     assert "no tritonserver answers gRPC" in refusal(server, folder, server.urls.http[7:]).message
     # Where gRPC is not measured, its address does not matter.
-    urls = bench.Address(http=server.urls.http, grpc="127.0.0.1:9")
+    urls = bench.Urls(http=server.urls.http, grpc="127.0.0.1:9")
     options = replace(SHORT, endpoint="sentiment", protocols=("http",), concurrency=(1,))
     assert bench.run(urls, repository.read(folder), options).levels[0].answered
 
@@ -232,7 +234,7 @@ def once_under_load(
     """Act ``seconds`` after the clients of a level have begun, however long they took to start."""
 
     def wait() -> None:
-        while http.counts(model).rows < 10:
+        while statistics.snapshot(http)[model].rows < 10:
             time.sleep(0.05)
         time.sleep(seconds)
         act()
@@ -423,54 +425,30 @@ def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(
     assert "--grpc-url" in shown.err
 
 
-PERF_ANALYZER = """#!{python}
-import json, sys, urllib.request
-if sys.argv[1:] == ["--version"]:
-    sys.exit()
-words = dict(zip(sys.argv[1:], sys.argv[2:]))
-if any("request-rate" in word for word in sys.argv):
-    print("Failed to obtain stable measurement.")
-    sys.exit(2)
-assert "--input-tensor-format=json" in sys.argv
-file = next(word.split("=")[1] for word in sys.argv if word.startswith("--input-data="))
-for entry in json.load(open(file))["data"][:20]:
-    (name, given), = entry.items()
-    tensor = dict(name=name, datatype="BYTES", shape=[1, *given["shape"]], data=given["content"])
-    url = "http://" + words["-u"] + "/v2/models/" + words["-m"] + "/infer"
-    urllib.request.urlopen(url, json.dumps(dict(inputs=[tensor])).encode()).read()
-with open(words["-f"], "w") as out:
-    out.write("Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\\n")
-    out.write("200,1000,2000,3000,4000\\n")
-print("    Request count: 20")
-"""
-
-
-def test_perf_analyzer_sends_and_the_server_tells_the_rest(
-    server: serve.RunningServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_equivalent_perf_analyzer_commands_are_in_the_report(
+    server: serve.RunningServer, folder: Path, tmp_path: Path
 ) -> None:
-    """With a stand-in for the program: the real one needs a newer glibc than this suite may ask for.
-
-    As that one does, it gives no figures where its windows never agree: what was measured besides is kept.
-    """
-    program = tmp_path / "perf_analyzer"
-    program.write_text(PERF_ANALYZER.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    options = bench.Options(endpoint="sentiment", protocols=("http",), concurrency=(1,), rates=(50.0,))
-    report = perf_analyzer.run(server.urls, repository.read(folder), options, pid=server.pid)
-    (level,) = report.levels
-    assert (level.answered, level.throughput) == (20, 200.0)
-    assert [one.requests for one in level.models] == [20, 20, 20]
-    assert level.totals.server_rows == 20
-    assert level.server_cpu_ms is not None
-    assert report.texts[""]["texts"] == 420
-    assert json.loads(bench.json_text(report))["levels"][0]["latency"]["std"] is None
-    bench.write(report, tmp_path / "out")
-    assert any(perf_analyzer.UNSTABLE in note for note in report.notes)
-    alone = replace(options, concurrency=())
-    with pytest.raises(TrbError, match="its windows never agreed") as caught:
-        perf_analyzer.run(server.urls, repository.read(folder), alone)
-    assert caught.value.remedy == "raise --window or --max-windows"
+    """Their input file is in the program's format, and the endpoint answers what it holds."""
+    report = run(
+        server,
+        folder,
+        endpoint="sentiment",
+        protocols=("http",),
+        concurrency=(1,),
+        rates=(50.0,),
+        perf_analyzer=tmp_path,
+    )
+    closed, opened = (shlex.split(note.split(": ", 1)[1]) for note in report.notes if "perf_analyzer" in note)
+    assert "--concurrency-range=1:1" in closed
+    assert "--request-rate-range=50:50" in opened
+    words = dict(itertools.pairwise(closed))
+    (file,) = (word.partition("=")[2] for word in closed if word.startswith("--input-data="))
+    entries = json.loads(Path(file).read_text())["data"]
+    assert len(entries) == 420
+    ((name, given),) = entries[0].items()
+    tensor = {"name": name, "datatype": "BYTES", "shape": [1, *given["shape"]], "data": given["content"]}
+    body = Body(data=json.dumps({"inputs": [tensor]}).encode(), headers=JSON)
+    assert HttpClient(words["-u"]).infer(words["-m"], body)
 
 
 @pytest.mark.parametrize("timeout", [0.001, 0.025])

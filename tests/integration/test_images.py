@@ -23,12 +23,9 @@ from test_clients import RUN
 from test_main_job import trb
 
 from triton_repo_builder import serve
-from triton_repo_builder.client import (
-    GrpcClient,
-    HttpClient,
-    RequestFailed,
-    encode_binary,
-)
+from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client.codec import encode_binary
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.codegen import example, python_client, snippets
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code

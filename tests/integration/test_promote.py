@@ -22,7 +22,7 @@ from test_main_job import infer, trb
 
 from triton_repo_builder import process, repository
 from triton_repo_builder import serve as serve_module
-from triton_repo_builder.client import control as triton
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.processes import stubs, watchdog
 
@@ -130,12 +130,10 @@ class Load:
 
 
 def served(server: serve_module.RunningServer) -> dict[str, list[str]]:
-    status, index = triton.call(f"{server.urls.http}/v2/repository/index", {})
-    assert status == 200
     ready: dict[str, list[str]] = {}
-    for item in index:
-        if item.get("state") == "READY":
-            ready.setdefault(item["name"], []).append(item["version"])
+    for entry in HttpClient(server.urls.http).index():
+        if entry.ready:
+            ready.setdefault(entry.name, []).append(entry.version)
     return ready
 
 
@@ -216,7 +214,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
         assert load.failures == []
         assert set(load.seen) == {"1"}
         assert served(server) == only("1")
-        assert triton.ready(server.urls.http)  # a balancer that asks goes on sending requests
+        assert HttpClient(server.urls.http).ready()  # a balancer that asks goes on sending requests
         report = json.loads(trb("smoke", str(repo), "--json", *url))
         assert report["ok"]
         assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
@@ -249,7 +247,7 @@ def test_a_rehearsal_keeps_a_bad_version_from_the_server(repo: Path, what: str) 
             assert DIED in caught.value.stderr
         assert load.failures == []
         assert set(load.seen) == {"1"}
-        assert triton.ready(server.urls.http)
+        assert HttpClient(server.urls.http).ready()
     after = {path: path.read_bytes() for path in sorted(repo.rglob("*.*")) if path.is_file()}
     assert {p: c for p, c in after.items() if "__pycache__" not in p.parts} == {
         p: c for p, c in before.items() if "__pycache__" not in p.parts

@@ -23,7 +23,8 @@ import pytest
 from tests.integration import s3_server
 from tests.integration import serve_repository as made
 from triton_repo_builder import process
-from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.errors import Code
 
 

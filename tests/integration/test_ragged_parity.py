@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 
 from triton_repo_builder import serve
 from triton_repo_builder.build import build
-from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.graph.heads.pooling import POOLINGS
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.write import publish

@@ -170,7 +170,7 @@ def test_a_wrong_shape_in_the_manifest_fails(smoke: Smoke, repository: Path, tmp
         ("metadata equals manifest.json", "gRPC"),
     ]
     assert failed(text)[0]["detail"] == (
-        "output: manifest.json says embedding FP32[-1, 5], the server says embedding FP32[-1, 4]"
+        "output: manifest.json has embedding FP32[-1, 5], the server has embedding FP32[-1, 4]"
     )
 
 

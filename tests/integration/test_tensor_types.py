@@ -19,12 +19,9 @@ from triton_repo_builder import (
     serve,
     smoke,
 )
-from triton_repo_builder.client import (
-    GrpcClient,
-    HttpClient,
-    encode_binary,
-    encode_json,
-)
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_binary, encode_json
+from triton_repo_builder.client.grpc import GrpcClient
 
 pytestmark = pytest.mark.server
 
@@ -171,7 +168,7 @@ def check(
     """Over gRPC, binary HTTP, and JSON where it can carry the types."""
     expected = original(path, feeds)
     http = HttpClient(server.urls.http)
-    metadata = http.metadata(name)
+    metadata = http.endpoint(name)
     stated = {item.name: item for item in (*metadata.inputs, *metadata.outputs)}
     request = {key: sent(array, stated[key].shape) for key, array in feeds.items()}
     answers = [grpc.infer(name, request), http.infer(name, encode_binary(request))]

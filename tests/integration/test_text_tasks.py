@@ -17,7 +17,8 @@ import salvo
 
 from triton_repo_builder import process, serve
 from triton_repo_builder.build import build
-from triton_repo_builder.client import HttpClient, RequestFailed, encode_json
+from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.read import options
 from triton_repo_builder.write import publish
 

@@ -35,7 +35,6 @@ ONLY = {"client": LAYERS[0] + LAYERS[1], "runtime": ()}
 """Packages that may use even less than the layers below."""
 KNOWN: frozenset[tuple[str, str]] = frozenset(
     {
-        ("client.statistics", "bench.report.report"),
         ("plan.image", "render.vendor_pillow"),
         ("plan.text", "render.vendor_tokenizers"),
         ("render.vendor_pillow", "demo.samples"),

@@ -1,9 +1,7 @@
 """Load a server and report: throughput, exact latencies, failures, batching, CPU."""
 
 from triton_repo_builder.bench.options import (
-    Address,
     Options,
-    Urls,
     Variant,
     limit,
     shapes,
@@ -15,13 +13,13 @@ from triton_repo_builder.bench.report.report import (
     BenchReport,
     Latency,
     Level,
-    ModelSplit,
     Ratio,
 )
 from triton_repo_builder.bench.run import Progress, run, run_variants
+from triton_repo_builder.client import Urls
+from triton_repo_builder.client.statistics import ModelSplit
 
 __all__ = [
-    "Address",
     "BenchReport",
     "Latency",
     "Level",

@@ -8,13 +8,8 @@ from typing import Any
 from triton_repo_builder.bench.load.requests import Payload
 from triton_repo_builder.bench.load.senders import METHOD
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import (
-    Body,
-    GrpcClient,
-    HttpClient,
-    RequestFailed,
-    statistics,
-)
+from triton_repo_builder.client import Body, HttpClient, RequestFailed, statistics
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import Code, TrbError
 
 CONNECT = 10.0
@@ -60,7 +55,7 @@ def _grew(target: Target, before: int) -> bool:
 
 def _counted(target: Target) -> int:
     """Requests of the endpoint so far, well answered or not."""
-    return statistics.snapshot(target.http).get(target.endpoint, statistics.Counters()).requests
+    return statistics.snapshot(target.http).get(target.name, statistics.Counters()).requests
 
 
 def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
@@ -78,8 +73,7 @@ def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> st
 
 
 def _connect(target: Target) -> None:
-    address = target.variant.urls.grpc
-    client = GrpcClient(address.removeprefix("grpcs://"), CONNECT, secure=address.startswith("grpcs://"))
+    client = GrpcClient(target.variant.urls.grpc, CONNECT)
     try:
         client.version()
     except RequestFailed as error:

@@ -64,14 +64,6 @@ def run(
     return _Run(fleet, target, shape, payload, options, progress).level()
 
 
-def alive(target: Target) -> bool:
-    """Whether the server answers that it is up; one that is being stopped says no."""
-    try:
-        return target.http.live()
-    except RequestFailed:
-        return False
-
-
 def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
     """The load of each client process."""
     count = processes(options, shape)
@@ -149,15 +141,15 @@ class _Run:
     def _over(self, marks: Sequence[Mark]) -> str:
         """What became of a server that no longer is the one that was measured; empty where it is."""
         target = self._target
-        if target.endpoint in marks[-1].stats:
-            anew = any(restarted(mark, marks[-1], target.endpoint) for mark in marks[:-1])
+        if target.name in marks[-1].stats:
+            anew = any(restarted(mark, marks[-1], target.name) for mark in marks[:-1])
             return RESTARTED if anew else ""
-        return "" if alive(target) else STOPPED
+        return "" if target.http.answers_live() else STOPPED
 
     def _ended(self, marks: Sequence[Mark], over: str, totals: Totals) -> Level:
         """The windows until the server was gone, and when that was."""
         _, ended, kinds = self._requests.arrays()
-        kept = cut(marks, self._target.endpoint, ended, kinds)
+        kept = cut(marks, self._target.name, ended, kinds)
         windows = self._windows(kept)
         if over == STOPPED:
             over += f"; {self._last(marks[0].at)}"
@@ -196,7 +188,7 @@ class _Run:
         chunks = self._fleet.take()
         self._requests.add(chunks)
         self._lags += [np.array(chunk.lag) for chunk in chunks]
-        page = statistics.metrics_page(target.metrics) if target.metrics else ""
+        page = statistics.read_metrics(target.metrics)[0] if target.metrics else ""
         return Mark(
             at=at,
             stats=stats,
@@ -214,7 +206,7 @@ class _Run:
     def _totals(self, before: statistics.Snapshot, sent: int) -> Totals:
         _, _, kinds = self._requests.arrays()
         answered = int((kinds == OK).sum())
-        endpoint, wanted = self._target.endpoint, answered * self._options.rows
+        endpoint, wanted = self._target.name, answered * self._options.rows
         deadline = time.monotonic() + SETTLE
         while True:
             after = self._snapshot()
@@ -235,7 +227,7 @@ class _Run:
         begin, end = (borders[0], borders[-1]) if borders else (first, first)
         models = statistics.split(begin.stats, end.stats, self._target.models) if end.at > begin.at else ()
         server_cpu = _difference(first.server_cpu, last.server_cpu)
-        own = next((one.request_ms for one in models if one.model == self._target.endpoint), None)
+        own = next((one.request_ms for one in models if one.model == self._target.name), None)
         failures = self._requests.failures(inside)
         earlier = self._requests.failures(kinds[ended < first.at])
         if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
@@ -244,7 +236,7 @@ class _Run:
         client = self._client(first, last, whole.answered)
         return Level(
             variant=self._target.variant.name,
-            endpoint=self._target.endpoint,
+            endpoint=self._target.name,
             protocol=shape.protocol,
             mode=shape.mode,
             concurrency=shape.concurrency,

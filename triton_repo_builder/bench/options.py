@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from triton_repo_builder.bench.load import texts
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 
@@ -16,27 +16,6 @@ PROTOCOLS = ("grpc", "http", "http-binary")
 CLOSED, OPEN = "closed", "open"
 SETTLED = 3
 """Windows that must agree before a level counts as stable."""
-
-
-class Urls(Protocol):
-    """Where a server listens: ``http://host:port`` and ``host:port``. ``metrics`` may be there, too."""
-
-    @property
-    def http(self) -> str:
-        """Url of the HTTP endpoint."""
-
-    @property
-    def grpc(self) -> str:
-        """Address of the gRPC endpoint; ``grpcs://`` before it means TLS."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """Urls as plain values."""
-
-    http: str
-    grpc: str
-    metrics: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +59,8 @@ class Options:
     client_limit: float = 0.7
     """Share of a core above which a client process is said to be the bottleneck."""
     seed: int = 1
+    perf_analyzer: Path | None = None
+    """Folder for the input files of the perf_analyzer commands to print; None for no commands."""
     command: str = ""
     """The command line, for the report."""
 

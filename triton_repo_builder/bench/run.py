@@ -8,12 +8,11 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
-from triton_repo_builder.bench import level
+from triton_repo_builder.bench import level, perf_analyzer
 from triton_repo_builder.bench.load.workers import Fleet
 from triton_repo_builder.bench.measure import machine
 from triton_repo_builder.bench.options import (
     Options,
-    Urls,
     Variant,
     check,
     shapes,
@@ -21,6 +20,7 @@ from triton_repo_builder.bench.options import (
 from triton_repo_builder.bench.prepare import prepare
 from triton_repo_builder.bench.report.comparison import ratio
 from triton_repo_builder.bench.report.report import BenchReport, Level, Ratio
+from triton_repo_builder.client import Urls
 from triton_repo_builder.repository import Repository
 
 Progress = Callable[[str, int, int], None]
@@ -54,6 +54,8 @@ def run_variants(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     prepared = [prepare(variant, options) for variant in variants]
     doubts = [note for one in prepared for note in one.check(options)]
+    if options.perf_analyzer:
+        doubts += perf_analyzer.notes(prepared, options, options.perf_analyzer)
     planned = [(shape, one) for shape in shapes(options) for one in prepared]
     done: list[Level] = []
     gone: set[str] = set()
@@ -61,7 +63,7 @@ def run_variants(
     with Fleet() as fleet:
         for shape, one in planned:
             name = " ".join(filter(None, [one.target.variant.name, shape.title]))
-            if one.target.variant.name in gone and not level.alive(one.target):
+            if one.target.variant.name in gone and not one.target.http.answers_live():
                 left += 1
                 continue
             requests = one.requests(shape)
@@ -94,7 +96,7 @@ def run_variants(
 def _plain(options: Options) -> dict[str, Any]:
     plain = asdict(options)
     plain["corpus"] = str(options.corpus) if options.corpus else None
-    del plain["command"]
+    del plain["command"], plain["perf_analyzer"]
     return plain
 
 

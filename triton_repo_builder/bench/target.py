@@ -8,14 +8,15 @@ from typing import Any
 
 from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.bench.options import Variant
-from triton_repo_builder.client import HttpClient, Metadata, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
+from triton_repo_builder.repository import composition
+from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.interface import Endpoint
 
 ASK = 30.0
-"""Seconds in which the server must say what it is and what it counted; no business of ``--timeout``."""
-STEPS = 20
-"""Ensembles within ensembles that are followed, lest a circle never ends."""
+"""Seconds for questions about the server and its statistics; ``--timeout`` is for requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,7 @@ class Target:
 
     variant: Variant
     http: HttpClient
-    endpoint: str
-    metadata: Metadata
-    max_batch_size: int
-    optional: frozenset[str]
+    endpoint: Endpoint
     models: tuple[str, ...]
     """The endpoint, then the models it is composed of."""
     cut: int | None
@@ -40,39 +38,41 @@ class Target:
     server: Mapping[str, Any]
     """Facts for the report."""
 
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        return self.endpoint.name
+
 
 def find(variant: Variant) -> Target:
-    """Ask the server; raises ``TrbError`` where it does not answer or the endpoint is not clear."""
+    """Ask the server; raises ``TrbError`` if it does not answer or the endpoint is not clear."""
     http = HttpClient(variant.urls.http, ASK)
     try:
         version = http.version()
-        endpoint = variant.endpoint or _only(variant, http)
-        metadata = http.metadata(endpoint)
-        config = http.config(endpoint)
-        models, configs = _models(http, endpoint, config)
+        name = variant.endpoint or _only(variant, http)
+        endpoint = http.endpoint(name, http.config(name))
+        models = composition.members((name,), http.steps_of)
     except RequestFailed as error:
         raise _no_answer(variant, error) from None
+    configs = [_config(http, model) for model in models]
     pid = variant.pid or cpu.listener(http.url)
     return Target(
         variant=variant,
         http=http,
         endpoint=endpoint,
-        metadata=metadata,
-        max_batch_size=int(config.get("max_batch_size", 0)),
-        optional=frozenset(item["name"] for item in config.get("input", ()) if item.get("optional")),
         models=models,
-        cut=next((length for one in configs for length in [_cut(one)] if length), None),
-        golden=_golden(variant, endpoint),
+        cut=next((length for length in map(_max_length, configs) if length), None),
+        golden=_golden(variant, name),
         pid=pid,
-        metrics=getattr(variant.urls, "metrics", ""),
-        on_gpu=any(_on_gpu(one) for one in configs),
+        metrics=variant.urls.metrics,
+        on_gpu=any(group.kind == "KIND_GPU" for config in configs for group in config.instance_groups),
         server={
             "variant": variant.name,
             "url": http.url,
             "grpc": variant.urls.grpc,
             "version": version,
             "pid": pid,
-            "endpoint": endpoint,
+            "endpoint": name,
             "models": list(models),
             "repository": str(variant.repository.path) if variant.repository else "",
             "on_client_machine": cpu.local(http.url),
@@ -98,13 +98,12 @@ def _no_answer(variant: Variant, error: RequestFailed) -> TrbError:
 
 def _only(variant: Variant, http: HttpClient) -> str:
     """The one endpoint that the server has, of those in the repository."""
-    ready = sorted({entry.name for entry in http.index() if entry.state == "READY"})
+    ready = sorted({entry.name for entry in http.index() if entry.ready})
     if variant.repository is not None:
-        names = [model.name for model in variant.repository.endpoints if model.name in ready]
+        names = tuple(model.name for model in variant.repository.endpoints if model.name in ready)
         where = str(variant.repository.path)
     else:
-        inner = {step for name in ready for step in _steps(_config(http, name))}
-        names = [name for name in ready if name not in inner]
+        names = composition.outermost(ready, http.steps_of)
         where = variant.urls.http
     if len(names) == 1:
         return names[0]
@@ -113,39 +112,17 @@ def _only(variant: Variant, http: HttpClient) -> str:
     raise TrbError(Code.USAGE, message, where=where, remedy=remedy)
 
 
-def _config(http: HttpClient, name: str) -> dict[str, Any]:
+def _config(http: HttpClient, name: str) -> ModelConfig:
     try:
         return http.config(name)
     except RequestFailed:
         # A server may keep its configurations to itself.
-        return {}
+        return ModelConfig()
 
 
-def _steps(config: Mapping[str, Any]) -> list[str]:
-    scheduling = config.get("ensemble_scheduling") or {}
-    return [str(step["model_name"]) for step in scheduling.get("step", ())]
-
-
-def _models(
-    http: HttpClient, endpoint: str, config: dict[str, Any]
-) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
-    found = {endpoint: config}
-    waiting = [(step, 1) for step in _steps(config)]
-    while waiting:
-        name, depth = waiting.pop(0)
-        if name not in found and depth < STEPS:
-            found[name] = _config(http, name)
-            waiting += [(step, depth + 1) for step in _steps(found[name])]
-    return tuple(found), list(found.values())
-
-
-def _cut(config: Mapping[str, Any]) -> int:
-    value = (config.get("parameters") or {}).get("max_length", {}).get("string_value", "")
-    return int(value) if str(value).isdecimal() else 0
-
-
-def _on_gpu(config: Mapping[str, Any]) -> bool:
-    return any(group.get("kind") == "KIND_GPU" for group in config.get("instance_group", ()))
+def _max_length(config: ModelConfig) -> int:
+    text = config.parameters.get("max_length", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _golden(variant: Variant, endpoint: str) -> cases.CaseFile | None:

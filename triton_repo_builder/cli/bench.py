@@ -86,19 +86,19 @@ CONCURRENCY = "1,4,16,64"
     "--processes", type=click.IntRange(0, 64), default=0, help="Client processes.  [default: up to 4]"
 )
 @click.option(
-    "--client",
-    type=click.Choice(["trb", "perf-analyzer"]),
-    default="trb",
-    show_default=True,
-    help="Who sends.",
-)
-@click.option(
     "--output",
     type=Place(file_okay=False),
     metavar="DIR",
     help="Write report.json, .csv, .html, latency.png and throughput.png.",
 )
 @click.option("--baseline", type=Place(), metavar="FILE", help="report.json to compare with.")
+@click.option(
+    "--print-perf-analyzer",
+    "perf_analyzer",
+    type=Place(file_okay=False),
+    metavar="DIR",
+    help="Also print the equivalent perf_analyzer commands; their input files are written to DIR.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     repo: Path | None,
@@ -120,9 +120,9 @@ def command(
     max_windows: int,
     timeout: float,
     processes: int,
-    client: str,
     output: Path | None,
     baseline: Path | None,
+    perf_analyzer: Path | None,
     as_json: bool,
 ) -> int:
     """Load an endpoint and report throughput, latency, failures, batching and CPU.
@@ -145,8 +145,6 @@ def command(
 
     if url is None and (grpc_url or metrics_url):
         raise click.UsageError("--grpc-url and --metrics-url go with --url.")
-    if client == "perf-analyzer":
-        _refuse_what_it_lacks()
     options = bench.Options(
         endpoint=endpoint,
         protocols=protocols,
@@ -162,6 +160,7 @@ def command(
         max_windows=max(max_windows, min_windows) if _is_default("max_windows") else max_windows,
         timeout=timeout,
         processes=processes,
+        perf_analyzer=perf_analyzer,
         command=_command_line(),
     )
     check(options)
@@ -170,7 +169,7 @@ def command(
         bench.open_folder(output)
     repository = _repository(repo, needed=url is None)
     _announce(options)
-    report = _run(client, repository, engine, (url, grpc_url, metrics_url), options)
+    report = _run(repository, engine, (url, grpc_url, metrics_url), options)
     if document is not None and baseline is not None:
         report = bench.compare(report, document, baseline)
     written, failure = _written(report, output)
@@ -198,13 +197,6 @@ def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...]
 def _is_default(name: str) -> bool:
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.DEFAULT
-
-
-def _refuse_what_it_lacks() -> None:
-    for name in ("warmup", "min_windows", "processes"):
-        if not _is_default(name):
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} is nothing that --client perf-analyzer knows; leave it out.")
 
 
 def _command_line() -> str:
@@ -236,20 +228,14 @@ def _announce(options: Options) -> None:
 
 
 def _run(
-    client: str,
     repository: Repository | None,
     engine: engines.Choice,
-    given: tuple[str | None, str | None, str | None],
+    addresses: tuple[str | None, str | None, str | None],
     options: Options,
 ) -> BenchReport:
     from triton_repo_builder import bench
-    from triton_repo_builder.bench import perf_analyzer
 
-    if client == "perf-analyzer":
-        perf_analyzer.require()
-    with _server(repository, engine, *given) as (urls, pid), console.progress() as progress:
-        if client == "perf-analyzer":
-            return perf_analyzer.run(urls, repository, options, progress, pid=pid)
+    with _server(repository, engine, *addresses) as (urls, pid), console.progress() as progress:
         return bench.run(urls, repository, options, progress, pid=pid)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from triton_repo_builder.serve.engine import Urls
+    from triton_repo_builder.client import Urls
 
     ParamType = click.ParamType[Any]
 else:
@@ -146,7 +146,7 @@ def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = N
     """
     from urllib.parse import urlsplit
 
-    from triton_repo_builder.serve.engine import Urls
+    from triton_repo_builder.client import Urls
 
     full = url if "://" in url else f"http://{url}"
     try:

@@ -29,13 +29,13 @@ def command(as_json: bool) -> int:
       trb status
       trb status --json
     """
-    from triton_repo_builder.client import control
+    from triton_repo_builder.client import HttpClient
     from triton_repo_builder.serve.background import registry
 
     running, ended = registry.sweep()
     for name, words in ended:
         click.echo(f"{name} has ended: {words}", err=True)
-    ready = {server.pid: control.ready(server.urls["http"]) for server in running}
+    ready = {server.pid: HttpClient(server.urls["http"], 2).answers_ready() for server in running}
     loaded = {server.pid: _loaded(server) for server in running}
     if as_json:
         listed = [
@@ -68,14 +68,15 @@ def command(as_json: bool) -> int:
 def _loaded(server: Background) -> tuple[list[str], int]:
     """The endpoints that answer now, and how many the repository has."""
     from triton_repo_builder import repository
-    from triton_repo_builder.client import control
+    from triton_repo_builder.client import HttpClient
     from triton_repo_builder.errors import TrbError
 
     try:
-        ready = control.loaded(server.urls["http"])
+        http = HttpClient(server.urls["http"], 10)
+        ready = http.ready_models()
         if "://" in server.repository:
             # Its configurations lie elsewhere: without them the steps of ensembles count, too.
-            return sorted(ready), len(control.index(server.urls["http"]))
+            return sorted(ready), len(http.states())
         read = repository.read(Path(server.repository))
     except (OSError, TrbError):
         return [], 0

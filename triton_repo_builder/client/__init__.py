@@ -1,28 +1,20 @@
 """Talk to a running tritonserver: HTTP as ``curl`` would, and gRPC through ``tritonclient``.
 
 Both clients give plain values and numpy arrays, and raise one error, ``RequestFailed``. Every request
-has a time limit.
+has a time limit. What is imported here needs no numpy; tensors are in ``codec``, gRPC is in ``grpc``.
 """
 
-from triton_repo_builder.client.codec import (
-    JSON,
-    encode_binary,
-    encode_json,
-    wire_type,
-)
-from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.client.http import Answer, HttpClient
 from triton_repo_builder.client.values import (
     BROKEN,
+    JSON,
     REFUSED,
     SILENT,
-    Array,
     Body,
-    Counts,
     IndexEntry,
-    Metadata,
+    NoAnswer,
     RequestFailed,
-    Tensor,
+    Urls,
 )
 
 __all__ = [
@@ -31,16 +23,10 @@ __all__ = [
     "REFUSED",
     "SILENT",
     "Answer",
-    "Array",
     "Body",
-    "Counts",
-    "GrpcClient",
     "HttpClient",
     "IndexEntry",
-    "Metadata",
+    "NoAnswer",
     "RequestFailed",
-    "Tensor",
-    "encode_binary",
-    "encode_json",
-    "wire_type",
+    "Urls",
 ]

@@ -8,17 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from triton_repo_builder.client.values import (
-    BROKEN,
-    Array,
-    Body,
-    RequestFailed,
-)
+from triton_repo_builder.client.values import BROKEN, JSON, Body, RequestFailed, document
 from triton_repo_builder.dtypes import BY_WIRE
 
-JSON = {"Content-Type": "application/json"}
-"""Always sent: as a form, a body above 4 MB crashes the server (TRITON.md, section 0)."""
+Array = npt.NDArray[Any]
 
 
 def wire_type(array: Array) -> str:
@@ -74,15 +69,6 @@ def _raw(array: Array) -> bytes:
     if array.dtype.kind != "O":
         return np.ascontiguousarray(array).tobytes()
     return b"".join(struct.pack("<I", len(text)) + text for text in array.reshape(-1).tolist())
-
-
-def document(data: bytes) -> Any:
-    """The JSON of an answer."""
-    try:
-        # A model may answer with strings that are no UTF-8; Triton passes them on as they are.
-        return json.loads(data.decode("utf-8", "replace"))
-    except ValueError:
-        raise RequestFailed(BROKEN, "200", f"the answer is no JSON: {data[:200]!r}") from None
 
 
 def decode(data: bytes, header: int) -> dict[str, Array]:

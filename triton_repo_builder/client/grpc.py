@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.client.codec import wire_type
+from triton_repo_builder.client.codec import Array, wire_type
 from triton_repo_builder.client.values import (
     BROKEN,
     REFUSED,
-    SILENT,
-    Array,
-    Metadata,
+    NoAnswer,
     RequestFailed,
-    read_metadata,
 )
+from triton_repo_builder.repository.interface import Endpoint
 
 _GRPC_REFUSED = {
     "INVALID_ARGUMENT",
@@ -28,6 +26,7 @@ _GRPC_REFUSED = {
     "UNAUTHENTICATED",
     "RESOURCE_EXHAUSTED",
 }
+TLS = "grpcs://"
 _GRPC_LOST = (
     "failed to connect",
     "connection refused",
@@ -38,35 +37,43 @@ _GRPC_LOST = (
 
 
 class GrpcClient:
-    """Triton's gRPC endpoint at ``url`` (``host:port``). One channel, which threads may share."""
+    """Triton's gRPC endpoint at ``url`` (``host:port``, ``grpcs://host:port`` for TLS).
 
-    def __init__(self, url: str, timeout: float = 30.0, *, secure: bool = False) -> None:
+    One channel, which threads may share.
+    """
+
+    def __init__(self, url: str, timeout: float = 30.0) -> None:
         from tritonclient import grpc
 
-        self.url = url
+        self.url = url.removeprefix(TLS)
         self.timeout = timeout
         self._grpc = grpc
-        self._client = grpc.InferenceServerClient(url, ssl=secure)
+        self._client = grpc.InferenceServerClient(self.url, ssl=url.startswith(TLS))
 
     def close(self) -> None:
         """Close the channel."""
         self._client.close()
 
     def live(self) -> bool:
-        """Whether the server says that it is up."""
+        """Whether the server is up."""
         return bool(self._call("is_server_live"))
 
     def ready(self, model: str = "") -> bool:
-        """Whether the server, or one model, says that it is ready."""
+        """Whether the server, or one model, is ready."""
         return bool(self._call("is_model_ready", model) if model else self._call("is_server_ready"))
 
     def version(self) -> str:
         """The server's version, e.g. ``2.51.0``."""
         return str(self._call("get_server_metadata").version)
 
-    def metadata(self, model: str) -> Metadata:
+    def metadata(self, model: str) -> dict[str, Any]:
+        """A model's platform, versions, inputs and outputs, as the protocol has them."""
+        metadata: dict[str, Any] = self._call("get_model_metadata", model, as_json=True)
+        return metadata
+
+    def endpoint(self, model: str) -> Endpoint:
         """A model's inputs and outputs."""
-        return read_metadata(self._call("get_model_metadata", model, as_json=True))
+        return Endpoint.of_server(self.metadata(model), name=model)
 
     def infer(self, model: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Send one request and give all outputs."""
@@ -89,7 +96,7 @@ class GrpcClient:
         status = str(error.status() or "").removeprefix("StatusCode.")
         message = str(error.message())
         if status == "DEADLINE_EXCEEDED":
-            return RequestFailed(SILENT, "", f"no answer within {self.timeout:g} s")
+            return NoAnswer(f"no answer within {self.timeout:g} s")
         if status in ("UNAVAILABLE", "CANCELLED") and any(text in message.lower() for text in _GRPC_LOST):
-            return RequestFailed(SILENT, "", f"no answer: {message}")
+            return NoAnswer(f"no answer: {message}")
         return RequestFailed(REFUSED if status in _GRPC_REFUSED else BROKEN, status, message)

@@ -1,29 +1,38 @@
-"""Triton's HTTP endpoint, without a third-party HTTP library: what ``curl`` can do."""
+"""Triton's HTTP endpoint, without a third-party HTTP library: what ``curl`` can do.
+
+No proxy settings apply: servers are called where their url says. numpy is loaded with the first tensor only.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
+import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from triton_repo_builder.client.codec import JSON, decode, document
 from triton_repo_builder.client.values import (
     BROKEN,
+    JSON,
     REFUSED,
-    SILENT,
-    Array,
     Body,
-    Counts,
     IndexEntry,
-    Metadata,
+    NoAnswer,
     RequestFailed,
-    read_metadata,
+    document,
 )
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.interface import Endpoint
+
+if TYPE_CHECKING:
+    from triton_repo_builder.client.codec import Array
 
 HEADER_LENGTH = "inference-header-content-length"
+TICK = 0.05
+"""Seconds between two looks at the index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +58,7 @@ class HttpClient:
         return self._parts.hostname or ""
 
     def send(self, method: str, path: str, body: Body | None = None) -> Answer:
-        """One request as it is; raises only where nothing is answered."""
+        """One request as it is; raises ``NoAnswer`` only."""
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         headers = dict(body.headers) if body else {}
@@ -63,15 +72,15 @@ class HttpClient:
             finally:
                 connection.close()
         except TimeoutError:
-            raise RequestFailed(SILENT, "", f"no answer within {self.timeout:g} s") from None
+            raise NoAnswer(f"no answer within {self.timeout:g} s") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # A connection that is cut is a BadStatusLine for http.client, too.
             if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-                raise RequestFailed(SILENT, "", "no HTTP server answers; is this the gRPC port?") from None
-            raise RequestFailed(SILENT, "", f"no answer: {str(error) or type(error).__name__}") from None
+                raise NoAnswer("no HTTP server answers; is this the gRPC port?") from None
+            raise NoAnswer(f"no answer: {str(error) or type(error).__name__}") from None
 
     def call(self, method: str, path: str, body: Body | None = None) -> Any:
-        """One request whose answer is JSON; raises unless the status is 200."""
+        """One request whose answer is JSON; raises ``RequestFailed`` unless the status is 200."""
         return document(self._accepted(method, path, body).data)
 
     def _accepted(self, method: str, path: str, body: Body | None) -> Answer:
@@ -80,56 +89,142 @@ class HttpClient:
             raise _refusal(answer.status, answer.data)
         return answer
 
+    # --- the server and its models
+
     def live(self) -> bool:
-        """Whether the server says that it is up."""
+        """Whether the server is up."""
         return self.send("GET", "/v2/health/live").status == 200
 
     def ready(self, model: str = "") -> bool:
-        """Whether the server, or one model, says that it is ready."""
+        """Whether the server, or one model, is ready."""
         path = f"/v2/models/{_quote(model)}/ready" if model else "/v2/health/ready"
         return self.send("GET", path).status == 200
+
+    def answers_live(self) -> bool:
+        """``live``, and False if nothing answers."""
+        try:
+            return self.live()
+        except RequestFailed:
+            return False
+
+    def answers_ready(self) -> bool:
+        """``ready``, and False if nothing answers."""
+        try:
+            return self.ready()
+        except RequestFailed:
+            return False
 
     def version(self) -> str:
         """The server's version, e.g. ``2.51.0``."""
         return str(self.call("GET", "/v2").get("version", ""))
 
-    def metadata(self, model: str) -> Metadata:
-        """A model's inputs and outputs."""
-        return read_metadata(self.call("GET", f"/v2/models/{_quote(model)}"))
+    def metadata(self, model: str) -> dict[str, Any]:
+        """A model's platform, versions, inputs and outputs, as the protocol has them."""
+        metadata: dict[str, Any] = self.call("GET", f"/v2/models/{_quote(model)}")
+        return metadata
 
-    def config(self, model: str) -> dict[str, Any]:
+    def config(self, model: str) -> ModelConfig:
         """A model's effective configuration."""
-        config: dict[str, Any] = self.call("GET", f"/v2/models/{_quote(model)}/config")
-        return config
+        return ModelConfig(self.call("GET", f"/v2/models/{_quote(model)}/config"))
+
+    def steps_of(self, model: str) -> tuple[str, ...]:
+        """The steps of an ensemble; empty also if the server keeps its configurations to itself."""
+        try:
+            return tuple(step.model_name for step in self.config(model).steps)
+        except RequestFailed:
+            return ()
+
+    def endpoint(self, model: str, config: ModelConfig | None = None) -> Endpoint:
+        """A model's inputs and outputs; what only the configuration states, if that is given."""
+        return Endpoint.of_server(self.metadata(model), config, model)
+
+    def describe(self, model: str) -> Endpoint:
+        """A model that should be served, whole; raises ``TrbError`` SERVER_DIED."""
+        try:
+            return self.endpoint(model, self.config(model))
+        except RequestFailed as error:
+            raise _undescribed(model, error) from None
+
+    def served_versions(self, model: str) -> tuple[str, ...]:
+        """The versions of a model that should be served; raises ``TrbError`` SERVER_DIED."""
+        try:
+            return tuple(map(str, self.metadata(model).get("versions") or ()))
+        except RequestFailed as error:
+            raise _undescribed(model, error) from None
+
+    def infer(self, model: str, body: Body) -> dict[str, Array]:
+        """Send an encoded request (``encode_json`` or ``encode_binary``) and decode the outputs."""
+        from triton_repo_builder.client.codec import decode
+
+        answer = self._accepted("POST", f"/v2/models/{_quote(model)}/infer", body)
+        header = int(answer.headers.get(HEADER_LENGTH, len(answer.data)))
+        return decode(answer.data, header)
+
+    # --- the server's repository
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """Every model that the server knows, also those that failed to load."""
+        """Every version that the server knows, also those that failed to load."""
         entries = self.call("POST", "/v2/repository/index", Body(data=b"{}", headers=JSON))
         return tuple(
             IndexEntry(**{key: str(entry.get(key, "")) for key in ("name", "version", "state", "reason")})
             for entry in entries
         )
 
-    def counts(self, model: str) -> Counts:
-        """A model's statistics, all its versions together."""
-        stats = self.call("GET", f"/v2/models/{_quote(model)}/stats")["model_stats"]
-        return Counts(
-            rows=sum(int(entry.get("inference_count", 0)) for entry in stats),
-            executions=sum(int(entry.get("execution_count", 0)) for entry in stats),
-            cached=sum(
-                int(entry.get("inference_stats", {}).get("cache_hit", {}).get("count", 0)) for entry in stats
-            ),
-        )
+    def index_or_empty(self) -> tuple[IndexEntry, ...]:
+        """``index``, and empty if the server refuses to list its models. Raises ``NoAnswer``."""
+        try:
+            return self.index()
+        except NoAnswer:
+            raise
+        except RequestFailed:
+            return ()
 
-    def infer(self, model: str, body: Body) -> dict[str, Array]:
-        """Send an encoded request (``encode_json`` or ``encode_binary``) and decode the outputs."""
-        answer = self._accepted("POST", f"/v2/models/{_quote(model)}/infer", body)
-        header = int(answer.headers.get(HEADER_LENGTH, len(answer.data)))
-        return decode(answer.data, header)
+    def states(self) -> dict[str, tuple[str, str]]:
+        """State and reason of each model the server ever tried; a ready version wins over others."""
+        states: dict[str, tuple[str, str]] = {}
+        for entry in self.index_or_empty():
+            if entry.state and states.get(entry.name, ("", ""))[0] != "READY":
+                states[entry.name] = (entry.state, entry.reason)
+        return states
+
+    def ready_models(self) -> tuple[str, ...]:
+        """Names of the models that are ready now."""
+        return tuple(dict.fromkeys(entry.name for entry in self.index_or_empty() if entry.ready))
+
+    def load(self, model: str, parameters: Mapping[str, Any] | None = None) -> str:
+        """Load a model and what it needs; the server's reason if that fails, else empty."""
+        return self._control(model, "load", parameters)
+
+    def unload(self, model: str, *, steps: bool = False) -> str:
+        """Unload a model, which goes on in the background; the server's reason if it refuses, else empty.
+
+        With ``steps`` also the models it is composed of that nothing else loaded needs.
+        """
+        return self._control(model, "unload", {"unload_dependents": True} if steps else None)
+
+    def _control(self, model: str, action: str, parameters: Mapping[str, Any] | None) -> str:
+        text = json.dumps({"parameters": parameters} if parameters else {})
+        path = f"/v2/repository/models/{_quote(model)}/{action}"
+        answer = self.send("POST", path, Body(data=text.encode(), headers=JSON))
+        return "" if answer.status == 200 else _refusal(answer.status, answer.data).message
+
+    def wait_until_settled(self, model: str, patience: float) -> dict[int, str]:
+        """The state of each version once none is loading or unloading, or after ``patience`` seconds."""
+        deadline = time.monotonic() + patience
+        while True:
+            entries = [entry for entry in self.index_or_empty() if entry.name == model]
+            states = {int(entry.version or 0): entry.state for entry in entries}
+            if not {*states.values()} & {"LOADING", "UNLOADING"} or time.monotonic() > deadline:
+                return states
+            time.sleep(TICK)
 
 
 def _quote(model: str) -> str:
     return urllib.parse.quote(model, safe="")
+
+
+def _undescribed(model: str, error: RequestFailed) -> TrbError:
+    return TrbError(Code.SERVER_DIED, f"the server does not describe it: {error.message}", where=model)
 
 
 def _refusal(status: int, data: bytes) -> RequestFailed:

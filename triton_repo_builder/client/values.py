@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
+JSON = {"Content-Type": "application/json"}
+"""Sent with every JSON body: else the server parses it as a form, and one above 4 MB crashes the server."""
 
 REFUSED = "refused"
 """The request was judged wrong (HTTP 4xx and the like)."""
@@ -19,7 +19,7 @@ SILENT = "silent"
 
 
 class RequestFailed(Exception):
-    """A request without the answer it asked for. ``kind`` is REFUSED, BROKEN or SILENT."""
+    """A request that was not answered as asked. ``kind`` is REFUSED, BROKEN or SILENT."""
 
     def __init__(self, kind: str, status: str, message: str) -> None:
         super().__init__(f"{status}: {message}" if status else message)
@@ -28,43 +28,44 @@ class RequestFailed(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tensor:
-    """One input or output as the server describes it; the shape has the batch axis, if there is one."""
+class NoAnswer(RequestFailed, ConnectionError):
+    """Nothing came back, so that nothing is known of the request: kind SILENT."""
 
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
+    def __init__(self, message: str) -> None:
+        super().__init__(SILENT, "", message)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metadata:
-    """A model's public face."""
+class Urls:
+    """Where a server listens."""
 
-    name: str
-    platform: str
-    versions: tuple[str, ...]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """A model's statistics since it was loaded: rows, executions, answers from the cache."""
-
-    rows: int
-    executions: int
-    cached: int
+    http: str
+    """``http://host:port``, or ``https://``."""
+    grpc: str
+    """``host:port``; ``grpcs://`` before it means TLS."""
+    metrics: str = ""
+    """The metrics page; empty if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexEntry:
-    """One model (version) of the server's repository, with its state and the reason of a failure."""
+    """One version of a model in the server's repository."""
 
     name: str
     version: str
     state: str
+    """Empty if the server never tried to load it."""
     reason: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers requests."""
+        return self.state == "READY"
+
+    @property
+    def failed(self) -> bool:
+        """Whether its load failed; one that was unloaded on request has the reason ``unloaded``."""
+        return self.state == "UNAVAILABLE" and self.reason not in ("", "unloaded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,23 +76,10 @@ class Body:
     headers: Mapping[str, str]
 
 
-def read_metadata(document: Mapping[str, Any]) -> Metadata:
-    """The protocol's model metadata, from either protocol (gRPC writes integers as strings)."""
-
-    def tensors(key: str) -> tuple[Tensor, ...]:
-        return tuple(
-            Tensor(
-                name=item["name"],
-                datatype=item["datatype"],
-                shape=tuple(int(dim) for dim in item.get("shape", ())),
-            )
-            for item in document.get(key, ())
-        )
-
-    return Metadata(
-        name=document["name"],
-        platform=document.get("platform", ""),
-        versions=tuple(document.get("versions", ())),
-        inputs=tensors("inputs"),
-        outputs=tensors("outputs"),
-    )
+def document(data: bytes) -> Any:
+    """The JSON of an answer."""
+    try:
+        # A model may answer with strings that are not UTF-8; Triton passes them on as they are.
+        return json.loads(data.decode("utf-8", "replace"))
+    except ValueError:
+        raise RequestFailed(BROKEN, "200", f"the answer is not JSON: {data[:200]!r}") from None

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
-from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 INLINE = 900
@@ -36,8 +35,7 @@ class Example:
 
 def of_server(base: str, name: str, folder: Path) -> Example:
     """Of a model of the server at ``base``; ``folder`` is the model's directory, for its golden cases."""
-    config = ModelConfig(control.model(base, name, "/config"))
-    return example(Endpoint.of_config(name, config), folder)
+    return example(HttpClient(base, 10).describe(name), folder)
 
 
 def of_repository(path: Path, name: str) -> Example:

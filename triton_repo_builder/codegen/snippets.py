@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.codegen import example
 from triton_repo_builder.codegen.example import NOT_IN_JSON
-from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 
@@ -39,8 +38,7 @@ class Usage:
 
 def usage(base: str, name: str, folder: Path) -> Usage:
     """Ask the server about one model; ``folder`` is the model's directory, for its golden cases."""
-    config = ModelConfig(control.model(base, name, "/config"))
-    endpoint = Endpoint.of_server(control.model(base, name), config, name)
+    endpoint = HttpClient(base, 10).describe(name)
     note = example.obstacle(endpoint, endpoint.needed)
     url = f"{base}/v2/models/{quote(name)}/infer"
     content = None if note else example.file(folder, endpoint.needed)

@@ -10,7 +10,8 @@ import numpy as np
 
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.client import HttpClient, encode_json
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.demo import samples
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.write import publish

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_repo_builder import files, repository, smoke
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
@@ -160,7 +160,8 @@ def _forget(move: Move, site: Site, model: str) -> str:
     A server with a failed version says that it is not ready, whatever else answers, until a version of that
     number was loaded. So the old one's files are, for a moment, under the new number.
     """
-    if not control.failed(site.urls.http, model, move.new):
+    index = HttpClient(site.urls.http, 10).index_or_empty()
+    if not any(entry.failed and (entry.name, entry.version) == (model, str(move.new)) for entry in index):
         return ""
     path = f"{model}/{versions.CONFIG}"
     config = pbtxt.parse(move.old_files[path].decode())
@@ -177,7 +178,7 @@ def _forget(move: Move, site: Site, model: str) -> str:
 def _again(site: Site, model: str) -> str:
     try:
         said = site.loader.load(model, LOAD_TIMEOUT)
-        control.settled(site.urls.http, model, DRAIN)
+        HttpClient(site.urls.http, 10).wait_until_settled(model, DRAIN)
         return said
     except (OSError, Hung) as error:  # on the way back nothing may stop the rest
         return f"{model}: {error}"
@@ -190,7 +191,7 @@ def _load(move: Move, site: Site, model: str, numbers: tuple[int, ...]) -> None:
     """
     try:
         said = site.loader.load(model, LOAD_TIMEOUT)
-        states = control.settled(site.urls.http, model, DRAIN)
+        states = HttpClient(site.urls.http, 10).wait_until_settled(model, DRAIN)
     except OSError as error:
         raise _failed(
             move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import files, repository
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import versions
 
@@ -136,11 +136,11 @@ def served(root: Path, name: str) -> int:
 def check_server(root: Path, name: str, url: str) -> None:
     """``TrbError`` PROMOTE_FAILED where the server does not have the version that the repository serves."""
     version = served(root, name)
-    listed = control.model(url.rstrip("/"), name).get("versions") or []
-    if str(version) not in [str(number) for number in listed]:
+    listed = HttpClient(url, 10).served_versions(name)
+    if str(version) not in listed:
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"the repository serves version {version} already, the server {', '.join(map(str, listed))}",
+            f"the repository serves version {version} already, the server {', '.join(listed)}",
             where=url,
             remedy=f"trb rollback {name}, then promote with --url in one step; or start the server again",
         )

@@ -8,7 +8,6 @@ from typing import Any
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
 
@@ -56,7 +55,7 @@ def of_server(url: str) -> tuple[Link, ...]:
                 ready.setdefault(entry.name, []).append(int(entry.version or 0))
         found = []
         for name, versions in sorted(ready.items()):
-            facts = Facts.of_config(name, ModelConfig(http.config(name)), tuple(sorted(versions)))
+            facts = Facts.of_config(name, http.config(name), tuple(sorted(versions)))
             found.append(Link(facts=facts, server=http.url))
         return tuple(found)
     except RequestFailed as error:

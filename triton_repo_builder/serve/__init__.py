@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.engine import DockerEngine
@@ -15,7 +16,6 @@ from triton_repo_builder.serve.engine import (
     Progress,
     RunningServer,
     ServeOptions,
-    Urls,
 )
 
 __all__ = [

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from triton_repo_builder.client import Urls
+
 Progress = Callable[[str], None]
 """Receives one line about what is going on; may be called from another thread once the server runs."""
 
@@ -59,15 +61,6 @@ class Opened:
     path: Path
     models_url: str = ""
     """``s3://…`` of one revision; empty: the server reads ``path``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Urls:
-    """Where the server answers: ``http://host:port``, ``host:port`` and the metrics page."""
-
-    http: str
-    grpc: str
-    metrics: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serve.engine import Failure, Urls
+from triton_repo_builder.serve.engine import Failure
 from triton_repo_builder.serve.loading import failure_causes
 from triton_repo_builder.serve.processes.stubs import Processes
 from triton_repo_builder.serve.processes.watchdog import Watch

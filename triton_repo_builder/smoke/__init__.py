@@ -1,5 +1,6 @@
 """Prove, through the server, that answers equal the original model's."""
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.smoke.junit import junit
 from triton_repo_builder.smoke.report import (
     Check,
@@ -8,6 +9,6 @@ from triton_repo_builder.smoke.report import (
     Status,
 )
 from triton_repo_builder.smoke.run import Progress, run
-from triton_repo_builder.smoke.session import Options, Urls
+from triton_repo_builder.smoke.session import Options
 
 __all__ = ["Check", "Line", "Options", "Progress", "SmokeReport", "Status", "Urls", "junit", "run"]

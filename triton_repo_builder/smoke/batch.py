@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Barrier
 
-from triton_repo_builder.client import REFUSED, Array, RequestFailed
+from triton_repo_builder.client import REFUSED, RequestFailed
+from triton_repo_builder.client.codec import Array
 from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
@@ -21,8 +22,8 @@ from triton_repo_builder.smoke.neighbour import (
 from triton_repo_builder.smoke.report import Check, Status
 from triton_repo_builder.smoke.session import (
     GRPC,
-    Endpoint,
     Session,
+    Subject,
     inputs_of,
 )
 
@@ -37,11 +38,11 @@ class _Batches:
     """What all checks of this file need."""
 
     session: Session
-    endpoint: Endpoint
+    endpoint: Subject
     file: cases.CaseFile
 
     def own(self, answer: Mapping[str, Array], place: int, rows: int, case: cases.Case) -> Seen:
-        part = compare.row(answer, place, rows, case, self.endpoint.metadata.outputs)
+        part = compare.row(answer, place, rows, case, self.endpoint.interface.outputs)
         return compare.same(case, part, self.file.tolerance.batched)
 
     def joined(self, case: cases.Case, neighbour: Mapping[str, Array], place: int, protocol: str) -> Seen:
@@ -85,7 +86,7 @@ class _Batches:
         raise Mismatch(f"{len(picked)} rows: expected a refusal, they were answered")
 
 
-def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     """Cases beside a neighbour in one request and in two at once; the largest batch and one row more."""
     if endpoint.file is None:
         return
@@ -104,11 +105,11 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
     yield from _limits(batches, endpoint)
 
 
-def _skipped(endpoint: Endpoint, why: str) -> Check:
+def _skipped(endpoint: Subject, why: str) -> Check:
     return Check(group="in a batch", name="batch", endpoint=endpoint.name, status=Status.SKIPPED, detail=why)
 
 
-def _limits(batches: _Batches, endpoint: Endpoint) -> Iterator[Check]:
+def _limits(batches: _Batches, endpoint: Subject) -> Iterator[Check]:
     size = endpoint.max_batch_size
     first = min(batches.file.cases, key=lambda case: len(text(case)))
     weight = (size + 1) * sum(array.nbytes for array in inputs_of(first).values())

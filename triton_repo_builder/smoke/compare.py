@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.client import Array, Tensor, wire_type
+from triton_repo_builder.client.codec import Array, wire_type
 from triton_repo_builder.golden import cases
+from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.smoke.attempt import Mismatch, Seen
 
 

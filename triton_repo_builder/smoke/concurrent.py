@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from triton_repo_builder.client import Array, Counts, RequestFailed
+from triton_repo_builder.client import RequestFailed, statistics
+from triton_repo_builder.client.codec import Array
+from triton_repo_builder.client.statistics import Snapshot
 from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status
-from triton_repo_builder.smoke.session import Endpoint, Session, inputs_of
+from triton_repo_builder.smoke.session import Session, Subject, inputs_of
 
 GROUP = "concurrent clients"
 SHOWN = 3
 """Wrong answers that are spelled out."""
-SETTLED = 2.0
-"""Seconds that statistics are given to stand still; with other clients about they never do."""
 LATE = 10.0
 """Seconds within which a busy server's statistics hold every answer it has given."""
 
@@ -31,7 +31,7 @@ class _Job:
     send: Callable[[], dict[str, Array]]
 
 
-def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     """All cases mixed over all clients and both protocols, and the statistics before and after."""
     file = endpoint.file
     if file is None:
@@ -43,7 +43,7 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
     ]
     sent = session.options.clients * session.options.requests
     protocol = " + ".join(endpoint.protocols)
-    before = _counts(session, endpoint)
+    before = _counters(session, endpoint)
     answers = partial(_answers, session, endpoint, jobs, file.tolerance.batched)
     answered = attempt(GROUP, "answers", answers, endpoint=endpoint.name, protocol=protocol)
     yield answered
@@ -58,7 +58,7 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
         yield attempt("executions", model, count, endpoint=endpoint.name)
 
 
-def _answers(session: Session, endpoint: Endpoint, jobs: list[_Job], allowed: float) -> Seen:
+def _answers(session: Session, endpoint: Subject, jobs: list[_Job], allowed: float) -> Seen:
     clients, requests = session.options.clients, session.options.requests
 
     def client(number: int) -> list[Seen | str]:
@@ -78,11 +78,11 @@ def _answers(session: Session, endpoint: Endpoint, jobs: list[_Job], allowed: fl
     return Seen(detail=detail, difference=worst, allowed=allowed)
 
 
-def _one(job: _Job, endpoint: Endpoint, allowed: float) -> Seen | str:
+def _one(job: _Job, endpoint: Subject, allowed: float) -> Seen | str:
     try:
         answer = job.send()
         if endpoint.max_batch_size:
-            answer = compare.row(answer, 0, 1, job.case, endpoint.metadata.outputs)
+            answer = compare.row(answer, 0, 1, job.case, endpoint.interface.outputs)
         return compare.same(job.case, answer, allowed)
     except Mismatch as problem:
         return f"{job.case.name} ({job.protocol}): {problem}"
@@ -90,53 +90,35 @@ def _one(job: _Job, endpoint: Endpoint, allowed: float) -> Seen | str:
         return f"{job.case.name} ({job.protocol}): expected an answer, got {problem}"
 
 
-def _counts(session: Session, endpoint: Endpoint) -> Mapping[str, Counts] | None:
-    """Statistics of the endpoint's models once they stand still: the last answers may not be in yet."""
-    last: dict[str, Counts] = {}
-    until = time.monotonic() + SETTLED
-    while True:
-        try:
-            now = {model: session.http.counts(model) for model in endpoint.models}
-        except RequestFailed:
-            return None
-        if now == last or time.monotonic() > until:
-            return now
-        last = now
-        time.sleep(0.05)
+def _counters(session: Session, endpoint: Subject) -> Snapshot | None:
+    """Counters of the endpoint's models; None if the server does not give them all."""
+    try:
+        counters = statistics.settled(session.http, endpoint.models)
+    except RequestFailed:
+        return None
+    return counters if counters.keys() >= endpoint.models.keys() else None
 
 
 def _counted(
-    session: Session, endpoint: Endpoint, before: Mapping[str, Counts], model: str, sent: int, times: int
+    session: Session, endpoint: Subject, before: Snapshot, model: str, sent: int, times: int
 ) -> Seen:
-    until = time.monotonic() + LATE
-    now: dict[str, Counts] = {}
+    """Wait until the model has counted every request of this stage, and no more than these."""
+    deadline = time.monotonic() + LATE
     while True:
-        last, now = now, {name: session.http.counts(name) for name in {model, endpoint.name}}
-        delta = {name: _minus(now[name], before[name]) for name in now}
+        after = statistics.settled(session.http, {model, endpoint.name})
+        own, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
         # What the endpoint itself answers from its cache never reaches its steps.
-        own = delta[endpoint.name]
         expected = sent if model == endpoint.name else (sent - own.cached) * times
-        mine = delta[model]
-        counted = mine.rows + mine.cached
-        # Triton counts an execution after its rows.
-        if counted > expected or (counted == expected and now == last) or time.monotonic() > until:
+        counted = inner.rows + inner.cached
+        if counted >= expected or time.monotonic() > deadline:
             break
-        time.sleep(0.05)
     if counted != expected:
         raise Mismatch(
             f"expected {expected} rows counted, the statistics have {counted}"
             + (" (is another client using this server?)" if counted > expected else "")
         )
-    cached = f", {mine.cached} from the cache" if mine.cached else ""
-    each = mine.rows / mine.executions if mine.executions else 0.0
+    cached = f", {inner.cached} from the cache" if inner.cached else ""
+    each = inner.rows / inner.executions if inner.executions else 0.0
     return Seen(
-        detail=f"{model}: {mine.rows} rows in {mine.executions} executions, {each:.1f} rows each{cached}"
-    )
-
-
-def _minus(now: Counts, before: Counts) -> Counts:
-    return Counts(
-        rows=now.rows - before.rows,
-        executions=now.executions - before.executions,
-        cached=now.cached - before.cached,
+        detail=f"{model}: {inner.rows} rows in {inner.executions} executions, {each:.1f} rows each{cached}"
     )

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from triton_repo_builder.client import (
-    GrpcClient,
-    HttpClient,
-    RequestFailed,
-    Tensor,
-)
+from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client.grpc import GrpcClient
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.report import Check, Status
-from triton_repo_builder.smoke.session import GRPC, Endpoint, Session
-from triton_repo_builder.smoke.target import CONFIG, Target
+from triton_repo_builder.smoke.session import GRPC, Session, Subject
+from triton_repo_builder.smoke.target import Target
 
 HTTP = "HTTP"
 Client = HttpClient | GrpcClient
@@ -74,30 +71,29 @@ def absent(session: Session, target: Target, reason: str) -> Check:
     return Check(group="metadata", name="served", endpoint=target.name, status=Status.FAILED, detail=detail)
 
 
-def endpoint(session: Session, target: Target, served: Endpoint) -> Iterator[Check]:
+def endpoint(session: Session, target: Target, served: Subject) -> Iterator[Check]:
     """Ready, and inputs and outputs equal to what the repository states, over both protocols."""
     for protocol, client in _clients(session):
         ready = partial(_ready, client, target.name)
         yield attempt("metadata", "ready", ready, endpoint=target.name, protocol=protocol)
-        if target.inputs is not None or target.outputs is not None:
+        if target.stated and (target.stated.inputs or target.stated.outputs):
             name = f"metadata equals {target.source}"
-            equal = partial(_equal, client, target)
+            equal = partial(_equal, client, target.source, target.stated)
             yield attempt("metadata", name, equal, endpoint=target.name, protocol=protocol)
-    if not target.source:
+    if target.stated is None:
         yield attempt(
             "metadata", "HTTP equals gRPC", partial(_protocols, session, target.name), endpoint=target.name
         )
         # The user who leaves out the cases knows that there is no repository.
         status = Status.UNVERIFIED if session.options.cases else Status.SKIPPED
         yield _unverified(target, "no local repository to compare the metadata with", status)
-    elif target.source == CONFIG and (target.inputs is None or target.outputs is None):
+    elif not (target.stated.inputs and target.stated.outputs):
         yield _unverified(
             target, "config.pbtxt leaves inputs or outputs for the server to complete", Status.SKIPPED
         )
-    if target.max_batch_size is not None:
-        yield attempt(
-            "metadata", "max_batch_size", partial(_batch_size, target, served), endpoint=target.name
-        )
+    if target.stated is not None and target.states_batch_size:
+        equal = partial(_batch_size, target.source, target.stated, served)
+        yield attempt("metadata", "max_batch_size", equal, endpoint=target.name)
 
 
 def _unverified(target: Target, why: str, status: Status) -> Check:
@@ -110,46 +106,51 @@ def _unverified(target: Target, why: str, status: Status) -> Check:
     )
 
 
-def _equal(client: Client, target: Target) -> Seen:
-    served = client.metadata(target.name)
-    wrong: list[str] = []
-    for kind, stated, found in (
-        ("input", target.inputs, served.inputs),
-        ("output", target.outputs, served.outputs),
-    ):
-        if stated is not None:
-            wrong += _differences(kind, stated, found, target.source)
+def _equal(client: Client, source: str, stated: Endpoint) -> Seen:
+    served = client.endpoint(stated.name)
+    wrong = [
+        *_differences("input", stated.inputs, served.inputs, source),
+        *_differences("output", stated.outputs, served.outputs, source),
+    ]
     if wrong:
         raise Mismatch("; ".join(wrong))
     return Seen(detail=", ".join(_show(tensor) for tensor in served.inputs + served.outputs))
 
 
 def _differences(
-    kind: str, stated: tuple[Tensor, ...], found: tuple[Tensor, ...], source: str
+    kind: str, stated: tuple[Tensor, ...], served: tuple[Tensor, ...], source: str
 ) -> Iterator[str]:
-    served = {tensor.name: tensor for tensor in found}
+    """None if the source leaves all tensors of this kind to the server."""
+    by_name = {tensor.name: tensor for tensor in served}
     names = [tensor.name for tensor in stated]
     for tensor in stated:
-        got = served.get(tensor.name)
-        if got != tensor:
-            found_text = f"says {_show(got)}" if got else "has no such tensor"
-            yield f"{kind}: {source} says {_show(tensor)}, the server {found_text}"
-    for tensor in found:
+        actual = by_name.get(tensor.name)
+        if actual != tensor:
+            text = f"has {_show(actual)}" if actual else "has no such tensor"
+            yield f"{kind}: {source} has {_show(tensor)}, the server {text}"
+    for tensor in served if stated else ():
         if tensor.name not in names:
-            yield f"{kind}: {source} has no {tensor.name}, the server says {_show(tensor)}"
+            yield f"{kind}: {source} has no {tensor.name}, the server has {_show(tensor)}"
 
 
 def _show(tensor: Tensor) -> str:
-    return f"{tensor.name} {tensor.datatype}{list(tensor.shape)}"
+    return f"{tensor.name} {tensor}"
 
 
 def _protocols(session: Session, name: str) -> Seen:
-    if session.http.metadata(name) != session.grpc.metadata(name):
-        raise Mismatch(f"HTTP says {session.http.metadata(name)}, gRPC says {session.grpc.metadata(name)}")
+    over_http, over_grpc = (_facts(client, name) for client in (session.http, session.grpc))
+    if over_http != over_grpc:
+        raise Mismatch(f"HTTP has {over_http}, gRPC has {over_grpc}")
     return Seen()
 
 
-def _batch_size(target: Target, served: Endpoint) -> Seen:
-    if target.max_batch_size != served.max_batch_size:
-        raise Mismatch(f"{target.source} says {target.max_batch_size}, the server {served.max_batch_size}")
+def _facts(client: Client, name: str) -> tuple[Endpoint, str, list[str]]:
+    metadata = client.metadata(name)
+    versions = [str(version) for version in metadata.get("versions", ())]
+    return Endpoint.of_server(metadata), str(metadata.get("platform", "")), versions
+
+
+def _batch_size(source: str, stated: Endpoint, served: Subject) -> Seen:
+    if stated.max_batch_size != served.max_batch_size:
+        raise Mismatch(f"{source} has {stated.max_batch_size}, the server {served.max_batch_size}")
     return Seen(detail=f"max_batch_size {served.max_batch_size}")

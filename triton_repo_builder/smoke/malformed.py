@@ -10,14 +10,14 @@ from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.smoke.probes import Probe, probes
 from triton_repo_builder.smoke.report import Check, Status
-from triton_repo_builder.smoke.session import Endpoint, Session, inputs_of
+from triton_repo_builder.smoke.session import Session, Subject, inputs_of
 
 GROUP = "malformed requests"
 TRITON_500 = ("failed to parse the request JSON buffer", "Unable to parse")
 """Triton's own parser answers 500 to these (CONFIG_ERRORS.md, section 11); the model never sees them."""
 
 
-def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     """Send each probe and look after the server; stop at the first that harms it."""
     if not endpoint.example:
         yield Check(
@@ -78,7 +78,7 @@ def _refused(probe: Probe) -> Seen:
     return Seen()
 
 
-def _sound(session: Session, endpoint: Endpoint) -> Seen:
+def _sound(session: Session, endpoint: Subject) -> Seen:
     """Ready as before, and the first case as right as before, over both protocols."""
     if not (session.http.ready() and session.grpc.ready()):
         raise Mismatch("expected the server to be ready afterwards, it says that it is not")

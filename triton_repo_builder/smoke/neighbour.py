@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from triton_repo_builder.client import Array, RequestFailed
+from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client.codec import Array
 from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke.session import (
     GRPC,
-    Endpoint,
     Session,
+    Subject,
     inputs_of,
 )
 
@@ -23,7 +24,7 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Neighbours:
     """For text a long one, for tensors other values of the same shapes; asked for once per shape."""
 
-    def __init__(self, session: Session, endpoint: Endpoint, file: cases.CaseFile) -> None:
+    def __init__(self, session: Session, endpoint: Subject, file: cases.CaseFile) -> None:
         self._session = session
         self._endpoint = endpoint
         self._cases = file.cases

@@ -12,15 +12,15 @@ from triton_repo_builder.smoke.attempt import Seen, attempt
 from triton_repo_builder.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.smoke.session import (
     BINARY,
-    Endpoint,
     Session,
+    Subject,
     inputs_of,
 )
 
 MADE = "repeatability"
 
 
-def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
+def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     """Golden cases against the original model's answers; made cases against the server's first ones."""
     if not endpoint.golden:
         yield unproven(endpoint.name, endpoint.why, asked=session.options.cases)
@@ -37,7 +37,7 @@ def checks(session: Session, endpoint: Endpoint) -> Iterator[Check]:
 
 
 def _alone(
-    session: Session, endpoint: Endpoint, file: cases.CaseFile, case: cases.Case, protocol: str
+    session: Session, endpoint: Subject, file: cases.CaseFile, case: cases.Case, protocol: str
 ) -> Seen:
     answer = session.ask(endpoint.name, protocol, inputs_of(case))
     seen = compare.same(case, answer, file.tolerance.alone)

@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder.client import JSON as HEADERS
-from triton_repo_builder.client import (
-    Array,
-    Body,
-    encode_json,
-    wire_type,
-)
+from triton_repo_builder.client import Body
+from triton_repo_builder.client.codec import Array, encode_json, wire_type
 from triton_repo_builder.smoke.session import (
     BINARY,
     GRPC,
     JSON,
-    Endpoint,
     Session,
+    Subject,
 )
 
 LONG = 100_000
@@ -44,7 +40,7 @@ class Probe:
 NOT_TEXT = ("not UTF-8", "onnx runtime error")
 
 
-def probes(session: Session, endpoint: Endpoint) -> Iterator[Probe]:
+def probes(session: Session, endpoint: Subject) -> Iterator[Probe]:
     """Every probe that fits the endpoint."""
     inputs = endpoint.example
     yield from _wrong_tensors(session, endpoint, inputs)
@@ -57,9 +53,9 @@ def probes(session: Session, endpoint: Endpoint) -> Iterator[Probe]:
         yield from _bad_files(session, endpoint, inputs)
 
 
-def _wrong_tensors(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_tensors(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     """Sound requests for another model than this one."""
-    first = next((name for name in inputs if name not in endpoint.optional), next(iter(inputs)))
+    first = next((name for name in inputs if name not in endpoint.interface.optional), next(iter(inputs)))
     array = inputs[first]
     other = np.zeros(array.shape, dtype=np.int32 if wire_type(array) != "INT32" else np.float32)
     variants: list[tuple[str, dict[str, Array]]] = [
@@ -80,7 +76,7 @@ def _wrong_tensors(session: Session, endpoint: Endpoint, inputs: Mapping[str, Ar
         yield Probe(name="an unknown model", protocol=protocol, send=send)
 
 
-def _wrong_json(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_json(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     """JSON that is none, or that contradicts itself."""
     sound = json.loads(encode_json(inputs).data)
 
@@ -101,7 +97,7 @@ def _wrong_json(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array
         yield Probe(name=name, protocol=JSON, send=_post(session, endpoint, Body(data=data, headers=HEADERS)))
 
 
-def _wrong_bodies(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_bodies(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     broken = Body(data=b'{"inputs":[{"name":', headers=HEADERS)
     yield Probe(name="JSON cut short", protocol=JSON, send=_post(session, endpoint, broken))
     # Triton takes a body without a header for the raw data of a model's only input: it may answer.
@@ -142,7 +138,7 @@ def _cut_short(inputs: Mapping[str, Array]) -> Body:
     return Body(data=header + bytes(sum(sizes.values())), headers=headers)
 
 
-def _strange_texts(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     """Texts that a user may well send."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
 
@@ -173,7 +169,7 @@ def _strange_texts(session: Session, endpoint: Endpoint, inputs: Mapping[str, Ar
         yield Probe(name=what, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
 
 
-def _bad_files(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     """Files that are none, or damaged: to be refused."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
     sound = inputs[name].reshape(-1)[0]
@@ -190,5 +186,5 @@ def _bad_files(session: Session, endpoint: Endpoint, inputs: Mapping[str, Array]
             yield Probe(name=what, protocol=protocol, send=send)
 
 
-def _post(session: Session, endpoint: Endpoint, body: Body) -> Callable[[], object]:
+def _post(session: Session, endpoint: Subject, body: Body) -> Callable[[], object]:
     return partial(session.http.infer, endpoint.name, body)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from triton_repo_builder.client import GrpcClient, HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, Urls
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.smoke import (
@@ -16,10 +17,9 @@ from triton_repo_builder.smoke import (
 )
 from triton_repo_builder.smoke.report import Check, SmokeReport
 from triton_repo_builder.smoke.session import (
-    Endpoint,
     Options,
     Session,
-    Urls,
+    Subject,
     prepare,
 )
 from triton_repo_builder.smoke.target import Target, targets
@@ -27,7 +27,7 @@ from triton_repo_builder.smoke.target import Target, targets
 Progress = Callable[[str, int, int], None]
 """Called before each stage with what it is, how many are done and how many there are."""
 
-STAGES: tuple[tuple[str, Callable[[Session, Endpoint], Iterator[Check]]], ...] = (
+STAGES: tuple[tuple[str, Callable[[Session, Subject], Iterator[Check]]], ...] = (
     ("cases", parity.checks),
     ("batches", batch.checks),
     ("concurrent clients", concurrent.checks),
@@ -47,9 +47,7 @@ def run(
     everything else is in the report.
     """
     http = HttpClient(urls.http, options.timeout)
-    grpc = GrpcClient(
-        urls.grpc.removeprefix("grpcs://"), options.timeout, secure=urls.grpc.startswith("grpcs://")
-    )
+    grpc = GrpcClient(urls.grpc, options.timeout)
     session = Session(http=http, grpc=grpc, options=options)
     try:
         _reach(session)
@@ -64,7 +62,7 @@ def run(
         return SmokeReport(
             url=http.url,
             grpc_url=urls.grpc,
-            server_version=http.version() if _answers(http) else "",
+            server_version=http.version() if http.answers_live() else "",
             repository=str(repository.path) if repository else "",
             endpoints=tuple(target.name for target in chosen),
             checks=tuple(found),
@@ -106,13 +104,6 @@ def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ..
             where=session.http.url,
             remedy="name the local repository: trb smoke REPO --url …",
         ) from None
-
-
-def _answers(http: HttpClient) -> bool:
-    try:
-        return http.live()
-    except RequestFailed:
-        return False
 
 
 def _endpoint(session: Session, target: Target, progress: Progress, done: int, total: int) -> Iterator[Check]:

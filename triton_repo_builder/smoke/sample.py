@@ -10,16 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from triton_repo_builder.client import (
-    Array,
-    GrpcClient,
-    Metadata,
-    RequestFailed,
-    Tensor,
-    wire_type,
-)
+from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client.codec import Array, wire_type
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.dtypes import BY_WIRE
 from triton_repo_builder.golden import cases
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 TEXTS = (
     "A short text.",
@@ -30,30 +26,28 @@ VARIABLE = (8, 224)
 """Sizes tried, in this order, for axes that the model leaves open."""
 
 
-def record(
-    grpc: GrpcClient, metadata: Metadata, max_batch_size: int
-) -> tuple[cases.CaseFile | None, Mapping[str, Array], str]:
+def record(grpc: GrpcClient, endpoint: Endpoint) -> tuple[cases.CaseFile | None, Mapping[str, Array], str]:
     """Cases from the server's first answers, the first case's inputs, and why there are none."""
-    unknown = [tensor for tensor in metadata.inputs + metadata.outputs if tensor.datatype not in BY_WIRE]
+    unknown = [tensor for tensor in endpoint.inputs + endpoint.outputs if tensor.datatype not in BY_WIRE]
     if unknown:
         return None, {}, f"smoke has no numbers of type {unknown[0].datatype} ({unknown[0].name})"
     inputs: Mapping[str, Array] = {}
     reason = "the model has no inputs"
-    for size in VARIABLE if metadata.inputs else ():
+    for size in VARIABLE if endpoint.inputs else ():
         try:
             recorded = []
             for number in range(len(TEXTS)):
                 inputs = {
-                    tensor.name: _array(tensor, number, size, bool(max_batch_size))
-                    for tensor in metadata.inputs
+                    tensor.name: _array(tensor, number, size, bool(endpoint.max_batch_size))
+                    for tensor in endpoint.inputs
                 }
-                recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(metadata.name, inputs)))
+                recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(endpoint.name, inputs)))
         except RequestFailed as error:
             reason = f"the server does not answer inputs made from its metadata ({error})"
             continue
         first = {tensor.name: tensor.array() for tensor in recorded[0].inputs}
         file = cases.CaseFile(
-            endpoint=metadata.name,
+            endpoint=endpoint.name,
             recorded_with="the server itself",
             tolerance=_tolerance(recorded),
             cases=tuple(recorded),

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from triton_repo_builder.client import (
-    Array,
-    GrpcClient,
-    HttpClient,
-    Metadata,
-    RequestFailed,
-    encode_binary,
-    encode_json,
-)
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client.codec import Array, encode_binary, encode_json
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.golden import cases
+from triton_repo_builder.repository import composition
+from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.smoke import sample
-from triton_repo_builder.smoke.target import Target, steps
+from triton_repo_builder.smoke.target import Target
 
 GRPC = "gRPC"
 JSON = "HTTP JSON"
 BINARY = "HTTP binary"
 NOT_IN_JSON = {"FP16", "BF16"}
-
-
-class Urls(Protocol):
-    """Where the server listens: ``http://host:port`` and ``host:port``."""
-
-    @property
-    def http(self) -> str:
-        """Url of the HTTP endpoint."""
-
-    @property
-    def grpc(self) -> str:
-        """Address of the gRPC endpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +34,13 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """A model that clients call, with everything the checks need to call it."""
+class Subject:
+    """The endpoint under test, with everything the checks need to call it."""
 
-    name: str
-    metadata: Metadata
-    max_batch_size: int
+    interface: Endpoint
+    """As the server states it."""
     models: Mapping[str, int]
     """The endpoint and the models it is composed of, with how often a request runs each."""
-    optional: frozenset[str]
-    """Inputs that a request may leave out."""
     file: cases.CaseFile | None
     """Golden cases, or cases made from the server's own first answers; None where neither could be had."""
     golden: bool
@@ -71,14 +50,24 @@ class Endpoint:
     """Why there are no golden cases, or none at all."""
 
     @property
+    def name(self) -> str:
+        """Its name on the server."""
+        return self.interface.name
+
+    @property
+    def max_batch_size(self) -> int:
+        """0 if Triton does not batch it."""
+        return self.interface.max_batch_size
+
+    @property
     def http_protocol(self) -> str:
-        """JSON, but for what cannot travel so (TRITON.md, section 7)."""
+        """JSON, unless its tensors cannot travel so."""
         return BINARY if self.not_json else JSON
 
     @property
     def not_json(self) -> str:
         """Why requests cannot be JSON; empty where they can."""
-        types = {tensor.datatype for tensor in self.metadata.inputs + self.metadata.outputs}
+        types = {tensor.datatype for tensor in self.interface.inputs + self.interface.outputs}
         if types & NOT_IN_JSON:
             return "binary tensors: JSON cannot carry 16-bit floats"
         return "binary tensors: JSON strings cannot carry the bytes of a file" if self.binary else ""
@@ -96,7 +85,7 @@ class Endpoint:
     @property
     def text(self) -> bool:
         """Whether it takes texts."""
-        return not self.binary and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs)
+        return not self.binary and any(tensor.datatype == "BYTES" for tensor in self.interface.inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,16 +115,13 @@ def inputs_of(case: cases.Case) -> dict[str, Array]:
     return {tensor.name: tensor.array() for tensor in case.inputs}
 
 
-def prepare(session: Session, target: Target) -> Endpoint:
-    """Ask the server for what the repository does not say, and make inputs where none are recorded.
+def prepare(session: Session, target: Target) -> Subject:
+    """Ask the server for what the repository does not state, and make inputs if none are recorded.
 
-    Raises ``RequestFailed`` where the server does not know the endpoint.
+    Raises ``RequestFailed`` if the server does not serve the endpoint.
     """
-    metadata = session.http.metadata(target.name)
-    config = session.http.config(target.name)
-    size = int(config.get("max_batch_size", 0))
-    models = Counter({target.name: 1})
-    _count(session, target.name, 1, models)
+    http = session.http
+    interface = http.endpoint(target.name, http.config(target.name))
     file = target.golden
     golden, why = file is not None, target.why
     example: Mapping[str, Array]
@@ -143,26 +129,13 @@ def prepare(session: Session, target: Target) -> Endpoint:
         example = inputs_of(file.cases[0])
     else:
         why = why or "golden cases were left out (--no-cases)"
-        file, example, reason = sample.record(session.grpc, metadata, size)
+        file, example, reason = sample.record(session.grpc, interface)
         why = f"{why}; {reason}" if reason else why
-    return Endpoint(
-        name=target.name,
-        metadata=metadata,
-        max_batch_size=size,
-        models=dict(models),
-        optional=frozenset(item["name"] for item in config.get("input", ()) if item.get("optional")),
+    return Subject(
+        interface=interface,
+        models=composition.executions(target.name, http.steps_of),
         file=file,
         golden=golden,
         example=example,
         why=why,
     )
-
-
-def _count(session: Session, name: str, times: int, models: Counter[str]) -> None:
-    try:
-        called = Counter(steps(session.http.config(name)))
-    except RequestFailed:
-        return
-    for step, number in called.items():
-        models[step] += times * number
-        _count(session, step, times * number, models)

@@ -56,10 +56,6 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     assert (code, "absent.json" in text) == (Code.NOT_FOUND.exit, True)
     code, text = refused(["--max-windows", "2"], capsys)
     assert (code, "less than --min-windows 3" in text) == (Code.USAGE.exit, True)
-    for option in ("--warmup", "--min-windows", "--processes"):
-        code, text = refused(["--client", "perf-analyzer", option, "2"], capsys)
-        named = f"{option} is nothing that --client perf-analyzer knows" in text
-        assert (code, named) == (Code.USAGE.exit, True)
     assert "is not a URL" in invoke("--url", "ftp://x").output
 
 

@@ -34,8 +34,8 @@ def stats(name: str, requests: int, executions: int, version: str = "1") -> dict
 
 
 def test_the_split_is_the_growth_between_two_readings() -> None:
-    before = statistics.read({"model_stats": [stats("m", 100, 50), stats("idle", 7, 7)]})
-    after = statistics.read(
+    before = statistics.parse({"model_stats": [stats("m", 100, 50), stats("idle", 7, 7)]})
+    after = statistics.parse(
         {"model_stats": [stats("idle", 7, 7), stats("other", 2, 2), stats("m", 300, 100)]}
     )
     first, second = statistics.split(before, after, ["e", "m"])
@@ -55,7 +55,7 @@ def test_the_split_is_the_growth_between_two_readings() -> None:
 
 
 def test_versions_of_a_model_are_added() -> None:
-    both = statistics.read({"model_stats": [stats("m", 10, 5), stats("m", 30, 5, "2")]})
+    both = statistics.parse({"model_stats": [stats("m", 10, 5), stats("m", 30, 5, "2")]})
     assert (both["m"].rows, both["m"].executions, both["m"].batches) == (40, 10, {4: 10})
 
 
@@ -68,8 +68,8 @@ nv_gpu_power_usage{gpu_uuid="GPU-1"} 55.1
 """
     assert statistics.gpu_utilization(page) == {"GPU-1": 0.93, "GPU-2": 0.0}
     assert statistics.gpu_utilization("nv_inference_count 3") == {}
-    assert statistics.metrics_page("http://127.0.0.1:9/metrics") == ""
-    assert statistics.metrics_page("no url") == ""
+    assert statistics.read_metrics("http://127.0.0.1:9/metrics")[0] == ""
+    assert statistics.read_metrics("no url")[0] == ""
     assert statistics.gpu_utilization('nv_gpu_utilization{gpu_uuid="GPU-1"} nan\n') == {}, (
         "not known is not 0"
     )

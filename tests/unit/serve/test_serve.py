@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 from triton_repo_builder import repository, serve
-from triton_repo_builder.client import control
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository.interface import Tensor
@@ -338,28 +337,6 @@ def test_endpoints_that_curl_cannot_call_say_why(answers: tuple[str, dict[str, A
     assert (endpoint.curl, endpoint.note) == ("", "H cannot travel as JSON: use a Triton client")
     canned["/v2/models/m/config"] = (200, {"model_transaction_policy": {"decoupled": True}})
     assert "decoupled" in snippets.usage(url, "m", tmp_path).note
-
-
-def test_http_calls(answers: tuple[str, dict[str, Any]]) -> None:
-    url, canned = answers
-    assert not control.ready(url)
-    canned["/v2/health/ready"] = (200, b"")
-    canned["/v2/repository/models/a%20b/load"] = (400, {"error": "load failed"})
-    canned["/v2/repository/index"] = (
-        200,
-        [
-            {"name": "never"},
-            {"name": "m", "version": "1", "state": "READY"},
-            {"name": "m", "version": "2", "state": "UNAVAILABLE", "reason": "unloaded"},
-        ],
-    )
-    assert control.ready(url)
-    assert control.load(url, "a b", 5) == "load failed"
-    assert control.unload(url, "m", 5) == "no such thing"
-    assert control.index(url) == {"m": ("READY", "")}
-    assert not control.ready("http://127.0.0.1:1")
-    with pytest.raises(TrbError, match="no such thing"):
-        control.model(url, "x")
 
 
 # --- ports

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triton_repo_builder.client import Tensor
 from triton_repo_builder.golden.cases import Case, CaseTensor, record
+from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch
 

@@ -12,17 +12,12 @@ import numpy as np
 
 from triton_repo_builder.bench.options import Options
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import (
-    Array,
-    RequestFailed,
-    Tensor,
-    encode_binary,
-    encode_json,
-    wire_type,
-)
+from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client.codec import Array, encode_binary, encode_json, wire_type
 from triton_repo_builder.dtypes import BY_WIRE
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
+from triton_repo_builder.repository.interface import Tensor
 
 OPEN_AXES = (8, 224)
 """Sizes tried for axes that a model leaves open."""
@@ -48,18 +43,13 @@ class Payload:
     """Digest of the inputs."""
 
 
-def needed(target: Target) -> tuple[Tensor, ...]:
-    """Inputs that a request must have."""
-    return tuple(tensor for tensor in target.metadata.inputs if tensor.name not in target.optional)
-
-
 def takes_text(target: Target) -> bool:
     """Whether the corpus is what this endpoint reads: any text, alone or in each of its inputs.
 
     Some take only texts of a kind (with a mask, as short as a question), or no texts but files: their golden
     cases are sent instead.
     """
-    texts = [tensor for tensor in needed(target) if tensor.datatype == "BYTES"]
+    texts = [tensor for tensor in target.endpoint.needed if tensor.datatype == "BYTES"]
     golden = target.golden.cases if target.golden else ()
     if not texts or any(tensor.binary for case in golden for tensor in case.inputs):
         return False
@@ -75,7 +65,7 @@ def check_kind(target: Target, options: Options) -> None:
         raise TrbError(
             Code.USAGE,
             f"does not take texts as they come and is sent {sent}: {option} would change nothing",
-            where=target.endpoint,
+            where=target.name,
             remedy=f"leave {option} out",
         )
     if options.lengths and not open_axes(target):
@@ -83,28 +73,28 @@ def check_kind(target: Target, options: Options) -> None:
             Code.USAGE,
             "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
             f"{sent}: every level of --lengths would be the same",
-            where=target.endpoint,
+            where=target.name,
             remedy="leave --lengths out",
         )
 
 
 def open_axes(target: Target) -> bool:
     """Whether a length can be chosen: tensors alone, of which one has an open axis beside the batch."""
-    inputs = needed(target)
+    inputs = target.endpoint.needed
     if any(tensor.datatype == "BYTES" for tensor in inputs):
         return False
-    skip = 1 if target.max_batch_size else 0
+    skip = 1 if target.endpoint.max_batch_size else 0
     return any(dim < 0 for tensor in inputs for dim in tensor.shape[skip:])
 
 
 def check_rows(target: Target, rows: int) -> None:
     """Raise ``TrbError`` where a request cannot have so many rows."""
-    most = target.max_batch_size or 1
+    most = target.endpoint.max_batch_size or 1
     if rows > most:
         raise TrbError(
             Code.USAGE,
             f"takes at most {most} row{'s' * (most != 1)} in a request, not {rows}",
-            where=target.endpoint,
+            where=target.name,
             remedy="lower --rows, or build with a larger --max-batch-size",
         )
 
@@ -116,10 +106,10 @@ def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]
         chosen = [texts[(start + number) % len(texts)] for number in range(rows)]
         made.append(
             {
-                tensor.name: _texts(tensor, chosen, bool(target.max_batch_size))
+                tensor.name: _texts(tensor, chosen, bool(target.endpoint.max_batch_size))
                 if tensor.datatype == "BYTES"
-                else _made(tensor, start, OPEN_AXES[0], rows, bool(target.max_batch_size))
-                for tensor in needed(target)
+                else _made(tensor, start, OPEN_AXES[0], rows, bool(target.endpoint.max_batch_size))
+                for tensor in target.endpoint.needed
             }
         )
     return made
@@ -136,24 +126,24 @@ def _texts(tensor: Tensor, texts: Sequence[str], batched: bool) -> Array:
 def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
     """Requests from golden cases, or made from the metadata; and which."""
     if length is None and target.golden is not None:
-        golden = _golden(target.golden, rows, bool(target.max_batch_size))
-        names = {tensor.name for tensor in needed(target)}
+        golden = _golden(target.golden, rows, bool(target.endpoint.max_batch_size))
+        names = {tensor.name for tensor in target.endpoint.needed}
         if golden and all(names <= inputs.keys() for inputs in golden):
             return golden, f"{len(golden)} golden cases"
-    unknown = [tensor for tensor in needed(target) if tensor.datatype not in BY_WIRE]
+    unknown = [tensor for tensor in target.endpoint.needed if tensor.datatype not in BY_WIRE]
     if unknown:
         raise TrbError(
             Code.UNSUPPORTED_TYPE,
             f"input {unknown[0].name} has type {unknown[0].datatype}, which bench cannot make",
-            where=target.endpoint,
+            where=target.name,
             remedy="choose another endpoint with --endpoint",
         )
     sizes = (length,) if length else OPEN_AXES
     for size in sizes:
         made: list[Inputs] = [
             {
-                tensor.name: _made(tensor, number, size, rows, bool(target.max_batch_size))
-                for tensor in needed(target)
+                tensor.name: _made(tensor, number, size, rows, bool(target.endpoint.max_batch_size))
+                for tensor in target.endpoint.needed
             }
             for number in range(MADE)
         ]
@@ -184,7 +174,7 @@ def _made(tensor: Tensor, number: int, size: int, rows: int, batched: bool) -> A
 
 def _accepted(target: Target, inputs: Inputs) -> bool:
     try:
-        target.http.infer(target.endpoint, encode_binary(inputs))
+        target.http.infer(target.name, encode_binary(inputs))
     except RequestFailed:
         return False
     return True
@@ -200,13 +190,13 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
             break
         bodies.append(body)
         headers.append(head)
-    path = f"/v2/models/{quote(target.endpoint, safe='')}/infer"
+    path = f"/v2/models/{quote(target.name, safe='')}/infer"
     address = target.variant.urls.grpc if protocol == "grpc" else target.http.url + path
     return Payload(
         address=address,
         bodies=tuple(bodies),
         headers=tuple(headers),
-        sent=digest(requests[: len(bodies)], bool(target.max_batch_size)),
+        sent=digest(requests[: len(bodies)], bool(target.endpoint.max_batch_size)),
     )
 
 
@@ -225,8 +215,8 @@ def digest(requests: Sequence[Inputs], batched: bool) -> str:
 
 def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:
     if protocol == "grpc":
-        return _grpc(target.endpoint, inputs), {}
-    types = {tensor.datatype for tensor in target.metadata.inputs + target.metadata.outputs}
+        return _grpc(target.name, inputs), {}
+    types = {tensor.datatype for tensor in target.endpoint.inputs + target.endpoint.outputs}
     # Neither half floats nor the bytes of a file can travel as JSON (TRITON.md, section 7).
     no_json = types & NO_JSON or any(_no_text(array) for array in inputs.values())
     encoder = encode_binary if protocol == "http-binary" or no_json else encode_json

@@ -18,14 +18,14 @@ def look(target: Target) -> tuple[str, str]:
     url = target.metrics
     if not url:
         return "", f"{UNKNOWN}: no metrics page is named" if _expected(target) else ""
-    page, reason = statistics.fetch(url)
+    page, reason = statistics.read_metrics(url)
     if not page:
         return "", f"{UNKNOWN}: the metrics page {url} cannot be read ({reason or 'it is empty'}); " + (
             "name it with --metrics-url, and start tritonserver without --allow-metrics=false"
         )
-    if "nv_inference_" in page and f'model="{target.endpoint}"' not in page:
+    if "nv_inference_" in page and f'model="{target.name}"' not in page:
         return "", (
-            f"{UNKNOWN}: the metrics page {url} is of a server without the model {target.endpoint}; "
+            f"{UNKNOWN}: the metrics page {url} is of a server without the model {target.name}; "
             "name the right one with --metrics-url"
         )
     if not statistics.gpu_utilization(page) and _expected(target):

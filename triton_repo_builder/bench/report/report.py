@@ -7,21 +7,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from triton_repo_builder.bench.options import OPEN
+from triton_repo_builder.client.statistics import ModelSplit
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """Milliseconds of answered requests, from all their exact times; None where another client hides them."""
+    """Milliseconds of answered requests, from all their exact times."""
 
-    mean: float | None
-    std: float | None
+    mean: float
+    std: float
     p50: float
     p90: float
     p95: float
     p99: float
-    max: float | None
+    max: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +44,8 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSplit:
-    """What the server's own statistics say of one model; times are means per request."""
-
-    model: str
-    requests: int
-    rows: int
-    executions: int
-    failed: int
-    cached: int
-    rows_per_execution: float | None
-    request_ms: float | None
-    """From arrival in the server to the answer; queue and compute are inside it."""
-    queue_ms: float | None
-    input_ms: float | None
-    infer_ms: float | None
-    output_ms: float | None
-    batches: Mapping[int, int]
-    """Executions by batch size."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Client:
-    """The load generator's own load; None where it is another program's."""
+    """The load generator's own load; None if the level ended before it was read."""
 
     processes: int
     busiest_core: float | None
@@ -84,9 +64,9 @@ class Client:
 class Totals:
     """The whole level, warm-up and end included: what was sent, and what the server counted."""
 
-    sent: int | None
-    answered: int | None
-    failed: int | None
+    sent: int
+    answered: int
+    failed: int
     server_rows: int | None
     """Rows that the endpoint's statistics grew by, cached ones included."""
 
@@ -103,8 +83,8 @@ class Level:
     rate: float | None
     length: int | None
     rows: int
-    seconds: float | None
-    answered: int | None
+    seconds: float
+    answered: int
     throughput: float
     """Answered requests per second."""
     rows_per_second: float
@@ -185,7 +165,7 @@ class BenchReport:
     started: str
     seconds: float
     client: str
-    """``trb`` or ``perf-analyzer``."""
+    """``trb``; earlier releases also wrote ``perf-analyzer``."""
     servers: tuple[Mapping[str, Any], ...]
     machine: Mapping[str, Any]
     versions: Mapping[str, str]

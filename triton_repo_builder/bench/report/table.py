@@ -10,9 +10,9 @@ from triton_repo_builder.bench.options import SETTLED
 from triton_repo_builder.bench.report.report import (
     BenchReport,
     Level,
-    ModelSplit,
     Ratio,
 )
+from triton_repo_builder.client.statistics import ModelSplit
 
 COLUMNS = (
     "variant", "endpoint", "protocol", "mode", "concurrency", "rate", "length", "rows", "seconds", "answered",
@@ -222,7 +222,7 @@ def _twice(level: Level) -> list[str]:
 
 def _partly(level: Level) -> list[str]:
     """Why the split is not that of the requests that the clients' latencies are of."""
-    if level.outside_ms is not None or level.split_seconds is None or level.seconds is None:
+    if level.outside_ms is not None or level.split_seconds is None:
         return []
     if level.split_seconds < level.seconds:
         return [
@@ -242,8 +242,6 @@ def _unstable(level: Level) -> str:
     if level.stable is None:
         had = "was 1" if count == 1 else f"were {count}"
         return f"whether it is stable is unknown: that takes {SETTLED} windows, and there {had}"
-    if not count:
-        return "not stable, says the client"
     known = [f"{name} ±{value:.0%}" for name, value in level.spread.items() if value is not None]
     how = f"the last differ by {', '.join(known)}" if known else "nothing was answered in some of them"
     return f"not stable after {count} windows; {how}"

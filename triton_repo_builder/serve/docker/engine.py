@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.docker import (
@@ -18,7 +19,7 @@ from triton_repo_builder.serve.docker import (
 )
 from triton_repo_builder.serve.docker.cleanup import Leash
 from triton_repo_builder.serve.docker.handle import ContainerServer
-from triton_repo_builder.serve.engine import Progress, ServeOptions, Urls
+from triton_repo_builder.serve.engine import Progress, ServeOptions
 from triton_repo_builder.serve.loading import failure_causes
 from triton_repo_builder.serve.loading import start as loading_start
 from triton_repo_builder.serve.loading.select import Targets

@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.cleanup import Leash
 from triton_repo_builder.serve.docker.processes import ContainerStubs
 from triton_repo_builder.serve.docker.volume import MODELS
-from triton_repo_builder.serve.engine import Urls
 from triton_repo_builder.serve.managed_server import Handle
 from triton_repo_builder.serve.processes.stubs import Stubs
 

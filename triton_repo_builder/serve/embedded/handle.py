@@ -7,10 +7,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.serve.embedded import install
-from triton_repo_builder.serve.engine import Urls
 from triton_repo_builder.serve.managed_server import Handle
 from triton_repo_builder.serve.processes.stubs import Stubs
 

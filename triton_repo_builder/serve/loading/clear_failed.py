@@ -11,9 +11,8 @@ import base64
 import contextlib
 import json
 from collections.abc import Collection
-from urllib.parse import quote
 
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 
 PATIENCE = 30.0
 """Seconds for each of the two requests."""
@@ -31,20 +30,20 @@ _CONFIG = {"backend": "python", "max_batch_size": 0, "input": [_TENSOR], "output
 def failures(base: str, models: Collection[str]) -> None:
     """Forget what failed of these models, except beside a version that answers. As far as that goes."""
     with contextlib.suppress(OSError):
-        entries = [entry for entry in control.entries(base) if entry["name"] in models]
-        answering = {entry["name"] for entry in entries if entry["state"] == "READY"}
+        http = HttpClient(base, PATIENCE)
+        entries = [entry for entry in http.index_or_empty() if entry.name in models]
+        answering = {entry.name for entry in entries if entry.ready}
         for entry in entries:
-            if control.is_failure(entry) and entry["name"] not in answering:
-                _forget(base, entry["name"], entry["version"])
+            if entry.failed and entry.name not in answering:
+                _forget(http, entry.name, entry.version)
 
 
-def _forget(base: str, model: str, version: str) -> None:
+def _forget(http: HttpClient, model: str, version: str) -> None:
     config = {**_CONFIG, "version_policy": {"specific": {"versions": [int(version)]}}}
-    given = {
+    parameters = {
         "config": json.dumps(config),
         f"file:{version}/model.py": base64.b64encode(_MODEL).decode(),
     }
-    address = f"{base}/v2/repository/models/{quote(model)}/load"
-    if control.call(address, {"parameters": given}, timeout=PATIENCE)[0] == 200:
-        control.unload(base, model, PATIENCE)
-        control.settled(base, model, PATIENCE)
+    if not http.load(model, parameters):
+        http.unload(model)
+        http.wait_until_settled(model, PATIENCE)

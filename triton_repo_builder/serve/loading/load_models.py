@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.serve.engine import Failure
 from triton_repo_builder.serve.processes.stubs import Processes, Stub
 
@@ -85,14 +85,14 @@ def load(
 
 def _load(base: str, name: str, timeout: float, answers: dict[str, str]) -> None:
     try:
-        answers[name] = control.load(base, name, timeout)
+        answers[name] = HttpClient(base, timeout).load(name)
     except OSError as error:
         answers[name] = f"no answer from the server: {error}"
 
 
 def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
     try:
-        states = control.index(base, timeout=1)
+        states = HttpClient(base, 1).states()
     except OSError:
         return ""
     ready = sum(state == "READY" for state, _ in states.values())
@@ -105,7 +105,9 @@ def _without_process(base: str, stubs: Iterable[Stub]) -> tuple[str, ...]:
     alive = {stub.model for stub in stubs if not stub.dead}
     with contextlib.suppress(OSError):
         return tuple(
-            n for n, (state, _) in control.index(base, 2).items() if state == "LOADING" and n not in alive
+            name
+            for name, (state, _) in HttpClient(base, 2).states().items()
+            if state == "LOADING" and name not in alive
         )
     return ()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_repo_builder import repository
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient, NoAnswer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.serve.background import registry
@@ -48,8 +48,8 @@ def find(url: str) -> Server:
     """The server at ``url``. Raises ``TrbError`` UNREACHABLE."""
     base = url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
     try:
-        control.call(f"{base}/v2/health/live")
-    except (OSError, ValueError) as error:
+        HttpClient(base, 10).live()
+    except (NoAnswer, ValueError) as error:
         raise TrbError(
             Code.UNREACHABLE,
             f"no server answers: {error}",
@@ -110,7 +110,9 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
 
 def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, since: int) -> TrbError:
     states = {
-        name: state for name, state in control.index(server.base).items() if name in _members(server, names)
+        name: state
+        for name, state in HttpClient(server.base, 10).states().items()
+        if name in _members(server, names)
     }
     text = failure_causes.read(server.log, since) if server.log else ""
     if not loaded.hung:
@@ -142,8 +144,9 @@ def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, si
 def unload(server: Server, name: str, *, timeout: float) -> bool:
     """Unload a model and the steps that nothing else needs, and wait; False where it was not loaded."""
     _check_known(server, (name,))
-    before = control.loaded(server.base)
-    answer = control.unload(server.base, name, timeout, steps=True)
+    http = HttpClient(server.base, timeout)
+    before = http.ready_models()
+    answer = http.unload(name, steps=True)
     _check_explicit(server, answer)
     if answer:
         raise TrbError(
@@ -152,9 +155,9 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     members = _members(server, (name,))
     while any(
-        entry["state"] == "UNLOADING" or (entry["name"], entry["state"]) == (name, "READY")
-        for entry in control.entries(server.base)
-        if entry["name"] in members
+        entry.state == "UNLOADING" or (entry.name, entry.state) == (name, "READY")
+        for entry in http.index_or_empty()
+        if entry.name in members
     ):
         if time.monotonic() > deadline:
             raise TrbError(
@@ -168,7 +171,8 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
 
 
 def _check_known(server: Server, names: Sequence[str]) -> None:
-    known = control.known(server.base)  # a server may keep its index to itself
+    # A server may keep its index to itself.
+    known = tuple(dict.fromkeys(entry.name for entry in HttpClient(server.base, 10).index_or_empty()))
     for name in names:
         if known and name not in known:
             near = get_close_matches(name, known, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from triton_repo_builder.client import control as client_control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.serve.loading import load_models, load_unload
 from triton_repo_builder.serve.processes.stubs import Stubs
 
@@ -25,7 +25,7 @@ class Loader:
     def load(self, model: str, timeout: float) -> str:
         """The server's reason where the load fails, else nothing. Raises ``Hung``, OSError."""
         if not self._server.pid:
-            return client_control.load(self._server.base, model, timeout)
+            return HttpClient(self._server.base, timeout).load(model)
         dead = frozenset(stub.pid for stub in self._stubs.scan() if stub.dead)
         loaded = load_models.load(
             self._server.base,
@@ -51,9 +51,9 @@ class Loader:
         """A version of these models that the server has not done loading; empty where there is none."""
         return next(
             (
-                f"version {entry['version']} of {entry['name']}"
-                for entry in client_control.entries(self._server.base)
-                if entry["name"] in models and entry["state"] == "LOADING"
+                f"version {entry.version} of {entry.name}"
+                for entry in HttpClient(self._server.base, 10).index_or_empty()
+                if entry.name in models and entry.state == "LOADING"
             ),
             "",
         )

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from triton_repo_builder import repository
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.engine import Failure, Progress, ServeOptions
@@ -79,7 +79,7 @@ def is_up(server: Handle, patience: float) -> bool:
     """Wait for the HTTP endpoint; False where the server ended, ``TrbError`` after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while server.alive():
-        if control.ready(server.urls.http):
+        if HttpClient(server.urls.http, 2).answers_ready():
             return True
         if time.monotonic() > deadline:
             raise TrbError(
@@ -139,7 +139,7 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
     known = (*chosen.failures, *(failure_causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     try:
-        states = {} if loaded.ok else control.index(server.urls.http)
+        states = {} if loaded.ok else HttpClient(server.urls.http, 10).states()
     except OSError:  # it ended just now
         raise _ended(server) from None
     failed = failure_causes.failures(

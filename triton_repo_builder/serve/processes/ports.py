@@ -8,8 +8,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.engine import ServeOptions, Urls
+from triton_repo_builder.serve.engine import ServeOptions
 
 DEFAULTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from triton_repo_builder.client import control
+from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import Progress
 from triton_repo_builder.serve.loading import load_models
@@ -77,7 +77,8 @@ class Watch(threading.Thread):
 
     def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         self._handled |= {stub.pid for stub in dead}
-        ready_now = control.ready_versions(self._base)
+        entries = HttpClient(self._base, 10).index_or_empty()
+        ready_now = {(entry.name, entry.version) for entry in entries if entry.ready}
         dead = lost(dead, stubs, ready_now)
         if not dead:
             return  # unloaded or replaced on purpose, or still loading: whoever asked for that is told
@@ -107,7 +108,7 @@ class Watch(threading.Thread):
         ``above`` are the ensembles that were loaded and need it.
         """
         before = [stub for stub in stubs if stub.model == model]
-        answer = control.unload(self._base, model, self._timeout)
+        answer = HttpClient(self._base, self._timeout).unload(model)
         if answer:
             raise TrbError(
                 Code.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model

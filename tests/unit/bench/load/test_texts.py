@@ -23,7 +23,6 @@ from triton_repo_builder.bench.options import (
     processes,
     shapes,
 )
-from triton_repo_builder.client import Tensor
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 from triton_repo_builder.golden.cases import (
@@ -34,6 +33,7 @@ from triton_repo_builder.golden.cases import (
 )
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.interface import Tensor
 
 FIXED = Tensor(name="X", datatype="FP32", shape=(-1, 3))
 

@@ -24,7 +24,7 @@ def look(
     on_gpu: bool = False,
     here: hardware.Hardware = NONE,
 ) -> tuple[str, str]:
-    monkeypatch.setattr(statistics, "fetch", lambda url: (page, "" if page else "Connection refused"))
+    monkeypatch.setattr(statistics, "read_metrics", lambda url: (page, "" if page else "Connection refused"))
     monkeypatch.setattr(hardware, "here", lambda: here)
     return gpus.look(target(metrics=metrics, on_gpu=on_gpu))
 
@@ -55,5 +55,5 @@ def test_another_servers_page_is_not_read(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_reason_is_that_of_the_connection() -> None:
-    page, reason = statistics.fetch("http://127.0.0.1:9/metrics")
+    page, reason = statistics.read_metrics("http://127.0.0.1:9/metrics")
     assert (page, "refused" in reason) == ("", True)

@@ -1,9 +1,11 @@
-"""The two encodings, the one error, and inputs made or lengthened by smoke."""
+"""The two encodings, the one error, and the control of a server's repository."""
 
 from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,25 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from triton_repo_builder.client import (
-    BROKEN,
-    REFUSED,
-    SILENT,
-    Body,
-    GrpcClient,
-    HttpClient,
-    RequestFailed,
-    encode_binary,
-    encode_json,
-    wire_type,
-)
-from triton_repo_builder.client.codec import decode
+from triton_repo_builder.client import BROKEN, REFUSED, SILENT, Body, HttpClient, NoAnswer, RequestFailed
+from triton_repo_builder.client.codec import decode, encode_binary, encode_json, wire_type
+from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.dtypes import BY_WIRE
-from triton_repo_builder.smoke.neighbour import WORDS, lengthened
-from triton_repo_builder.smoke.target import steps
+from triton_repo_builder.errors import Code, TrbError
 
 
 @pytest.mark.parametrize("datatype", sorted(set(BY_WIRE) - {"FP16"}))
@@ -78,9 +67,21 @@ class Answering(BaseHTTPRequestHandler):
 
     answer: ClassVar[tuple[int, bytes]] = (200, b"{}")
 
+    by_path: ClassVar[dict[str, tuple[int, Any]]] = {}
+    """JSON answers to POST; 404 for every other path."""
+
     def do_GET(self) -> None:
         """Send it."""
-        status, data = self.answer
+        self.respond(*self.answer)
+
+    def do_POST(self) -> None:
+        """Send what belongs to the path."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        assert self.headers["Content-Type"] == "application/json"
+        status, document = self.by_path.get(self.path, (404, {"error": "no such thing"}))
+        self.respond(status, json.dumps(document).encode())
+
+    def respond(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -107,7 +108,7 @@ def url() -> Iterator[str]:
         (400, b'{"error":"no"}', REFUSED, "400: no"),
         (404, b"<html>", REFUSED, "404: <html>"),
         (500, b'{"error":"stub"}', BROKEN, "500: stub"),
-        (200, b"not json", BROKEN, "200: the answer is no JSON: b'not json'"),
+        (200, b"not json", BROKEN, "200: the answer is not JSON: b'not json'"),
     ],
 )
 def test_every_answer_but_the_wanted_one_is_one_error(
@@ -140,25 +141,6 @@ def test_every_wire_type_is_recognised(datatype: str) -> None:
     assert wire_type(np.zeros(1, dtype=BY_WIRE[datatype].numpy)) == datatype
 
 
-@given(st.text(max_size=50), st.text(max_size=2000))
-def test_a_long_neighbour_has_exactly_so_many_words(short: str, long: str) -> None:
-    inputs = {
-        "a": np.array([[short.encode("utf-8", "replace")]], dtype=object),
-        "b": np.array([[long.encode("utf-8", "replace")]], dtype=object),
-        "n": np.array([[1]], dtype=np.int64),
-    }
-    result = lengthened(inputs)
-    assert list(result) == ["a", "b", "n"]
-    changed = [name for name in inputs if result[name] is not inputs[name]]
-    assert changed == ["a" if len(inputs["a"][0, 0]) >= len(inputs["b"][0, 0]) else "b"]
-    assert len(result[changed[0]][0, 0].split()) == WORDS
-
-
-def test_steps_are_named_once_for_each_call() -> None:
-    assert steps({"name": "plain"}) == []
-    assert steps({"ensemble_scheduling": {"step": [{"model_name": "a"}, {"model_name": "a"}]}}) == ["a", "a"]
-
-
 @pytest.mark.parametrize(("said", "words"), [(b"\x00\x00\x18\x04", "the gRPC port?"), (b"", "no answer")])
 def test_something_else_listens_there(said: bytes, words: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -175,3 +157,60 @@ def test_something_else_listens_there(said: bytes, words: str) -> None:
             HttpClient(f"http://127.0.0.1:{listening.getsockname()[1]}", 5).version()
         thread.join()
     assert words in error.value.message
+
+
+def entry(name: str, version: str, state: str, reason: str = "") -> dict[str, str]:
+    return {"name": name, "version": version, "state": state, "reason": reason}
+
+
+def test_control_of_the_repository(url: str) -> None:
+    Answering.by_path = {
+        "/v2/repository/models/a%20b/load": (400, {"error": "load failed"}),
+        "/v2/repository/models/m/unload": (200, {}),
+        "/v2/repository/index": (
+            200,
+            [
+                {"name": "never"},
+                entry("m", "1", "READY"),
+                entry("m", "2", "UNAVAILABLE", "unloaded"),
+                entry("bad", "1", "UNAVAILABLE", "no such file"),
+            ],
+        ),
+    }
+    http = HttpClient(url)
+    assert http.load("a b") == "load failed"
+    assert http.load("m") == "no such thing"
+    assert http.unload("m", steps=True) == ""
+    assert http.states() == {"m": ("READY", ""), "bad": ("UNAVAILABLE", "no such file")}
+    assert http.ready_models() == ("m",)
+    assert [one.name for one in http.index() if one.failed] == ["bad"]
+    assert http.wait_until_settled("m", 5) == {1: "READY", 2: "UNAVAILABLE"}
+
+
+def test_a_server_may_keep_its_index_to_itself(url: str) -> None:
+    Answering.by_path = {}
+    assert HttpClient(url).index_or_empty() == ()
+    with pytest.raises(RequestFailed):
+        HttpClient(url).index()
+    with pytest.raises(NoAnswer):
+        HttpClient("127.0.0.1:1").index_or_empty()
+
+
+def test_no_answer_is_also_a_connection_error() -> None:
+    with pytest.raises(ConnectionError, match="no answer") as error:
+        HttpClient("127.0.0.1:1").load("m")
+    assert isinstance(error.value, RequestFailed)
+    assert not HttpClient("127.0.0.1:1").answers_ready()
+    assert not HttpClient("127.0.0.1:1").answers_live()
+
+
+def test_a_model_that_is_not_described_is_an_error_of_the_server(url: str) -> None:
+    Answering.answer = (400, b'{"error":"no such thing"}')
+    with pytest.raises(TrbError) as error:
+        HttpClient(url).describe("x")
+    assert (error.value.code, error.value.where) == (Code.SERVER_DIED, "x")
+
+
+def test_the_client_needs_no_numpy_until_the_first_tensor() -> None:
+    code = "import sys, triton_repo_builder.client; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
