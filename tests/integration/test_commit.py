@@ -184,7 +184,7 @@ def test_without_git_lfs_it_says_how_to_get_it(
     for name in ("git", "sh"):
         (tools / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tools))
-    message = refused(project / "model_repository", 40)
+    message = refused(project / "model_repository", 6)
     assert "git-lfs is not installed" in message
     assert "--weights external" in message
     assert commit(project / "model_repository", "--weights", "git")["large"] == []
@@ -201,7 +201,7 @@ def test_another_branch_without_touching_work_tree_or_index(project: Path) -> No
     assert git(project, "rev-parse", "deploy/sentiment^") == head
     assert "model_repository/manifest.json" in in_tree(project, "deploy/sentiment")
     assert commit(repo, "--branch", "deploy/sentiment")["created"] is False
-    assert "cannot be the name" in refused(repo, 2, "--branch", "no..name")
+    assert "invalid branch name" in refused(repo, 2, "--branch", "no..name")
     git(project, "worktree", "add", "-q", str(project.parent / "other"), "deploy/sentiment")
     assert "another work tree" in refused(repo, 8, "--branch", "deploy/sentiment")
 
@@ -313,7 +313,7 @@ def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: 
     assert "your pre-commit hook refused" in message and "refused\n" in message
     hook(project, "pre-commit", "", first="#!/no/such/interpreter\n")
     message = refused(repo, 8)
-    assert "cannot be run: No such file or directory" in message and "#!/no/such/interpreter" in message
+    assert "pre-commit" in message and "No such file or directory" in message
     hook(project, "pre-commit", "")
     hook(project, "post-commit", "", first="#!/no/such/interpreter\n")
     said = commit(repo)
@@ -325,7 +325,7 @@ def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: 
 @pytest.mark.parametrize("script", [': > "$1"', 'printf "\\n  \\n" > "$1"', 'rm "$1"'])
 def test_a_message_that_a_hook_empties_is_refused(project: Path, script: str) -> None:
     hook(project, "commit-msg", script)
-    assert "left an empty message" in refused(project / "model_repository", 60)
+    assert "left an empty message" in refused(project / "model_repository", 8)
 
 
 @pytest.mark.parametrize("weights", ["lfs", "git"])
@@ -354,7 +354,7 @@ def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> 
     git(project, "branch", "team/a")
     message = refused(repo, 8, "--branch", "team")
     assert "there is a branch 'team/a'" in message
-    assert "cannot be the name" in refused(repo, 2, "--branch", "refs/tags/v1")
+    assert "invalid branch name" in refused(repo, 2, "--branch", "refs/tags/v1")
     said = commit(repo, "--branch", "refs/heads/zz")
     assert said["branch"] == "zz"
     assert git(project, "rev-parse", "refs/heads/zz") == said["commit"]
@@ -393,7 +393,7 @@ def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
     git(project, "commit", "-q", "-m", "More", "--", "src", "broken")
     for what in ("src", "HEAD:src", "HEAD:src/caf.txt", "HEAD:broken", "broken", "nothing"):
         failed = differ(project, what, "model_repository")
-        assert (failed.code, what in failed.stderr) == (42, True), failed.stderr
+        assert (failed.code, what in failed.stderr) == (4, True), failed.stderr
         assert "trb-diff-" not in failed.stderr
     for what in ("HEAD:nothing", "nobranch:model_repository"):
         assert differ(project, what, "model_repository").code == Code.GIT_REFUSED.exit
@@ -425,13 +425,13 @@ def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:
     git(project, "commit", "-q", "-am", "Main")
     with pytest.raises(process.ProcessFailed):
         git(project, "merge", "side")
-    assert "a merge is under way" in refused(project / "model_repository", 60)
+    assert "a merge is in progress" in refused(project / "model_repository", 8)
 
 
 def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
     lock = project / ".git" / "index.lock"
     lock.touch()
-    message = refused(project / "model_repository", 60)
+    message = refused(project / "model_repository", 8)
     assert str(lock) in message and "remove this file" in message
     lock.unlink()
     assert commit(project / "model_repository")["created"] is True
@@ -439,7 +439,7 @@ def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
 
 def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
-    assert "git config user.name" in refused(project / "model_repository", 60)
+    assert "git config user.name" in refused(project / "model_repository", 8)
 
 
 def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:

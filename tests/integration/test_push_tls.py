@@ -14,10 +14,11 @@ from tests.integration import certificates, oci_registry, s3_server
 from tests.integration import serve_repository as made
 from tests.integration.certificates import Certificate
 from tests.integration.test_push_s3 import push
+from triton_repo_builder import stores
 from triton_repo_builder.errors import Code
 from triton_repo_builder.stores import tls
 
-VARIABLES = {name for names in tls.BUNDLES.values() for name in names}
+VARIABLES = {name for kind in stores.STORES.values() for name in kind.HINTS.ca_variables}
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_a_certificate_for_another_name_is_not_cured_by_its_ca(
 def test_tls_with_a_server_that_speaks_none(tmp_path: Path, repository: Path) -> None:
     with oci_registry.running(tmp_path) as address:
         refused = made.trb(tmp_path, "push", f"s3://https://{address}/models/m", str(repository))
-    assert (refused.returncode, "speaks no TLS there" in refused.stderr) == (10, True), refused.stderr
+    assert (refused.returncode, "does not speak TLS" in refused.stderr) == (10, True), refused.stderr
     assert "plain HTTP" in refused.stderr
 
 
@@ -108,7 +109,7 @@ def test_tls_with_a_server_that_speaks_none(tmp_path: Path, repository: Path) ->
 )
 def test_each_reason_has_its_remedy(why: str, remedy: str) -> None:
     text = f"[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {why}. (_ssl.c:1006)"
-    found = tls.explained(text, "gs", "gs://models")
+    found = tls.explained(text, stores.STORES["gs"].HINTS, "gs://models")
     assert found is not None
     assert why in found.message
     assert remedy in found.remedy

@@ -75,7 +75,7 @@ def command(
         raise TrbError(Code.USAGE, "is empty", where="--message", remedy="say what this deployment is")
     if weights_url and weights != "external":
         raise click.UsageError("--weights-url goes with --weights external.")
-    order = commit.Order(
+    options = commit.CommitOptions(
         message=message,
         branch=branch,
         push=push,
@@ -86,7 +86,7 @@ def command(
         threshold=threshold,
         url=weights_url,
     )
-    done = commit.commit(repo, order)
+    done = commit.commit(repo, options)
     if as_json:
         click.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
     else:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files, process
-from triton_repo_builder.demo import samples
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.read.options import load_toml
@@ -126,44 +125,23 @@ def _fetched(tag: str, python: str) -> Path:
             where="--pillow-wheel",
             remedy=_remedy(python),
         )
-    kept = samples.cache_folder().parent / "wheels" / str(pin["file"])
+    kept = transfer.cache_folder() / "wheels" / str(pin["file"])
     if kept.is_file() and files.hash_file(kept) == pin["sha256"]:
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
+    platforms = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
     with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-        try:
-            process.run([*_argv(python, pin["version"]), "--dest", scratch], timeout=600)
-            wheel = next(Path(scratch).glob("*.whl"))
-        except (process.ProcessFailed, StopIteration) as error:
-            raise TrbError(
-                Code.DOWNLOAD_FAILED,
-                f"cannot fetch Pillow {pin['version']} for the server's Python {python}: {_reason(error)}",
-                remedy=_remedy(python),
-            ) from None
-        digest = files.hash_file(wheel)
-        if digest != pin["sha256"]:
-            raise TrbError(
-                Code.DOWNLOAD_FAILED,
-                f"{wheel.name} has sha256 {digest}, expected {pin['sha256']}",
-                remedy="the package index serves another file: name one that you trust with --pillow-wheel",
-            )
+        wheel = transfer.wheel(
+            f"pillow=={pin['version']}",
+            pin["sha256"],
+            Path(scratch),
+            *("--only-binary=:all:", "--implementation", "cp", "--python-version", python),
+            *(word for platform in platforms for word in ("--platform", platform)),
+            label=f"Pillow {pin['version']} for the server's Python {python}",
+            remedy=_remedy(python),
+        )
         wheel.replace(kept)
     return kept
-
-
-def _argv(python: str, version: str) -> list[str]:
-    platforms = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
-    return [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-        "--implementation", "cp", "--python-version", python,
-        *(part for platform in platforms for part in ("--platform", platform)),
-        f"pillow=={version}",
-    ]  # fmt: skip
-
-
-def _reason(error: Exception) -> str:
-    text = error.stderr if isinstance(error, process.ProcessFailed) else "pip gave no wheel"
-    return (text.strip().splitlines() or ["pip failed"])[-1]
 
 
 def _pins() -> dict[str, Any]:

@@ -9,34 +9,56 @@ from pathlib import Path
 
 from triton_repo_builder import check, releases, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores.bucket import BucketStore
-from triton_repo_builder.stores.location import Bucket, Location, parse
+from triton_repo_builder.stores.az import AzureStore
+from triton_repo_builder.stores.gs import GoogleStore
+from triton_repo_builder.stores.location import invalid
 from triton_repo_builder.stores.registry import RegistryStore
-from triton_repo_builder.stores.revision import gather
-from triton_repo_builder.stores.store import (
-    Progress,
-    Pulled,
-    Pushed,
-    Store,
-)
+from triton_repo_builder.stores.revision import DIGEST, collect
+from triton_repo_builder.stores.s3 import S3Store
+from triton_repo_builder.stores.store import Location, Progress, Pulled, Pushed, Store
 from triton_repo_builder.write import staging
 
-__all__ = ["Location", "Pulled", "Pushed", "parse", "pull", "push", "store"]
+__all__ = ["STORES", "Location", "Pulled", "Pushed", "parse", "pull", "push", "store"]
+
+STORES: dict[str, type[Store]] = {
+    "s3": S3Store,
+    "gs": GoogleStore,
+    "az": AzureStore,
+    "oci": RegistryStore,
+}
+"""By scheme of the URL. A store is one module and its entry here."""
+
+
+def parse(text: str) -> Location:
+    """Read the URL of a pushed repository. Raises BAD_LOCATION."""
+    forms = ", ".join(kind.FORMS for kind in STORES.values())
+    remedy = f"use one of {forms}; with @sha256:… for one revision"
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in STORES:
+        raise invalid(text, f"trb cannot push to '{scheme}://'" if separator else "not a URL", remedy)
+    rest, at, digest = rest.partition("@")
+    match = DIGEST.fullmatch(digest)
+    if at and not match:
+        raise invalid(text, f"invalid digest '@{digest}': use @sha256: and 64 hex digits", remedy)
+    try:
+        return STORES[scheme].parse(text, rest, match[1] if match else "")
+    except TrbError as error:
+        raise invalid(text, error.message, remedy) from None
 
 
 def store(location: Location) -> Store:
-    """What talks to this place; nothing is connected yet."""
-    return BucketStore(location) if isinstance(location, Bucket) else RegistryStore(location)
+    """The store at this location; nothing is connected yet."""
+    return STORES[location.scheme](location)
 
 
 def push(
     root: Path, location: Location, progress: Progress, *, force: bool = False, dry_run: bool = False
 ) -> Pushed:
-    """Send a repository. Raises FAILED_CHECKS where the server would refuse it, unless ``force``."""
+    """Send a repository. Raises FAILED_CHECKS if the server would refuse it, unless ``force``."""
     if location.revision:
         raise TrbError(
             Code.BAD_LOCATION,
-            "names a revision: what is pushed decides that itself",
+            "names a revision, but the pushed files determine it",
             where=str(location),
             remedy="leave @sha256:… out",
         )
@@ -44,20 +66,20 @@ def push(
     if not read.models:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
-            "holds no model",
+            "has no models",
             where=str(root),
             remedy="name a folder of model directories",
         )
-    errors = [found for found in check.check(read, releases.default()) if found.severity == "error"]
+    errors = [finding for finding in check.check(read, releases.default()) if finding.severity == "error"]
     if errors and not force:
-        listed = "\n".join(f"  {found.where}: {found.message}" for found in errors[:5])
+        listed = "\n".join(f"  {finding.where}: {finding.message}" for finding in errors[:5])
         raise TrbError(
             Code.FAILED_CHECKS,
             f"{len(errors)} of trb's checks fail, nothing was sent\n{listed}",
             where=str(root),
             remedy="see all of them with 'trb check', or push it as it is with --force",
         )
-    return store(location).push(gather(root), progress, dry_run=dry_run)
+    return store(location).push(collect(root), progress, dry_run=dry_run)
 
 
 def pull(location: Location, target: Path, progress: Progress, *, force: bool = False) -> Pulled:
@@ -72,12 +94,12 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
         new = stage / "new"
         new.mkdir()
         pulled = replace(store(location).pull(new, progress), target=str(target))
-        if full and target.is_dir() and gather(target).index == gather(new).index:
+        if full and target.is_dir() and collect(target).index == collect(new).index:
             return replace(pulled, changed=False)
         if full and not force:
             raise TrbError(
                 Code.OUTPUT_FOREIGN,
-                "holds something else; nothing was touched",
+                "contains something else; nothing was touched",
                 where=str(target),
                 remedy="name an empty or a new folder, or replace what is there with --force",
             )
@@ -95,13 +117,13 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
 
 
 def _put_back(target: Path) -> None:
-    """What a pull that was killed had moved away to put the new revision in its place."""
+    """Put back what a killed pull had moved away to make room for the new revision."""
     with contextlib.suppress(OSError):
         for stage in staging.leftovers(target):
             if not (stage / staging.REPLACED).exists():
                 continue
-            with staging.locked(stage) as mine:
-                if mine and not target.exists():
+            with staging.locked(stage) as free:
+                if free and not target.exists():
                     (stage / staging.REPLACED).rename(target)
-                if mine:
+                if free:
                     shutil.rmtree(stage, ignore_errors=True)

@@ -14,101 +14,92 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.stores.failures import explained, quiet
-from triton_repo_builder.stores.location import DIGEST, Bucket
+from triton_repo_builder.stores import filesystem
+from triton_repo_builder.stores.failures import explained
+from triton_repo_builder.stores.location import Bucket
 from triton_repo_builder.stores.revision import (
-    Content,
+    DIGEST,
     Entry,
     Index,
-    materialise,
+    LocalRevision,
     mismatch,
     read_index,
+    write_verified,
 )
-from triton_repo_builder.stores.store import (
-    Progress,
-    Pulled,
-    Pushed,
-    overtaken,
-)
+from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, overtaken
 
 POINTER = "current.json"
 REVISIONS = "revisions"
-BLOCK = 8 << 20
-PROTOCOLS = {"s3": ("s3", "s3fs"), "gs": ("gs", "gcsfs"), "az": ("abfs", "adlfs")}
-
-
-def connect(location: Bucket) -> Any:
-    """The file system of a bucket; credentials come from where its library looks."""
-    protocol, module = PROTOCOLS[location.scheme]
-    try:
-        import fsspec
-
-        quiet()
-        options: dict[str, Any] = {"endpoint_url": location.endpoint} if location.endpoint else {}
-        # A listing that is remembered would hide what somebody else pushed meanwhile.
-        return fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
-    except ImportError:
-        raise TrbError(
-            Code.CLIENT_MISSING,
-            f"{location.scheme}:// needs {module}, which is not installed",
-            where=str(location),
-            remedy="pip install 'triton_repo_builder[push]'",
-        ) from None
 
 
 class BucketStore:
-    """Revisions below one prefix of a bucket."""
+    """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
+
+    FORMS: ClassVar[str]
+    HINTS: ClassVar[Hints]
 
     def __init__(self, location: Bucket, system: Any = None) -> None:
         self.location = location
         self._system = system
         self._shown = str(location).partition("@")[0]
 
+    def options(self) -> dict[str, Any]:
+        """Options of the file system."""
+        return {}
+
     @property
     def system(self) -> Any:
         """The file system, connected when it is first needed."""
         if self._system is None:
-            with explained(self.location.scheme, str(self.location)):
-                self._system = connect(self.location)
+            url = f"{self.location.scheme}://{self.location.bucket}"
+            # A listing that is remembered would hide what somebody else pushed meanwhile.
+            fresh = {"skip_instance_cache": True, "use_listings_cache": False}
+            with explained(self.HINTS, str(self.location)):
+                self._system, _ = filesystem.connect(url, str(self.location), **fresh, **self.options())
         return self._system
 
-    def push(self, content: Content, progress: Progress, *, dry_run: bool = False) -> Pushed:
+    def serve_from(self, target: Path, progress: Progress) -> str:
+        """Empty: Triton reads only S3."""
+        return ""
+
+    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
         """Send what is missing, verify what arrived, then move the pointer."""
-        digest = content.index.digest
-        with explained(self.location.scheme, self._shown):
-            previous = self._pointed()
-            sent, copied = self._send(content, previous, progress, dry_run=dry_run)
+        digest = local.index.digest
+        with explained(self.HINTS, self._shown):
+            previous = self._current_revision()
+            sent, copied = self._send(local, previous, progress, dry_run=dry_run)
             if not dry_run:
-                self._write(f"{REVISIONS}/{digest}.json", content.index.document)
-                previous = self._point(content)
+                self._write(f"{REVISIONS}/{digest}.json", local.index.document)
+                previous = self._move_pointer(local)
         return Pushed(
             location=self._shown,
             revision=f"sha256:{digest}",
             pinned=f"{self._shown}@sha256:{digest}",
             previous=f"sha256:{previous}" if previous else "",
-            files=len(content.index.entries),
-            bytes=content.index.bytes,
+            files=len(local.index.entries),
+            bytes=local.index.bytes,
             sent=tuple(entry.path for entry in sent),
             sent_bytes=sum(entry.bytes for entry in sent),
             copied=tuple(entry.path for entry in copied),
-            labels=dict(content.labels),
+            labels=dict(local.labels),
             dry_run=dry_run,
         )
 
     def index(self) -> tuple[str, Index]:
-        """Digest and files of the revision that the location means."""
-        with explained(self.location.scheme, self._shown):
-            digest = self.location.revision or self._pointed()
+        """Digest and files of the location's revision."""
+        with explained(self.HINTS, self._shown):
+            digest = self.location.revision or self._current_revision()
             if not digest:
-                self.system.ls(self.location.bucket)  # says so where there is no bucket at all
-                raise self._nothing("nothing was pushed here: there is no current.json")
+                self.system.ls(self.location.bucket)  # fails if there is no bucket at all
+                raise self._not_pushed("nothing was pushed here: there is no current.json")
             document = self._read(f"{REVISIONS}/{digest}.json")
             if document is None:
-                raise self._nothing(f"there is no revision sha256:{digest}")
+                raise self._not_pushed(f"there is no revision sha256:{digest}")
             return digest, read_index(document, digest, self._url(f"{REVISIONS}/{digest}.json"))
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
@@ -128,35 +119,23 @@ class BucketStore:
         done, total = 0, sum(entry.bytes for entry in entries)
         for entry in entries:
             path = f"{REVISIONS}/{digest}/{entry.path}"
-            with explained(self.location.scheme, self._url(path)):
-                materialise(target / entry.path, self._blocks(path), entry, self._url(path))
+            with explained(self.HINTS, self._url(path)):
+                write_verified(target / entry.path, self._blocks(path), entry, self._url(path))
             done += entry.bytes
             progress(entry.path, done, total)
 
-    def models_url(self, digest: str) -> str:
-        """The revision as Triton's ``--model-repository`` takes it (S3)."""
-        endpoint = self.location.endpoint
-        if not endpoint:
-            with explained(self.location.scheme, self._shown):
-                self.system.connect()
-                # What AWS_ENDPOINT_URL or the profile said; Triton's own SDK knows only Amazon's.
-                found = str(self.system.s3.meta.endpoint_url)
-            endpoint = "" if ".amazonaws.com" in found else found
-        at = f"{_with_port(endpoint)}/" if endpoint else ""
-        return f"s3://{at}{self.location.root}/{REVISIONS}/{digest}"
-
     def _send(
-        self, content: Content, previous: str, progress: Progress, *, dry_run: bool
+        self, local: LocalRevision, previous: str, progress: Progress, *, dry_run: bool
     ) -> tuple[list[Entry], list[Entry]]:
-        """What had to travel, and what the bucket had in the revision before and copied itself."""
+        """What had to travel, and what the bucket copied from the revision before."""
         sent: list[Entry] = []
         copied: list[Entry] = []
         done = 0
-        before = self._known(previous) if previous != content.index.digest else {}
+        before = self._paths(previous) if previous != local.index.digest else {}
         # A model's configuration after its files: whoever looks into a prefix early sees no half model.
-        for entry in sorted(content.index.entries, key=lambda e: e.path.endswith("config.pbtxt")):
-            path = f"{REVISIONS}/{content.index.digest}/{entry.path}"
-            progress(entry.path, done, content.index.bytes)
+        for entry in sorted(local.index.entries, key=lambda e: e.path.endswith("config.pbtxt")):
+            path = f"{REVISIONS}/{local.index.digest}/{entry.path}"
+            progress(entry.path, done, local.index.bytes)
             if self._whole(path, entry):
                 pass
             elif entry.sha256 in before and self._copy(before[entry.sha256], path, entry, dry_run=dry_run):
@@ -164,14 +143,14 @@ class BucketStore:
             else:
                 sent.append(entry)
                 if not dry_run:
-                    self._put(path, content.files[entry.path])
+                    self._put(path, local.files[entry.path])
                     self._verify(path, entry)
             done += entry.bytes
-        progress("", done, content.index.bytes)
+        progress("", done, local.index.bytes)
         return sent, copied
 
-    def _known(self, digest: str) -> dict[str, str]:
-        """Where a revision has the content of each digest; nothing where its index is lost."""
+    def _paths(self, digest: str) -> dict[str, str]:
+        """Path of each digest in a revision; empty if its index is lost."""
         document = self._read(f"{REVISIONS}/{digest}.json") if digest else None
         if document is None or hashlib.sha256(document).hexdigest() != digest:
             return {}
@@ -179,7 +158,7 @@ class BucketStore:
         return {entry.sha256: f"{REVISIONS}/{digest}/{entry.path}" for entry in index.entries}
 
     def _copy(self, source: str, path: str, entry: Entry, *, dry_run: bool) -> bool:
-        """Let the bucket copy; False where what it had is missing or damaged."""
+        """Let the bucket copy; False if its file is missing or damaged."""
         if dry_run:
             return self._whole(source, entry)
         try:
@@ -189,7 +168,7 @@ class BucketStore:
         return self._whole(path, entry)
 
     def _whole(self, path: str, entry: Entry) -> bool:
-        """Whether this very file is there; it is read back, for a size alone proves nothing."""
+        """Whether this very file is there: it is read back, as a size alone proves nothing."""
         try:
             size = self.system.info(self._at(path))["size"]
         except FileNotFoundError:
@@ -208,46 +187,41 @@ class BucketStore:
             self.system.put_file(str(file.source), self._at(path))
 
     def _hash(self, path: str) -> str:
-        digest = hashlib.sha256()
-        for block in self._blocks(path):
-            digest.update(block)
-        return digest.hexdigest()
+        return transfer.digest(self._blocks(path))
 
     def _blocks(self, path: str) -> Iterator[bytes]:
-        size = self.system.info(self._at(path))["size"]
-        for start in range(0, size, BLOCK):
-            yield self.system.cat_file(self._at(path), start=start, end=min(start + BLOCK, size))
+        return filesystem.blocks(self.system, self._at(path))
 
     def _read(self, path: str) -> bytes | None:
         try:
-            found: bytes = self.system.cat_file(self._at(path))
+            data: bytes = self.system.cat_file(self._at(path))
         except FileNotFoundError:
             return None
-        return found
+        return data
 
     def _write(self, path: str, data: bytes) -> None:
-        """One small object, and a look at what arrived."""
+        """Write one small object, and read it back."""
         if self._read(path) == data:
             return
         self.system.pipe_file(self._at(path), data)
         arrived = self._read(path) or b""
         if arrived != data:
-            actual, meant = (hashlib.sha256(blob).hexdigest() for blob in (arrived, data))
-            raise mismatch(self._url(path), actual, meant)
+            actual, expected = (hashlib.sha256(blob).hexdigest() for blob in (arrived, data))
+            raise mismatch(self._url(path), actual, expected)
 
-    def _point(self, content: Content) -> str:
-        """Move the pointer, and say where it was: another push may have moved it since ours began."""
-        digest, before = content.index.digest, self._pointed()
+    def _move_pointer(self, local: LocalRevision) -> str:
+        """Move the pointer; returns where it was: another push may have moved it since ours began."""
+        digest, before = local.index.digest, self._current_revision()
         if before != digest:
-            self.system.pipe_file(self._at(POINTER), _pointer(content, before))
-            now = self._pointed()
+            self.system.pipe_file(self._at(POINTER), _pointer(local, before))
+            now = self._current_revision()
             if now != digest:
                 pinned = f"{self._shown}@sha256:{digest}"
                 raise overtaken(self._shown, f"sha256:{now}" if now else "", pinned)
         return before
 
-    def _pointed(self) -> str:
-        """Hex digest of the current revision; empty where there is none."""
+    def _current_revision(self) -> str:
+        """Hex digest of the current revision; empty if there is none."""
         document = self._read(POINTER)
         if document is None:
             return ""
@@ -258,7 +232,7 @@ class BucketStore:
         if match is None:
             raise TrbError(
                 Code.NOT_PUSHED,
-                "is no pointer of trb",
+                "not a pointer that trb wrote",
                 where=self._url(POINTER),
                 remedy="choose another prefix, or remove that object",
             )
@@ -270,27 +244,19 @@ class BucketStore:
     def _url(self, path: str) -> str:
         return f"{self._shown}/{path}"
 
-    def _nothing(self, message: str) -> TrbError:
+    def _not_pushed(self, message: str) -> TrbError:
         return TrbError(
             Code.NOT_PUSHED, message, where=self._shown, remedy=f"push first: trb push {self._shown} REPO"
         )
 
 
-def _pointer(content: Content, previous: str) -> bytes:
-    digest = content.index.digest
+def _pointer(local: LocalRevision, previous: str) -> bytes:
+    digest = local.index.digest
     document = {
         "schema": 1,
         "revision": f"sha256:{digest}",
         "path": f"{REVISIONS}/{digest}",
         "previous": f"sha256:{previous}" if previous else None,
-        "labels": dict(content.labels),
+        "labels": dict(local.labels),
     }
     return f"{json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)}\n".encode()
-
-
-def _with_port(endpoint: str) -> str:
-    """Triton tells a host from a bucket by its port."""
-    scheme, _, host = endpoint.rstrip("/").partition("://")
-    if ":" in host:
-        return f"{scheme}://{host}"
-    return f"{scheme}://{host}:{443 if scheme == 'https' else 80}"

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import errno
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import tls
+from triton_repo_builder.stores.store import Hints
 
-CREDENTIALS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME and a key, or AZURE_STORAGE_CONNECTION_STRING",
-    "oci": "log in with 'docker login REGISTRY' (or podman, oras): trb uses what that stores",
-}
-ENDPOINT = {
-    "s3": "check the network and AWS_ENDPOINT_URL, or write s3://HOST:PORT/BUCKET/PREFIX; with TLS s3://https://HOST:PORT/…",
-    "gs": "check the network, and STORAGE_EMULATOR_HOST if that is set",
-    "az": "check the network and AZURE_STORAGE_ACCOUNT_NAME",
-    "oci": "check the network and the registry's name and port",
-}
 MISSING = "make it first: trb makes no bucket, as only you know its region and who may read it"
 PROFILE = "name a profile of ~/.aws/config in AWS_PROFILE, or unset it"
 AGAIN = "run the same command again: what has arrived is not sent twice; the server's log may say why"
@@ -36,19 +24,12 @@ BUSY = (
 )
 BUGS = (TypeError, AttributeError, KeyError, AssertionError, NameError)
 """Bugs of ours keep their traceback; everything else a store can do to us is a failure to explain."""
-_TALKATIVE = ("s3fs", "gcsfs", "adlfs", "google.auth", "azure")
 _POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): ")
 
 
-def quiet() -> None:
-    """What stops us comes back as an error: no library logs its retries, with tracebacks, besides."""
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 @contextmanager
-def explained(scheme: str, where: str) -> Iterator[None]:
-    """Turn what the libraries raise into one ``TrbError`` with the cause's own exit code."""
+def explained(hints: Hints, where: str) -> Iterator[None]:
+    """Turn what the libraries raise into one ``TrbError`` with the code of its cause."""
     try:
         yield
     except TrbError:
@@ -56,12 +37,12 @@ def explained(scheme: str, where: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, BUGS):
             raise
-        raise explain(error, scheme, where) from error
+        raise explain(error, hints, where) from error
 
 
-def explain(error: Exception, scheme: str, where: str) -> TrbError:
-    """What a library raised, as an error with the cause's own exit code."""
-    text = _said(error)
+def explain(error: Exception, hints: Hints, where: str) -> TrbError:
+    """What a library raised, as an error with the code of its cause."""
+    text = _reason(error)
     code = str(getattr(error, "code", "") or getattr(error, "status", ""))
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     number = error.errno if isinstance(error, OSError) else None
@@ -69,33 +50,32 @@ def explain(error: Exception, scheme: str, where: str) -> TrbError:
         return TrbError(
             Code.DISK_FULL, "the disk is full", where=where, remedy="free some space, or name another disk"
         )
-    if found := tls.explained(text, scheme, where):
-        return found
+    if untrusted := tls.explained(text, hints, where):
+        return untrusted
     if isinstance(error, FileNotFoundError) or code == "404":
         return TrbError(Code.STORAGE_MISSING, f"there is no such bucket: {text}", where=where, remedy=MISSING)
     denied = isinstance(error, PermissionError) or code in ("401", "403") or text.startswith("Forbidden: ")
     if denied or any(word in names for word in DENIED):
-        own = CREDENTIALS.get(scheme, "check your credentials")
-        remedy = PROFILE if "ProfileNotFound" in names else own
-        return TrbError(Code.ACCESS_DENIED, f"may not be used: {text}", where=where, remedy=remedy)
+        remedy = PROFILE if "ProfileNotFound" in names else hints.credentials
+        return TrbError(Code.ACCESS_DENIED, f"access denied: {text}", where=where, remedy=remedy)
     network = isinstance(error, ConnectionError | TimeoutError) or any(word in names for word in BUSY)
     if network or text.startswith("Invalid endpoint"):
         return TrbError(
             Code.STORAGE_UNREACHABLE,
             f"does not answer: {text}",
             where=where,
-            remedy=ENDPOINT.get(scheme, "check the network and the address"),
+            remedy=hints.unreachable,
         )
     return TrbError(
         Code.STORAGE_FAILED,
-        f"refuses: {type(error).__name__}: {text}",
+        f"failed: {type(error).__name__}: {text}",
         where=where,
         remedy=AGAIN,
     )
 
 
-def _said(error: Exception) -> str:
-    """What a library says, without the layers that it says it through."""
+def _reason(error: Exception) -> str:
+    """The library's own message, without the layers around it."""
     text = str(error)
     about = getattr(error, "kwargs", {})  # botocore's: the message has the URL, this the reason
     if about.get("error"):

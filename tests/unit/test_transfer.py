@@ -1,0 +1,61 @@
+"""What arrives from outside is kept only if it is the expected file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triton_repo_builder import transfer
+from triton_repo_builder.errors import Code, TrbError
+
+CONTENT = b"weights"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+def test_the_expected_file_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "w.bin"
+    assert transfer.receive(iter([b"wei", b"", b"ghts"]), target, SHA256) == SHA256
+    assert target.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_another_file_is_not_kept_and_the_old_one_stays(tmp_path: Path) -> None:
+    target = tmp_path / "w.bin"
+    target.write_bytes(b"old")
+    assert transfer.receive(iter([b"evil"]), target, SHA256) == hashlib.sha256(b"evil").hexdigest()
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield CONTENT
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        transfer.receive(broken(), tmp_path / "w.bin", SHA256)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a/../../evil", "a\\..\\evil", "", "link/evil"])
+def test_paths_that_lead_outside(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path)
+    with pytest.raises(TrbError) as caught:
+        transfer.check_inside(path, "there", root)
+    assert (caught.value.code, caught.value.where) == (Code.DIGEST_MISMATCH, "there")
+
+
+def test_paths_that_stay_inside(tmp_path: Path) -> None:
+    for path in ("a", "a/b..c", "new/folder/file"):
+        transfer.check_inside(path, "there", tmp_path)
+
+
+def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert transfer.cache_folder() == tmp_path / ".cache" / "trb"

