@@ -437,6 +437,55 @@ def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
     assert commit(project / "model_repository")["created"] is True
 
 
+@pytest.mark.parametrize("branch", [(), ("--branch", "deploy")])
+def test_a_commit_that_comes_in_between_is_not_undone(project: Path, branch: tuple[str, ...]) -> None:
+    """While git-lfs, or here another filter, still reads the files."""
+    git(project, "branch", "deploy")
+    tip = branch[-1] if branch else "main"
+    script = project.parent / "filter.sh"
+    script.write_text(
+        "cat; test -e ../once && exit; touch ../once\n"
+        "env -u GIT_INDEX_FILE -u GIT_DIR -u GIT_WORK_TREE sh -c '\n"
+        "  commit=$(git commit-tree -p $0 -m Meanwhile $(cat ../tree))\n"
+        "  git update-ref refs/heads/$0 $commit' "
+        f"{tip}\n"
+    )
+    (project / "app.py").write_text("meanwhile\n")
+    git(project, "add", "app.py")
+    (project.parent / "tree").write_text(git(project, "write-tree"))
+    git(project, "reset", "-q", "--", "app.py")
+    (project / ".git" / "info").mkdir(exist_ok=True)
+    (project / ".git" / "info" / "attributes").write_text(
+        "smoke.json filter=slow\nmanifest.json filter=slow\n"
+    )
+    git(project, "config", "filter.slow.clean", f"sh {script}")
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("commit", str(project / "model_repository"), "-m", "Deploy", *branch)
+    assert caught.value.code == Code.GIT_REFUSED.exit
+    assert "another commit came in between" in caught.value.stderr
+    assert git(project, "log", "-1", "--format=%s", tip) == "Meanwhile"
+    assert git(project, "show", f"{tip}:app.py") == "meanwhile"
+    assert git(project, "worktree", "list").count("\n") == 0
+    assert commit(project / "model_repository", *branch)["created"] is True
+    assert git(project, "show", f"{tip}:app.py") == "meanwhile"
+
+
+def test_the_first_commit_of_all_to_another_branch(project: Path, tmp_path: Path) -> None:
+    repo = Path(shutil.copytree(project / "model_repository", tmp_path / "fresh" / "model_repository"))
+    said = commit(repo, "--branch", "deploy")
+    assert git(repo.parent, "rev-list", "deploy") == said["commit"]
+    assert git(repo.parent, "symbolic-ref", "HEAD") == "refs/heads/main"
+    assert git(repo.parent, "ls-files") == ""
+    assert commit(repo, "--branch", "deploy")["created"] is False
+
+
+def test_a_hook_sees_the_branch_that_is_committed_to(project: Path) -> None:
+    repo = project / "model_repository"
+    hook(project, "prepare-commit-msg", 'echo "on $(git symbolic-ref --short HEAD)" >> "$1"')
+    commit(repo)
+    assert "on main" in git(project, "log", "-1", "--format=%B")
+
+
 def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
     assert "git config user.name" in refused(project / "model_repository", 8)

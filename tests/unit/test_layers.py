@@ -9,7 +9,18 @@ from pathlib import Path
 NAME = "triton_repo_builder"
 ROOT = Path(__file__).resolve().parents[2] / NAME
 LAYERS = (
-    ("errors", "process", "dtypes", "releases", "resources", "text", "hardware", "cgroup", "files"),
+    (
+        "errors",
+        "process",
+        "dtypes",
+        "releases",
+        "resources",
+        "text",
+        "hardware",
+        "cgroup",
+        "files",
+        "transfer",
+    ),
     ("repository",),
     ("read",),
     ("plan.model", "plan.tensors"),
@@ -37,9 +48,6 @@ KNOWN: frozenset[tuple[str, str]] = frozenset(
     {
         ("plan.image", "render.vendor_pillow"),
         ("plan.text", "render.vendor_tokenizers"),
-        ("render.vendor_pillow", "demo.samples"),
-        ("repository.lineage", "client"),
-        ("repository.lineage", "vcs.git"),
         ("repository.provenance", "plan.model"),
         ("repository.provenance", "read.options"),
         ("write.ownership", "build.build"),

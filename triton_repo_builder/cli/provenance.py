@@ -10,7 +10,7 @@ import click
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.repository.lineage import Link
+    from triton_repo_builder.vcs.lineage import Link
 
 
 @click.command("provenance")
@@ -34,8 +34,8 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
     import json
 
     from triton_repo_builder import repository
-    from triton_repo_builder.repository import lineage
     from triton_repo_builder.repository import sbom as bom
+    from triton_repo_builder.vcs import lineage
 
     if sbom and url:
         raise click.UsageError("--sbom reads a repository, not a server.")

@@ -177,10 +177,10 @@ class Client:
 
 
 def credentials(registry: str) -> dict[str, str]:
-    """Login that ``docker login`` stored for a registry, its credential helpers included; empty if none."""
+    """What ``docker login`` stored for a registry, in the names that its API uses."""
     from triton_repo_builder.serve.docker import daemon
 
-    return {key[:1].upper() + key[1:]: value for key, value in daemon.registry_login(registry).items()}
+    return {key[:1].upper() + key[1:]: value for key, value in daemon.stored_credentials(registry).items()}
 
 
 def _reason(answer: requests.Response) -> str:

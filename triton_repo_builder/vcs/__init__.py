@@ -1,1 +1,1 @@
-"""Commit a repository to git, with its provenance."""
+"""A repository in git: commit it with its provenance, and say what is served from where."""

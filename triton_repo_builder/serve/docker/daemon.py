@@ -53,15 +53,15 @@ def connect() -> Any:
     return client
 
 
-def registry_login(registry: str) -> dict[str, str]:
-    """Login that ``docker login`` stored for a registry, its credential helpers included; empty if none."""
+def stored_credentials(registry: str) -> dict[str, str]:
+    """What ``docker login`` stored for a registry, credential helpers included; empty if nothing."""
     import docker
 
     try:
-        login = docker.auth.load_config().resolve_authconfig(registry) or {}
+        entry = docker.auth.load_config().resolve_authconfig(registry)
     except docker.errors.DockerException:
         return {}
-    return {key: value for key, value in login.items() if isinstance(value, str)}
+    return {key: value for key, value in (entry or {}).items() if isinstance(value, str)}
 
 
 def wanted() -> bool:
