@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import shlex
 import subprocess
@@ -32,16 +31,16 @@ def run(
 ) -> str:
     """Run to the end and return stdout; raise ``ProcessFailed`` on any other exit code than 0.
 
-    With ``stdin`` that is what it reads; else it shares ours. Bytes that are no UTF-8 (names of files, say)
-    pass through as surrogates, as ``os.fsdecode`` has them; what a failure says is for people to read.
+    Without ``stdin`` the command shares ours. Output that is not UTF-8 (file names, say) passes through as
+    surrogates, as with ``os.fsdecode``; in ``ProcessFailed`` it is replaced, for people to read.
     """
     try:
         done = _run(argv, env, cwd, timeout, stdin)
     except subprocess.TimeoutExpired:
-        raise ProcessFailed(argv, -1, "", f"not done after {timeout:g} s") from None
+        raise ProcessFailed(argv, -1, "", f"timed out after {timeout:g} s") from None
     if done.returncode:
-        said = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
-        raise ProcessFailed(argv, done.returncode, *said)
+        output = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+        raise ProcessFailed(argv, done.returncode, *output)
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
@@ -89,10 +88,10 @@ def spawn(
         )
 
 
-def leashed(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
-    """Start in the background with a pipe each way; its stdin ends when this process ends, however it ends.
+def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
+    """Start in the background with a pipe each way; its stdin ends when this process ends, even if killed.
 
-    What it prints, errors included, is for ``line``; what it reads comes from ``send``.
+    ``line`` returns what it prints, errors included; ``send`` writes what it reads.
     """
     return subprocess.Popen(
         list(argv),
@@ -106,7 +105,7 @@ def leashed(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
 
 
 def send(child: Process, data: bytes) -> None:
-    """Write all of it to a leashed child, or to one that is gone."""
+    """Write all of it to a child with pipes; harmless if that ended."""
     assert child.stdin is not None
     left = memoryview(data)
     with suppress(BrokenPipeError):
@@ -115,7 +114,7 @@ def send(child: Process, data: bytes) -> None:
 
 
 def line(child: Process, timeout: float) -> str:
-    """The next line that a leashed child prints; the last one it printed if it ended; else empty.
+    """The next line that a child with pipes prints; its last output if it ended; else empty.
 
     Waits ``timeout`` seconds at most for each piece of it.
     """
@@ -131,15 +130,9 @@ def line(child: Process, timeout: float) -> str:
     return read.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def alive(pid: int) -> bool:
-    """Whether a process with this id exists and is not a zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+def release(child: Process) -> None:
+    """Close the standard input of a child with pipes, and wait until it ended."""
+    assert child.stdin is not None
+    with suppress(OSError):
+        child.stdin.close()
+    child.wait()

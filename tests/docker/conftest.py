@@ -13,7 +13,7 @@ from needs import unavailable
 from tests.integration import serve_repository as made
 from triton_repo_builder import container_image, process
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serve.docker import daemon, labels
+from triton_repo_builder.serve.docker import cleanup, daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"
@@ -77,6 +77,6 @@ def nothing_left(client: Any) -> Iterator[None]:
 
 def ours(client: Any) -> list[str]:
     """Containers and volumes that trb made and that are still there."""
-    where = {"label": labels.TRB}
+    where = {"label": cleanup.TRB}
     containers = [one.name for one in client.containers.list(all=True, filters=where)]
     return containers + [one.name for one in client.volumes.list(filters=where)]

@@ -149,7 +149,7 @@ def test_a_repository_with_nothing_in_it(tmp_path: Path, slim: str) -> None:
     (tmp_path / "empty").mkdir()
     code, said = serve(tmp_path, tmp_path / "empty", "--image", slim)
     assert code == Code.REPOSITORY_UNREADABLE.exit
-    assert "holds no model" in said
+    assert "contains no model" in said
 
 
 def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.docker.conftest import ours
 from tests.integration import serve_repository as made
 from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.docker import labels
+from triton_repo_builder.serve.docker import cleanup
 from triton_repo_builder.serve.processes import shared_memory
 
 pytestmark = pytest.mark.docker
@@ -80,8 +80,8 @@ def test_the_container_is_confined_and_labelled(
         assert (mount["Source"], mount["Destination"], mount["RW"]) == (str(repository), "/models", False)
         bound = [entry for entries in found.attrs["NetworkSettings"]["Ports"].values() for entry in entries]
         assert {entry["HostIp"] for entry in bound} == {"127.0.0.1"}
-        assert found.labels[labels.REPOSITORY] == str(repository)
-        assert labels.OWNER in found.labels
+        assert found.labels[cleanup.REPOSITORY] == str(repository)
+        assert cleanup.OWNER in found.labels
         before = made.files(repository)
         assert running.over(signal.SIGTERM) == 0
         assert made.files(repository) == before

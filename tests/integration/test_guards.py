@@ -15,7 +15,7 @@ from serve_repository import Serve, serve, until, whole
 from triton_repo_builder import process
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve import workdir
-from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.embedded import supervisor
 from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
 from triton_repo_builder.serve.engine import ServeOptions
@@ -42,7 +42,7 @@ def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
     sleeper = supervisor.order(["/bin/sleep", "60"], dict(os.environ), str(tmp_path / "log"))
     for told in (b"", sleeper[:20], sleeper):
         argv = [sys.executable, "-I", "-S", supervisor.__file__, "1"]
-        child = process.leashed(argv, env={**os.environ, "TMPDIR": str(tmp_path)})
+        child = process.spawn_with_pipes(argv, env={**os.environ, "TMPDIR": str(tmp_path)})
         folder = workdir.folder(child)
         assert folder.is_dir() and folder.parent == tmp_path
         process.send(child, told)
@@ -55,7 +55,7 @@ def test_a_guard_whose_trb_is_gone_leaves_nothing(tmp_path: Path) -> None:
 def test_an_order_larger_than_a_pipe_arrives(tmp_path: Path) -> None:
     env = {**os.environ, "LARGE": "x" * 100_000, "ODD": "\udcff"}
     code = "import os, sys; print(len(os.environ['LARGE']), os.environb[b'ODD']); sys.exit(7)"
-    child = process.leashed([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
+    child = process.spawn_with_pipes([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
     folder = workdir.folder(child)
     log = tmp_path / "log"
     process.send(child, supervisor.order([sys.executable, "-c", code], env, str(log)))
@@ -79,11 +79,11 @@ def test_trb_makes_no_folder_before_its_guard(
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(process, "leashed", leashed)
+    monkeypatch.setattr(process, "spawn_with_pipes", leashed)
     with pytest.raises(Killed):
         EmbeddedEngine().start(repository, ServeOptions(http_port=0, grpc_port=0, metrics_port=0))
     with pytest.raises(Killed):
-        Leash(repository)
+        Cleanup(repository)
     assert not any((tmp_path / "tmp").iterdir())
 
 
@@ -94,7 +94,7 @@ def test_a_folder_for_temporary_files_that_no_shell_reads(
     """Triton's Python backend gives the path of its stub to a shell: another folder is taken."""
     (tmp_path / name).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / name))
-    child = process.leashed([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
+    child = process.spawn_with_pipes([sys.executable, "-I", "-S", supervisor.__file__, "1"], env=os.environ)
     folder = workdir.folder(child)
     assert folder.is_dir() and supervisor.PLAIN.fullmatch(str(folder))
     assert child.stdin is not None
@@ -112,6 +112,6 @@ def test_a_server_starts_all_the_same(tmp_path: Path, repository: Path) -> None:
 
 
 def test_a_guard_that_does_not_start_is_quoted() -> None:
-    child = process.leashed([sys.executable, "-c", "raise SystemExit('no room')"], env=os.environ)
+    child = process.spawn_with_pipes([sys.executable, "-c", "raise SystemExit('no room')"], env=os.environ)
     with pytest.raises(TrbError, match="does not start: no room"):
         workdir.folder(child)

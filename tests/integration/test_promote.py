@@ -151,7 +151,7 @@ def test_the_two_versions_differ_on_every_text(made: Path) -> None:
 def test_no_request_is_lost_while_versions_change(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on an overloaded machine: an unloaded version's process is seen dead before the server buries it.
     monkeypatch.setattr(watchdog, "SETTLE", 0.0)
-    monkeypatch.setattr(stubs.Stubs, "tick", 0.01)
+    monkeypatch.setattr(stubs.StubProcesses, "tick", 0.01)
     one, two = golden(repo, 1), golden(repo, 2)
     with serve(repo) as server:
         assert served(server) == only("1")

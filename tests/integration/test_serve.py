@@ -83,7 +83,7 @@ def test_prints_endpoints_and_curl_lines_that_work(tmp_path: Path, repository: P
             )
             assert result.stdout == "200", (line, result, (tmp_path / "answer").read_bytes()[:500])
         err = running.err.read_text()
-        assert "docs/ is no model" in err
+        assert "docs/ is not a model" in err
         assert running.end(signal.SIGTERM) == 0
     assert files(repository) == before
 
@@ -143,7 +143,7 @@ def test_a_stub_that_was_never_seen_alive_is_attributed(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a busy machine, where it is a zombie before anyone looks; then its arguments are gone.
-    monkeypatch.setattr(stubs.Stubs, "_describe", lambda self, pid: None)
+    monkeypatch.setattr(stubs.StubProcesses, "_describe", lambda self, pid: None)
     python(repository, "dies", "import os\nos.write(2, b'last words\\n')\nos._exit(3)\n")
     options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
     with pytest.raises(TrbError) as caught:

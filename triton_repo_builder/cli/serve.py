@@ -202,8 +202,9 @@ def _about(server: RunningServer, repo: Path, source: str, endpoints: list[dict[
 
 def _entry(about: dict[str, Any], started: float) -> Any:
     from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.serve.processes import proc
 
-    return registry.Background(born=registry.born(about["pid"]), started=started, **about)
+    return registry.Background(born=proc.start_time(about["pid"]), started=started, **about)
 
 
 def _show(about: dict[str, Any], *, as_json: bool) -> None:

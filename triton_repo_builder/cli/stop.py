@@ -12,7 +12,7 @@ def command(server: str | None, everything: bool) -> int:
     """Stop a server that trb serve --detach started, and wait until it is gone.
 
     Without a name, the only one that runs. A name is the repository's folder name or path. --all also removes
-    containers that a trb left behind which was killed.
+    containers left behind by a trb that was killed.
 
     \b
     Examples:
@@ -27,7 +27,7 @@ def command(server: str | None, everything: bool) -> int:
     running, _ = registry.sweep()
     left = _strays() if everything else []
     for name in left:
-        click.echo(f"removed {name} from Docker: nobody looked after it")
+        click.echo(f"removed {name} from Docker: its trb is gone")
     if left and not running:
         return 0
     for entry in running if everything and running else [registry.select(running, server)]:
@@ -37,15 +37,15 @@ def command(server: str | None, everything: bool) -> int:
 
 
 def _strays() -> list[str]:
-    """What was left in Docker by a trb that was killed, removed; says so where that cannot be looked up."""
+    """Remove what a killed trb left in Docker; warns if Docker does not answer."""
     from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serve.docker import daemon, labels
+    from triton_repo_builder.serve.docker import cleanup, daemon
 
-    if not daemon.wanted():
+    if not daemon.configured():
         return []
     try:
-        with daemon.talking():
-            return labels.remove_strays(daemon.connect())
+        with daemon.explained_errors():
+            return cleanup.remove_strays(daemon.connect())
     except TrbError as error:
         click.echo(f"warning: containers were not looked for: {error.message}", err=True)
         return []

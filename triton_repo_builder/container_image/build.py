@@ -12,7 +12,7 @@ from triton_repo_builder import __version__, releases, repository
 from triton_repo_builder.container_image import context
 from triton_repo_builder.container_image.context import Request
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.docker import daemon, images, labels
+from triton_repo_builder.serve.docker import cleanup, daemon, images
 from triton_repo_builder.serve.loading import select
 
 TAG = re.compile(
@@ -42,7 +42,7 @@ def build(request: Request, progress: Progress | None = None) -> Built:
             remedy="name:tag in lower case",
         )
     marks = _labels(request)
-    with daemon.talking():
+    with daemon.explained_errors():
         client = daemon.connect()
         images.provide(client, request.base, "missing", tell, "--base")
         with tempfile.TemporaryFile() as file:
@@ -60,20 +60,16 @@ def _labels(request: Request) -> dict[str, str]:
         "org.opencontainers.image.version": releases.default().name,
         "org.opencontainers.image.licenses": "Apache-2.0 AND BSD-3-Clause",
         images.SERVER_LABEL: releases.default().server,
-        f"{labels.TRB}.version": __version__,
+        f"{cleanup.TRB}.version": __version__,
     }
     if request.repository is not None:
         repo = repository.read(request.repository)
         select.choose(repo)  # raises where there is no model
-        marks[f"{labels.TRB}.endpoints"] = ",".join(model.name for model in repo.endpoints)
+        marks[f"{cleanup.TRB}.endpoints"] = ",".join(model.name for model in repo.endpoints)
     return marks
 
 
 def _run(client: Any, request: Request, file: Any, marks: dict[str, str], tell: Progress) -> None:
-    import requests
-
-    import docker
-
     said: list[str] = []
     try:
         for event in client.api.build(
@@ -94,10 +90,8 @@ def _run(client: Any, request: Request, file: Any, marks: dict[str, str], tell: 
                 tell(line)
             if "error" in event:
                 raise _failed(request, str(event["error"]), said)
-    except docker.errors.APIError as error:
-        raise _failed(request, error.explanation or str(error), said) from None
-    except requests.RequestException as error:
-        raise _failed(request, str(error), said) from None
+    except daemon.answer_errors() as error:
+        raise _failed(request, daemon.explanation(error), said) from None
 
 
 def _failed(request: Request, text: str, said: list[str]) -> TrbError:

@@ -23,7 +23,7 @@ from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
-from triton_repo_builder.serve.loading.loader import Hung, Loader
+from triton_repo_builder.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.write import versions
 
 LOAD_TIMEOUT = 300.0
@@ -70,7 +70,7 @@ def on_server(
                 "promote it in the repository (without --url), then start a server on it and switch clients",
             )
     site = Site(urls=urls, loader=Loader(urls.http))
-    if stuck := site.loader.open(move.models):
+    if stuck := site.loader.loading(move.models):
         raise _failed(move, f"the server still loads {stuck}", RESTART)
     if rehearse:
         _rehearse(move, options, tell)

@@ -1,4 +1,4 @@
-"""The handle to a running server: what is the same however the server runs."""
+"""A running server: what all engines have in common."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -16,15 +15,15 @@ from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve.engine import Failure
 from triton_repo_builder.serve.loading import failure_causes
-from triton_repo_builder.serve.processes.stubs import Processes
-from triton_repo_builder.serve.processes.watchdog import Watch
+from triton_repo_builder.serve.processes.stubs import ProcessLister
+from triton_repo_builder.serve.processes.watchdog import Watchdog
 
 TICK = 0.1
 
-Self = TypeVar("Self", bound="Handle")
+Self = TypeVar("Self", bound="ManagedServer")
 
 
-class Handle(ABC):
+class ManagedServer(ABC):
     """A tritonserver in explicit mode, its log and its Python processes. Leaving the ``with`` block stops it.
 
     ``folder`` is temporary and goes away with the server.
@@ -36,15 +35,15 @@ class Handle(ABC):
     container: str = ""
 
     def __init__(
-        self, urls: Urls, *, log: Path, folder: Path, endpoints: tuple[str, ...], stubs: Processes
+        self, urls: Urls, *, log: Path, folder: Path, endpoints: tuple[str, ...], stubs: ProcessLister
     ) -> None:
         self.urls = urls
         self.log = log
         self.endpoints = endpoints
         self.stubs = stubs
         self._folder = folder
-        self._watch: Watch | None = None
-        self._asked = False
+        self._watchdog: Watchdog | None = None
+        self._stop_requested = False
         self._error: TrbError | None = None
         self._lock = threading.Lock()
 
@@ -54,7 +53,7 @@ class Handle(ABC):
 
     @abstractmethod
     def died(self) -> TrbError:
-        """What to say of a server that ended by itself; the log is kept."""
+        """The error for a server that ended by itself; keeps the log."""
 
     @abstractmethod
     def _end(self, hurry: bool) -> None:
@@ -65,13 +64,13 @@ class Handle(ABC):
         """Stop it at once, because waiting for it was interrupted."""
 
     @abstractmethod
-    def _ask(self) -> None:
+    def _terminate(self) -> None:
         """Ask it to end, without waiting."""
 
-    def watch(self, make: Callable[[Callable[[TrbError], None]], Watch]) -> None:
-        """Start looking after the models; ``make`` gets what to call when that fails."""
-        self._watch = make(self._give_up)
-        self._watch.start()
+    def watch(self, watchdog: Watchdog) -> None:
+        """Start the watchdog, which ends with the server."""
+        self._watchdog = watchdog
+        watchdog.start()
 
     def failures(self) -> tuple[Failure, ...]:
         """Models that broke while the server ran and could not be brought back."""
@@ -84,13 +83,13 @@ class Handle(ABC):
             time.sleep(TICK)
         if self._error is not None:
             raise self._error
-        if not self._asked:
+        if not self._stop_requested:
             raise self.died()
 
-    def last_words(self) -> str:
-        """The last errors of the log, as the end of a message; empty where it has none."""
-        last = failure_causes.last_errors(failure_causes.read(self.log))
-        return f"; it said last:\n{_indent(last)}" if last else ""
+    def last_errors(self) -> str:
+        """The last errors of the log, as the end of a message; empty if there are none."""
+        errors = failure_causes.last_errors(failure_causes.read(self.log))
+        return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
     def keep_log(self) -> Path:
         """Move the log out of the folder that goes away when the server is stopped."""
@@ -105,9 +104,9 @@ class Handle(ABC):
 
         In a ``hurry`` running requests and slow unloads are not waited for.
         """
-        self._asked = True
-        if self._watch is not None:
-            self._watch.stop()
+        self._stop_requested = True
+        if self._watchdog is not None:
+            self._watchdog.stop()
         with self._lock:
             try:
                 self._end(hurry)
@@ -117,11 +116,11 @@ class Handle(ABC):
             finally:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _give_up(self, error: TrbError) -> None:
-        """Called by the watch: no server that only seems to be ready may stay."""
+    def give_up(self, error: TrbError) -> None:
+        """End because of this error, which ``wait`` then raises: no server may stay that only seems ready."""
         self.keep_log()
         self._error = error
-        self._ask()
+        self._terminate()
 
     def __enter__(self: Self) -> Self:
         return self

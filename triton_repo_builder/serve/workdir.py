@@ -1,7 +1,7 @@
-"""The folder of one server, which a guard makes and removes: so nothing stays of it however ``trb`` ends.
+"""The temporary folder of one server, made and removed by its supervisor, also if ``trb`` is killed.
 
-Both guards (guard.py, container/guard.py) make the folder themselves and print its path. If ``trb`` made it
-and was killed before its guard ran, nobody would know of it.
+Both supervisors (embedded/supervisor.py, docker/supervisor.py) make the folder themselves and print its path.
+If ``trb`` made it and was killed before its supervisor ran, the folder would stay.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from triton_repo_builder.process import Process
 PATIENCE = 20.0
 
 
-def folder(guard: Process) -> Path:
-    """Wait until the guard is ready; the folder it made. Raises ``TrbError`` with its last words."""
+def folder(supervisor: Process) -> Path:
+    """Wait until the supervisor is ready; the folder it made. Raises ``TrbError`` with its last output."""
     last = ""
-    while said := process.line(guard, PATIENCE):
-        if said.startswith("/"):
-            return Path(said)
-        last = said
+    while line := process.line(supervisor, PATIENCE):
+        if line.startswith("/"):
+            return Path(line)
+        last = line
     raise TrbError(
         Code.SERVER_DIED,
-        f"the process that would clean up after trb does not start: {last or 'it says nothing'}",
+        f"could not start the cleanup process: {last or 'no output'}",
         remedy="can files be made in the folder for temporary files (TMPDIR names another)? "
         "Else report this as a bug of trb",
     )

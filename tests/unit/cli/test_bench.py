@@ -18,6 +18,7 @@ from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.options import Duration, Numbers, addresses
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import registry
+from triton_repo_builder.serve.processes import proc
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -108,7 +109,7 @@ def test_addresses_of_a_server_in_the_background_are_known(
     }
     pid = os.getpid()
     entry = registry.Background(
-        pid=pid, born=registry.born(pid), name="a", repository="/a", engine="embedded", server_pid=None,
+        pid=pid, born=proc.start_time(pid), name="a", repository="/a", engine="embedded", server_pid=None,
         urls=urls, log="", started=0.0,
     )  # fmt: skip
     registry.write(registry.folder() / "a.json", entry)

@@ -15,13 +15,13 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.serve.background import log_follow
 from triton_repo_builder.serve.docker import (
+    cleanup,
     daemon,
-    gpus,
     images,
-    labels,
+    settings,
     volume,
 )
-from triton_repo_builder.serve.docker.processes import ContainerStubs
+from triton_repo_builder.serve.docker.processes import ContainerStubProcesses
 from triton_repo_builder.serve.embedded import install
 from triton_repo_builder.serve.engine import ContainerOptions
 from triton_repo_builder.serve.processes import shared_memory
@@ -78,14 +78,14 @@ def test_the_bar_of_a_pull() -> None:
         ),
         (
             "('Connection aborted.', ConnectionRefusedError(111, 'Connection refused'))",
-            "no Docker daemon runs",
+            "no Docker daemon is running",
         ),
         ("Error: something new", "something new"),
     ],
 )
 def test_why_there_is_no_daemon(said: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    error = daemon.refused(Exception(said))
+    error = daemon.unreachable(Exception(said))
     assert error.code is Code.DAEMON_UNREACHABLE
     assert words in str(error)
 
@@ -110,16 +110,16 @@ def docker(**info: Any) -> Any:
 
 
 def test_gpus_only_where_docker_has_them() -> None:
-    assert gpus.request(docker(Runtimes={"runc": {}}), "auto") == []
-    assert gpus.request(docker(Runtimes={"nvidia": {}}), "none") == []
-    every = gpus.request(docker(Runtimes={"nvidia": {}}), "auto")
+    assert settings.gpus(docker(Runtimes={"runc": {}}), "auto") == []
+    assert settings.gpus(docker(Runtimes={"nvidia": {}}), "none") == []
+    every = settings.gpus(docker(Runtimes={"nvidia": {}}), "auto")
     assert every[0]["Count"] == -1
     assert every[0]["Capabilities"] == [["gpu"]]
-    two = gpus.request(docker(DiscoveredDevices=[{"ID": "nvidia.com/gpu=0"}]), "0,1")
+    two = settings.gpus(docker(DiscoveredDevices=[{"ID": "nvidia.com/gpu=0"}]), "0,1")
     assert two[0]["DeviceIDs"] == ["0", "1"]
     for wanted, code in (("all", Code.GPU_UNAVAILABLE), ("-1", Code.USAGE), ("0,", Code.USAGE)):
         with pytest.raises(TrbError) as caught:
-            gpus.request(docker(), wanted)
+            settings.gpus(docker(), wanted)
         assert caught.value.code is code
 
 
@@ -162,24 +162,26 @@ def test_what_a_container_may_read(tmp_path: Path) -> None:
 def test_a_stub_that_vanishes_from_the_daemons_list_has_ended() -> None:
     argv = "/opt/backends/python/triton_python_backend_stub /models/step/1/model.py a b c d e f step_0_0"
     listed = [[["7", argv], ["1", "tritonserver"]], [["1", "tritonserver"]]]
-    stubs = ContainerStubs(SimpleNamespace(top=lambda ps_args: {"Processes": listed.pop(0)}), "/models")
+    stubs = ContainerStubProcesses(
+        SimpleNamespace(top=lambda ps_args: {"Processes": listed.pop(0)}), "/models"
+    )
     first = stubs.scan()
     assert [(stub.pid, stub.model, stub.instance, stub.dead) for stub in first] == [
         (7, "step", "step_0_0", False)
     ]
     assert stubs.scan() == first, "the last look stands for a while"
-    stubs._looked -= stubs.tick
+    stubs._scanned -= stubs.tick
     assert [(stub.pid, stub.model, stub.dead) for stub in stubs.scan()] == [(7, "step", True)]
 
 
 def test_whose_container_it_is() -> None:
-    assert not labels.stray({})
-    assert not labels.stray(labels.mine(Path("repository")))
-    mine = labels.owner(os.getpid())
-    assert not labels.stray({labels.OWNER: "another-machine/1/5"})
-    assert labels.stray({labels.OWNER: mine.rpartition("/")[0] + "/0"}), "a later process with the same id"
-    assert not labels.stray({labels.OWNER: mine.rpartition("/")[0] + "/"}), "not known"
-    assert labels.stray({labels.OWNER: mine.replace(f"/{os.getpid()}/", "/4194305/")})
+    assert not cleanup.stray({})
+    assert not cleanup.stray(cleanup.labels(Path("repository")))
+    mine = cleanup.owner(os.getpid())
+    assert not cleanup.stray({cleanup.OWNER: "another-machine/1/5"})
+    assert cleanup.stray({cleanup.OWNER: mine.rpartition("/")[0] + "/0"}), "a later process with the same id"
+    assert not cleanup.stray({cleanup.OWNER: mine.rpartition("/")[0] + "/"}), "not known"
+    assert cleanup.stray({cleanup.OWNER: mine.replace(f"/{os.getpid()}/", "/4194305/")})
 
 
 def test_auto_prefers_the_embedded_server_then_docker(monkeypatch: pytest.MonkeyPatch) -> None:

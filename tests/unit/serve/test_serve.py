@@ -27,8 +27,8 @@ from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.embedded import engine, install, supervisor
 from triton_repo_builder.serve.engine import Failure, ServeOptions
-from triton_repo_builder.serve.loading import failure_causes, failure_hints, select
-from triton_repo_builder.serve.processes import ports, stubs, watchdog
+from triton_repo_builder.serve.loading import failure_causes, select
+from triton_repo_builder.serve.processes import ports, proc, stubs, watchdog
 
 PYTHON = 'backend: "python"\n'
 
@@ -61,7 +61,7 @@ def test_loads_the_tops_and_warns_of_strangers(tmp_path: Path) -> None:
     chosen = select.choose(repository.read(tmp_path))
     assert chosen.load == chosen.endpoints == ("alone", "top")
     assert sorted(chosen.members) == ["alone", "leaf", "middle", "top"]
-    assert chosen.strangers == ("docs",)
+    assert chosen.not_models == ("docs",)
     assert chosen.failures == ()
     assert repository.read(tmp_path).needing("leaf") == ("middle", "top")
 
@@ -121,7 +121,7 @@ def test_knows_before_the_start_what_would_hang(
 
 def test_an_empty_repository_and_a_model_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    with pytest.raises(TrbError, match=r"holds no model\n.*folder of model directories"):
+    with pytest.raises(TrbError, match=r"no model\n.*folder of model directories"):
         select.choose(repository.read(tmp_path))
     model(tmp_path, "m")
     with pytest.raises(TrbError, match=f"trb serve {tmp_path} --load m"):
@@ -161,9 +161,9 @@ def test_remedies_of_gpu_instances() -> None:
     or_cpu = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
     here = f"serve it on a machine with an NVIDIA GPU, {or_cpu}"
     install = f"install what is missing and start again, {or_cpu}"
-    assert failure_hints.of([none, none], "correct that") == here
-    assert failure_hints.of([other], "correct that") == "correct that"
-    assert failure_hints.of([none, cuda, other], "correct that") == f"{here}; {install}; correct that"
+    assert failure_causes.remedy([none, none], "correct that") == here
+    assert failure_causes.remedy([other], "correct that") == "correct that"
+    assert failure_causes.remedy([none, cuda, other], "correct that") == f"{here}; {install}; correct that"
 
 
 def test_causes_come_from_log_index_and_answers(tmp_path: Path) -> None:
@@ -441,9 +441,9 @@ def test_command_line_listens_here_only() -> None:
 
 
 def test_how_a_process_ended() -> None:
-    assert stubs._ending(3 << 8) == "exit code 3"
-    assert stubs._ending(9) == "killed by SIGKILL (out of memory?)"
-    assert stubs._ending(0x80 | 11) == "killed by SIGSEGV"
+    assert stubs.how_ended(3 << 8) == "exit code 3"
+    assert stubs.how_ended(9) == "killed by SIGKILL (out of memory?)"
+    assert stubs.how_ended(0x80 | 11) == "killed by SIGSEGV"
 
 
 def test_regions_of_a_process_in_its_maps() -> None:
@@ -482,7 +482,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_state_of_live_servers_stays_and_of_others_goes(folder: Path) -> None:
-    mine = entry("live", os.getpid(), registry.born(os.getpid()))
+    mine = entry("live", os.getpid(), proc.start_time(os.getpid()))
     registry.write(folder / "a.json", mine)
     registry.write(folder / "b.json", entry("reused", os.getpid(), "1"))
     registry.write(folder / "c.json", entry("died", 2**22 + 1, "1"))
@@ -517,8 +517,8 @@ def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
 ) -> None:
     model(tmp_path, "bert", PYTHON + 'instance_group [ { name: "pool" count: 2 } ]\n')
     model(tmp_path, "bert_tokenizer")
-    owners = engine._owners(repository.read(tmp_path))
-    looked = stubs.Stubs(1, "/downloads", owners)
+    owners = engine.model_of_instance(repository.read(tmp_path))
+    looked = stubs.StubProcesses(1, "/downloads", owners)
     for instance, name in {
         "pool_1": "bert",
         "bert": "bert",

@@ -12,23 +12,24 @@ CHUNK = 1 << 16
 
 
 def follow(file: Path, write: Callable[[str], object], ended: Callable[[], bool], *, start: int = 0) -> None:
-    """Hand on what is in the file from byte ``start`` and what is added, until ``ended`` says so."""
+    """Write the file from byte ``start`` on, and what is added to it, until ``ended`` returns True."""
     position = start
     wait = threading.Event()
     while True:
         last = ended()
-        position = _relay(file, position, write, last=last)
+        position = relay(file, position, write, last=last)
         if last:
             return
         wait.wait(TICK)
 
 
-def _relay(file: Path, position: int, write: Callable[[str], object], *, last: bool) -> int:
+def relay(file: Path, position: int, write: Callable[[str], object], *, last: bool) -> int:
+    """Write the whole lines after byte ``position``, at the ``last`` call everything; the new position."""
     try:
         with file.open("rb") as source:
             source.seek(position)
             while chunk := source.read(CHUNK):
-                # Whole lines, so that no character is cut in two; at the end what there is.
+                # Whole lines, so that no character is cut in two.
                 end = chunk.rfind(b"\n") + 1
                 if not end and not last and len(chunk) < CHUNK:
                     break
@@ -43,7 +44,7 @@ def _relay(file: Path, position: int, write: Callable[[str], object], *, last: b
 
 @contextmanager
 def following(file: Path, write: Callable[[str], object]) -> Iterator[None]:
-    """The same in the background, for as long as the ``with`` block runs."""
+    """Follow the file in the background while the ``with`` block runs."""
     over = threading.Event()
     thread = threading.Thread(target=follow, args=(file, write, over.is_set), daemon=True)
     thread.start()
@@ -55,7 +56,7 @@ def following(file: Path, write: Callable[[str], object]) -> Iterator[None]:
 
 
 def last_lines(file: Path, count: int) -> int:
-    """Byte at which the last ``count`` lines begin."""
+    """Position of the first byte of the last ``count`` lines."""
     data = file.read_bytes()
     if not count:
         return len(data)

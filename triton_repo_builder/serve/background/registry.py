@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.serve.processes import proc
 
 STOP_TIMEOUT = 30.0
 MESSAGES = ".messages"
-"""Suffix of the file beside the entry that holds what the supervisor had to say."""
+"""Suffix of the file beside the entry with the output of its ``trb serve``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Background:
     pid: int
     """The ``trb serve`` that looks after the server."""
     born: str
-    """Its start time as the kernel counts it: tells it from a later process with the same id."""
+    """Its start time as the kernel counts it: distinguishes it from a later process with the same id."""
     name: str
     repository: str
     engine: str
@@ -46,7 +46,7 @@ def about(entry: Background) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """Where the files lie, made where it is missing."""
+    """The folder of the files, created if missing."""
     base = os.environ.get("XDG_STATE_HOME") or ""
     # The XDG specification says that a relative path is to be ignored.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
@@ -56,30 +56,22 @@ def folder() -> Path:
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
-            f"cannot be made: {error.strerror}",
+            f"cannot be created: {error.strerror}",
             where=str(path),
             remedy="set XDG_STATE_HOME to a folder of yours",
         ) from None
     return path
 
 
-def born(pid: int) -> str:
-    """Start time of a process (field 22 of proc(5)); empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
 def write(file: Path, entry: Background) -> None:
-    """Write whole or not at all: the one who waits for this file reads it at once."""
+    """Write atomically: the process that waits for this file reads it at once."""
     part = file.with_suffix(".part")
     part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
     part.replace(file)
 
 
 def read(file: Path) -> Background | None:
-    """The entry in a file, None where it is none or its process is gone."""
+    """The entry in a file; None if it is invalid or its process is gone."""
     try:
         entry = Background(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -88,21 +80,21 @@ def read(file: Path) -> Background | None:
 
 
 def runs(entry: Background) -> bool:
-    """Whether its ``trb serve`` is still there."""
-    return process.alive(entry.pid) and born(entry.pid) == entry.born
+    """Whether its ``trb serve`` still runs."""
+    return proc.alive(entry.pid) and proc.start_time(entry.pid) == entry.born
 
 
 def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
-    """Servers in the background, oldest first, and name and last words of those that ended by themselves.
+    """Running servers, oldest first, and name and last message of those that ended by themselves.
 
-    Files of the latter are removed; a server that was stopped removes its own.
+    Removes the files of the latter; a server that was stopped removes its own.
     """
-    found = []
+    running = []
     ended = []
     for file in sorted(folder().glob("*.json")):
         entry = read(file)
         if entry is not None:
-            found.append(entry)
+            running.append(entry)
             continue
         with suppress(OSError, ValueError, KeyError):
             name = json.loads(file.read_text(encoding="utf-8"))["name"]
@@ -111,7 +103,7 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
                 (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
             )
         forget(file)
-    return tuple(sorted(found, key=lambda entry: entry.started)), tuple(ended)
+    return tuple(sorted(running, key=lambda entry: entry.started)), tuple(ended)
 
 
 def _messages(file: Path) -> str:
@@ -127,26 +119,28 @@ def forget(file: Path) -> None:
     file.with_suffix(MESSAGES).unlink(missing_ok=True)
 
 
-def select(servers: tuple[Background, ...], wanted: str | None) -> Background:
-    """The one server that is meant: by name, repository path or process id, or the only one."""
+def select(servers: tuple[Background, ...], query: str | None) -> Background:
+    """The server of this name, repository path or process id; without a query the only one."""
     if not servers:
         raise TrbError(
-            Code.NOT_RUNNING, "no server runs in the background", remedy="start one with: trb serve --detach"
+            Code.NOT_RUNNING,
+            "no server is running in the background",
+            remedy="start one: trb serve --detach",
         )
     listed = ", ".join(f"{server.name} ({server.pid})" for server in servers)
-    if wanted is None:
+    if query is None:
         matching = list(servers)
     else:
-        path = str(Path(wanted).resolve())
+        path = str(Path(query).resolve())
         matching = [
             s
             for s in servers
-            if wanted in (s.name, str(s.pid), str(s.server_pid), s.container or None)
-            or s.repository in (path, wanted)
+            if query in (s.name, str(s.pid), str(s.server_pid), s.container or None)
+            or s.repository in (path, query)
         ]
     if not matching:
         raise TrbError(
-            Code.NOT_RUNNING, f"no server '{wanted}' runs in the background", remedy=f"running: {listed}"
+            Code.NOT_RUNNING, f"no server '{query}' is running in the background", remedy=f"running: {listed}"
         )
     if len(matching) > 1:
         raise TrbError(
@@ -163,13 +157,13 @@ def stop(entry: Background) -> None:
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT
-    while process.alive(entry.pid):
+    while proc.alive(entry.pid):
         if time.monotonic() > deadline:
-            # The guard below it sees that its parent is gone and ends the server.
+            # The supervisor below it notices that its parent is gone and ends the server.
             with suppress(ProcessLookupError):
                 os.kill(entry.pid, signal.SIGKILL)
             break
         time.sleep(0.05)
     server = entry.server_pid
-    while server and process.alive(server) and time.monotonic() < deadline + STOP_TIMEOUT:
+    while server and proc.alive(server) and time.monotonic() < deadline + STOP_TIMEOUT:
         time.sleep(0.05)

@@ -1,60 +1,101 @@
-"""What one server is called in Docker, and the guard that removes it when we cannot."""
+"""What trb makes in Docker: its names and labels, and how all of it is removed, also after a crash."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import secrets
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process
+from triton_repo_builder import __version__, process
 from triton_repo_builder.process import Process
 from triton_repo_builder.serve import workdir
 from triton_repo_builder.serve.docker import daemon, supervisor
+from triton_repo_builder.serve.processes import proc
 
-UNNAMED = re.compile(r"[^A-Za-z0-9_.-]+")
-"""What Docker does not take in a name."""
+TRB = "io.github.triton-repo-builder"
+REPOSITORY = f"{TRB}.repository"
+OWNER = f"{TRB}.owner"
+"""``machine/pid/start time`` of the ``trb`` that looks after it."""
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+"""Characters that Docker refuses in a name."""
 
 
-class Leash:
-    """Names chosen before anything has them, so that all can be removed whenever and by whomever."""
+class Cleanup:
+    """Names of one server's container, helper and volume, known to the supervisor before they exist."""
 
     def __init__(self, repository: Path) -> None:
-        self.container = f"trb-{UNNAMED.sub('-', repository.name)}-{secrets.token_hex(4)}"
+        self.container = f"trb-{NOT_IN_NAMES.sub('-', repository.name)}-{secrets.token_hex(4)}"
         self.helper = f"{self.container}-copy"
         self.volume = f"{self.container}-models"
-        self._guard: Process = process.leashed(
+        self._supervisor: Process = process.spawn_with_pipes(
             [sys.executable, supervisor.__file__, self.container, self.helper, self.volume], env=os.environ
         )
 
     @cached_property
     def folder(self) -> Path:
-        """For what belongs to this server; there once the guard is ready. Raises ``TrbError``.
+        """Temporary folder of this server; nothing may be made before the supervisor has made it.
 
-        Only then may anything be made.
+        Raises ``TrbError``.
         """
-        return workdir.folder(self._guard)
+        return workdir.folder(self._supervisor)
 
     def clear(self, client: Any) -> None:
-        """Remove everything ourselves, and let the guard go. Never raises."""
+        """Remove everything and end the supervisor. Never raises."""
         for name in (self.container, self.helper):
             with suppress(*daemon.errors()):
                 client.api.remove_container(name, force=True, v=True)
         with suppress(*daemon.errors()):
             client.api.remove_volume(self.volume, force=True)
-        process.send(self._guard, b"x")
-        self._end()
+        process.send(self._supervisor, b"x")
+        process.release(self._supervisor)
 
     def abandon(self) -> None:
-        """Leave it to the guard, which also finds what is only about to be made."""
-        self._end()
+        """Leave it to the supervisor, which also removes what the daemon is only about to make."""
+        process.release(self._supervisor)
 
-    def _end(self) -> None:
-        assert self._guard.stdin is not None
-        with suppress(OSError):
-            self._guard.stdin.close()
-        self._guard.wait()
+
+def labels(repository: Path) -> dict[str, str]:
+    """Labels for what this process makes."""
+    return {TRB: __version__, REPOSITORY: str(repository), OWNER: owner(os.getpid())}
+
+
+def owner(pid: int) -> str:
+    """A process, distinct from later ones with its id and from those of other machines."""
+    return f"{platform.node()}/{pid}/{proc.start_time(pid)}"
+
+
+def stray(marks: Mapping[str, str]) -> bool:
+    """Whether the labels name a ``trb`` of this machine that is gone."""
+    rest, _, born = marks.get(OWNER, "").rpartition("/")
+    machine, _, number = rest.rpartition("/")
+    if machine != platform.node() or not number.isdigit() or not born:
+        return False
+    pid = int(number)
+    # A process whose start time this user may not see counts as the same.
+    return not proc.alive(pid) or proc.start_time(pid) not in (born, "")
+
+
+def remove_strays(client: Any) -> list[str]:
+    """Remove what a ``trb`` left that was killed together with its supervisor; the names of all of it."""
+    removed = []
+    ours = {"label": TRB}
+    for container in client.containers.list(all=True, filters=ours, sparse=True):
+        if stray(container.attrs.get("Labels") or {}):
+            name = str((container.attrs.get("Names") or [container.id])[0]).lstrip("/")
+            # Another may be removing it at this very moment.
+            with suppress(*daemon.errors()):
+                client.api.remove_container(container.id, force=True, v=True)
+                removed.append(name)
+    for volume in client.volumes.list(filters=ours):
+        if stray(volume.attrs.get("Labels") or {}):
+            with suppress(*daemon.errors()):
+                volume.remove(force=True)
+                removed.append(str(volume.name))
+    return removed

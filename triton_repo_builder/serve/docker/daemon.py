@@ -1,4 +1,4 @@
-"""The Docker daemon: where it is, whether it answers, and what to say when it does not."""
+"""The one door to the ``docker`` package: find the daemon, talk to it, explain why it does not answer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,86 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What the docker package raises: its own errors, and those of its connection."""
+    """Everything the docker package raises: its own errors, and those of its connection."""
     import requests
 
     import docker
 
     return (docker.errors.DockerException, requests.RequestException)
+
+
+def answer_errors() -> tuple[type[Exception], ...]:
+    """The daemon answered with an error, or the connection failed."""
+    import requests
+
+    import docker
+
+    return (docker.errors.APIError, requests.RequestException)
+
+
+def api_error() -> type[Exception]:
+    """The daemon answered with an error; ``explanation`` has its text."""
+    import docker
+
+    return docker.errors.APIError  # type: ignore[no-any-return]
+
+
+def not_found() -> type[Exception]:
+    """No container, image or volume of that name."""
+    import docker
+
+    return docker.errors.NotFound  # type: ignore[no-any-return]
+
+
+def read_timeout() -> type[Exception]:
+    """The daemon did not answer within the time limit of the call."""
+    import requests
+
+    return requests.exceptions.ReadTimeout  # type: ignore[no-any-return]
+
+
+def is_client_error(error: Exception) -> bool:
+    """Whether the daemon answered with a 4xx status."""
+    return bool(getattr(error, "is_client_error", bool)())
+
+
+def explanation(error: Exception) -> str:
+    """The daemon's own text of an error."""
+    return str(getattr(error, "explanation", None) or error)
+
+
+def mount(target: str, source: str, kind: str) -> Any:
+    """A read-only mount; ``kind``: ``bind`` or ``volume``."""
+    from docker.types import Mount
+
+    return Mount(target, source, type=kind, read_only=True)
+
+
+def ulimit(name: str, value: int) -> Any:
+    """A resource limit, soft and hard."""
+    from docker.types import Ulimit
+
+    return Ulimit(name=name, soft=value, hard=value)
+
+
+def gpu_request(devices: tuple[str, ...] = ()) -> Any:
+    """A request for these GPUs; without any for all."""
+    from docker.types import DeviceRequest
+
+    if devices:
+        return DeviceRequest(device_ids=list(devices), capabilities=[["gpu"]])
+    return DeviceRequest(count=-1, capabilities=[["gpu"]])
+
+
+def stored_credentials(registry: str) -> dict[str, str]:
+    """What ``docker login`` stored for a registry, credential helpers included; empty if nothing."""
+    import docker
+
+    try:
+        entry = docker.auth.load_config().resolve_authconfig(registry)
+    except docker.errors.DockerException:
+        return {}
+    return {key: value for key, value in (entry or {}).items() if isinstance(value, str)}
 
 
 def connect() -> Any:
@@ -40,56 +114,45 @@ def connect() -> Any:
             )
         client.ping()
     except errors() as error:
-        raise refused(error) from None
+        raise unreachable(error) from None
     except OSError as error:
-        raise refused(error) from None
+        raise unreachable(error) from None
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise TrbError(
             Code.DAEMON_UNREACHABLE,
-            f"the settings for Docker cannot be understood: {error}",
+            f"invalid settings for Docker: {error}",
             where=os.environ.get("DOCKER_HOST") or str(_settings()),
             remedy="correct DOCKER_HOST (unix:///path or tcp://host:port) or that file",
         ) from None
     return client
 
 
-def stored_credentials(registry: str) -> dict[str, str]:
-    """What ``docker login`` stored for a registry, credential helpers included; empty if nothing."""
-    import docker
-
-    try:
-        entry = docker.auth.load_config().resolve_authconfig(registry)
-    except docker.errors.DockerException:
-        return {}
-    return {key: value for key, value in (entry or {}).items() if isinstance(value, str)}
-
-
-def wanted() -> bool:
-    """Whether anything says that there should be a daemon."""
+def configured() -> bool:
+    """Whether DOCKER_HOST, a context or a socket points to a daemon."""
     return bool(os.environ.get("DOCKER_HOST")) or not address().endswith(str(SOCKET)) or SOCKET.exists()
 
 
 @contextmanager
-def talking() -> Iterator[None]:
-    """Turns what the docker package raises, wherever nothing better is known, into a ``TrbError``."""
-    known = errors()  # before: an interrupt of its first import would be hidden by a second one below
+def explained_errors() -> Iterator[None]:
+    """Turn errors of the docker package that nothing below explains into a ``TrbError``."""
+    kinds = errors()  # before: an interrupt of its first import would be hidden by a second one below
     try:
         yield
-    except known as error:
+    except kinds as error:
         import requests
 
         if isinstance(error, requests.RequestException):
             raise gone() from None
         raise TrbError(
             Code.DAEMON_UNREACHABLE,
-            f"Docker refuses: {getattr(error, 'explanation', None) or error}",
+            f"Docker refuses: {explanation(error)}",
             where=address(),
             remedy="see the daemon's log, and docker info",
         ) from None
 
 
-def refused(error: Exception) -> TrbError:
-    """Why there is no daemon to talk to, and what to do."""
+def unreachable(error: Exception) -> TrbError:
+    """Why the daemon cannot be used, and what to do."""
     text = str(error)
     if "Permission denied" in text or "PermissionError" in text:
         message, remedy = (
@@ -109,7 +172,7 @@ def refused(error: Exception) -> TrbError:
         )
     elif "FileNotFoundError" in text or "No such file" in text or "Connection refused" in text:
         message, remedy = (
-            "no Docker daemon runs",
+            "no Docker daemon is running",
             "start it (systemctl start docker, or Docker Desktop), or use --engine embedded",
         )
     else:
@@ -118,7 +181,7 @@ def refused(error: Exception) -> TrbError:
 
 
 def gone() -> TrbError:
-    """The daemon went away while it was needed."""
+    """The daemon stopped answering during the work."""
     return TrbError(
         Code.SERVER_DIED,
         "the Docker daemon does not answer any more, and with it goes the server",
@@ -128,7 +191,7 @@ def gone() -> TrbError:
 
 
 def address() -> str:
-    """Where the daemon is looked for, in docker's own order: DOCKER_HOST, the current context, a socket."""
+    """Address of the daemon, in docker's own order: DOCKER_HOST, the current context, a socket."""
     if os.environ.get("DOCKER_HOST"):
         return os.environ["DOCKER_HOST"]
     host = getattr(_context(), "Host", "")
@@ -155,14 +218,14 @@ def _settings() -> Path:
 
 
 def remote_host() -> str:
-    """Name of the machine that the daemon runs on; empty for this one."""
+    """Host name of the daemon's machine; empty for this one."""
     parts = urlsplit(address())
     host = parts.hostname or ""
     return "" if parts.scheme not in ("tcp", "http", "https", "ssh") or host in _LOCAL else host
 
 
 def rootless(client: Any) -> bool:
-    """Whether user ids inside a container are others than those of the machine."""
+    """Whether user ids inside a container differ from those of the machine."""
     options = client.info().get("SecurityOptions") or []
     return any(str(option).startswith(("name=rootless", "name=userns")) for option in options)
 

@@ -1,8 +1,9 @@
-"""The Docker engine: create the container, give it the repository, start it, load the models."""
+"""The Docker engine: create a container, give it the repository, start it, load the models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.docker import (
     daemon,
     errors,
-    gpus,
     images,
     settings,
     volume,
 )
-from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.docker.handle import ContainerServer
 from triton_repo_builder.serve.engine import Progress, ServeOptions
 from triton_repo_builder.serve.loading import failure_causes
@@ -40,9 +40,9 @@ class DockerEngine:
         """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""
         tell = progress or (lambda text: None)
         repo, chosen = loading_start.read(repository, options, tell)
-        with daemon.talking():
+        with daemon.explained_errors():
             client = daemon.connect()
-            devices = gpus.request(client, options.container.gpus)
+            devices = settings.gpus(client, options.container.gpus)
             _check_ports(options)
             image = images.provide(client, images.choose(options.container), options.container.pull, tell)
             server = _launch(client, image, repo, chosen, options, devices, tell)
@@ -51,16 +51,16 @@ class DockerEngine:
 
 
 def _check_ports(options: ServeOptions) -> None:
-    """A port that is taken, or that could not be reached, is named before anything is started."""
-    far = daemon.remote_host()
-    if not far:
+    """Raise for a busy or unreachable port before anything is started."""
+    remote = daemon.remote_host()
+    if not remote:
         ports.choose(options)
     elif options.host in LOOPBACK:
         raise TrbError(
             Code.USAGE,
-            f"the Docker daemon is on {far}, and its {options.host} cannot be reached from here",
+            f"the Docker daemon is on {remote}, and its {options.host} cannot be reached from here",
             where="--host",
-            remedy=f"--host {far} (or 0.0.0.0) publishes the ports to everybody who reaches {far}; "
+            remedy=f"--host {remote} (or 0.0.0.0) publishes the ports to everybody who reaches {remote}; "
             "or run trb on that machine",
         )
 
@@ -74,27 +74,27 @@ def _launch(
     devices: list[Any],
     tell: Progress,
 ) -> ContainerServer:
-    """A container whose HTTP endpoint answers; nothing is left where that fails."""
-    leash = Leash(repo.path.resolve())
+    """A container whose HTTP endpoint answers; leaves nothing behind if that fails."""
+    cleanup = Cleanup(repo.path.resolve())
     try:
-        log = loading_start.log_file(options, leash.folder)
-        container = _running(client, image, repo, options, devices, leash, tell)
+        log = loading_start.log_file(options, cleanup.folder)
+        container = _running(client, image, repo, options, devices, cleanup, tell)
         server = ContainerServer(
             client,
             container,
-            leash,
+            cleanup,
             _urls(container, options),
             log=log,
             endpoints=chosen.endpoints,
-            about=_described(image, images.choose(options.container)),
+            about=_description(image, images.choose(options.container)),
             exit_timeout=options.exit_timeout,
         )
     except TrbError:
-        leash.clear(client)
+        cleanup.clear(client)
         raise
     except BaseException:
-        # What is on its way to the daemon now has no owner any more: the guard waits for it.
-        leash.abandon()
+        # A request on its way to the daemon may still create something: the supervisor waits for it.
+        cleanup.abandon()
         raise
     try:
         if not loading_start.is_up(server, UP):
@@ -114,7 +114,7 @@ def _running(
     repo: Repository,
     options: ServeOptions,
     devices: list[Any],
-    leash: Leash,
+    cleanup: Cleanup,
     tell: Progress,
 ) -> Any:
     """The container, started."""
@@ -124,38 +124,37 @@ def _running(
     limits = dict(settings.LIMITS)
 
     def create() -> bool:
-        made = settings.arguments(repo, options, devices, limits, user, source, leash.container)
-        return errors.create(client, image, made)
+        return errors.create(
+            client,
+            image,
+            settings.arguments(repo, options, devices, limits, user, source, cleanup.container),
+        )
 
     hidden = volume.obstacle(root, settings.uid(image, user), same_ids=not daemon.rootless(client))
-    if not hidden and not (create() and volume.arrived(client, leash.container, root)):
+    if not hidden and not (create() and volume.shows_same_files(client, cleanup.container, root)):
         hidden = "the Docker daemon does not see this folder"
-        _remove(client, leash)
+        _remove(client, cleanup)
     if hidden:
         tell(f"the repository cannot be mounted ({hidden})")
-        volume.copy(client, image, root, leash, tell)
-        source = leash.volume
+        volume.copy(client, image, root, cleanup, tell)
+        source = cleanup.volume
         create()
-    if not errors.start(client, leash.container):
+    if not errors.start(client, cleanup.container):
         tell("warning: the Docker daemon may not raise memlock: pinned memory stays limited")
         del limits["memlock"]
-        _remove(client, leash)
+        _remove(client, cleanup)
         create()
-        errors.start(client, leash.container)
-    return client.containers.get(leash.container)
+        errors.start(client, cleanup.container)
+    return client.containers.get(cleanup.container)
 
 
-def _remove(client: Any, leash: Leash) -> None:
-    import docker
-
-    try:
-        client.api.remove_container(leash.container, force=True)
-    except docker.errors.NotFound:
-        return
+def _remove(client: Any, cleanup: Cleanup) -> None:
+    with suppress(daemon.not_found()):
+        client.api.remove_container(cleanup.container, force=True)
 
 
 def _urls(container: Any, options: ServeOptions) -> Urls:
-    """Where the published ports are, as Docker chose the free ones."""
+    """Addresses of the published ports; Docker has chosen the free ones."""
     published: Mapping[str, Any] = container.attrs["NetworkSettings"]["Ports"]
 
     def number(kind: str) -> int:
@@ -173,7 +172,7 @@ def _urls(container: Any, options: ServeOptions) -> Urls:
     return at.urls(daemon.remote_host() or options.host)
 
 
-def _described(image: Any, name: str) -> str:
+def _description(image: Any, name: str) -> str:
     labels = image.labels or {}
     version = labels.get("com.nvidia.tritonserver.version") or labels.get(images.SERVER_LABEL) or ""
     digest = next(iter(image.attrs.get("RepoDigests") or ()), image.id).rpartition("@")[2]

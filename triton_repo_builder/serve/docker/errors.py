@@ -1,20 +1,19 @@
-"""What Docker refuses when a container is created or started, in words that say what to do."""
+"""Refusals of Docker to create or start a container, explained with a remedy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.serve.docker import daemon
 
 
 def create(client: Any, image: Any, settings: dict[str, Any]) -> bool:
-    """Create it; False where the daemon does not have the folder to mount. Raises ``TrbError``."""
-    import docker
-
+    """Create a container; False if the daemon does not see the folder to mount. Raises ``TrbError``."""
     try:
         client.containers.create(image.id, **settings)
-    except docker.errors.APIError as error:
-        text = error.explanation or str(error)
+    except daemon.api_error() as error:
+        text = daemon.explanation(error)
         if any(words in text.lower() for words in ("bind source path does not exist", "mounts denied")):
             return False
         raise _error(text) from None
@@ -22,13 +21,11 @@ def create(client: Any, image: Any, settings: dict[str, Any]) -> bool:
 
 
 def start(client: Any, container: str) -> bool:
-    """Start it; False where the daemon itself may not raise the limits. Raises ``TrbError``."""
-    import docker
-
+    """Start a container; False if the daemon itself may not raise the limits. Raises ``TrbError``."""
     try:
         client.api.start(container)
-    except docker.errors.APIError as error:
-        text = error.explanation or str(error)
+    except daemon.api_error() as error:
+        text = daemon.explanation(error)
         if "setting rlimit" in text:
             return False
         raise _error(text) from None
@@ -36,7 +33,7 @@ def start(client: Any, container: str) -> bool:
 
 
 def ended(error: TrbError, log: str, image: str) -> TrbError:
-    """More help where a container ends before its server answers."""
+    """Add a remedy for a container that ended before its server answered."""
     if "Permission denied" in log or "Operation not permitted" in log:
         error.remedy = f"{image} may not run without its own user: try --container-user image; {error.remedy}"
     elif "not found" in error.message:
@@ -49,7 +46,7 @@ def _error(text: str) -> TrbError:
     if "port is already allocated" in lower or "address already in use" in lower:
         return TrbError(
             Code.PORT_BUSY,
-            f"a port is taken: {text}",
+            f"a port is in use: {text}",
             remedy="take other ports (--http-port 0 --grpc-port 0 --metrics-port 0)",
         )
     if "executable file not found" in lower or "no such file or directory: unknown" in lower:

@@ -1,4 +1,4 @@
-"""The handle to a server in a container."""
+"""A running server in a container."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.docker import daemon
-from triton_repo_builder.serve.docker.cleanup import Leash
-from triton_repo_builder.serve.docker.processes import ContainerStubs
+from triton_repo_builder.serve.docker.cleanup import Cleanup
+from triton_repo_builder.serve.docker.processes import ContainerStubProcesses
 from triton_repo_builder.serve.docker.volume import MODELS
-from triton_repo_builder.serve.managed_server import Handle
-from triton_repo_builder.serve.processes.stubs import Stubs
+from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.processes import proc
+from triton_repo_builder.serve.processes.stubs import ProcessLister, StubProcesses
 
 TICK = 0.05
 DAEMON_ENDS = 3.0
@@ -24,8 +25,8 @@ MARGIN = 3
 """Seconds beyond the server's own limit until Docker kills it."""
 
 
-class ContainerServer(Handle):
-    """A tritonserver in a container that exists as long as this handle; its leash removes it in a crash."""
+class ContainerServer(ManagedServer):
+    """A tritonserver in a container that is removed with this object, or by its supervisor after a crash."""
 
     engine = "docker"
 
@@ -33,7 +34,7 @@ class ContainerServer(Handle):
         self,
         client: Any,
         container: Any,
-        leash: Leash,
+        cleanup: Cleanup,
         urls: Urls,
         *,
         log: Path,
@@ -42,15 +43,17 @@ class ContainerServer(Handle):
         exit_timeout: int,
     ) -> None:
         pid = _local_pid(container)
-        # Where the processes are this machine's, /proc tells more and costs less than the daemon.
-        stubs = Stubs(pid, MODELS) if pid else ContainerStubs(container, MODELS)
-        super().__init__(urls, log=log, folder=leash.folder, endpoints=endpoints, stubs=stubs)
+        stubs: ProcessLister = ContainerStubProcesses(container, MODELS)
+        if pid:
+            # For processes of this machine /proc has more, and costs less than the daemon.
+            stubs = StubProcesses(pid, MODELS)
+        super().__init__(urls, log=log, folder=cleanup.folder, endpoints=endpoints, stubs=stubs)
         self.pid = pid
         self.about = about
         self.container = str(container.name)
         self._client = client
         self._docker = container
-        self._leash = leash
+        self._cleanup = cleanup
         self._exit_timeout = exit_timeout
         self._code: int | None = None
         self._lost = False
@@ -59,27 +62,24 @@ class ContainerServer(Handle):
             threading.Thread(target=work, daemon=True).start()
 
     def alive(self) -> bool:
-        """Whether the container runs, as far as the daemon tells."""
+        """Whether the container runs, as far as the daemon reports."""
         return self._code is None and not self._lost
 
     def died(self) -> TrbError:
-        """What to say of a container that ended by itself; the log is kept."""
+        """The error for a container that ended by itself; keeps the log."""
         how = self._how()
         if self._lost:
             return daemon.gone()
         self._log_ended.wait(5)
         return TrbError(
             Code.SERVER_DIED,
-            f"the container ended ({how}){self.last_words()}",
+            f"the container ended ({how}){self.last_errors()}",
             where=self.container,
             remedy=f"the server's whole output is in {self.keep_log()}",
         )
 
     def _how(self) -> str:
         """How it ended; notices a daemon that went away."""
-
-        import docker
-
         try:
             self._docker.reload()
             state = self._docker.attrs["State"]
@@ -91,7 +91,7 @@ class ContainerServer(Handle):
                 time.sleep(DAEMON_ENDS)
                 self._docker.client.ping()
                 return "it was stopped from outside"
-        except docker.errors.NotFound:
+        except daemon.not_found():
             return "it was removed"
         except daemon.errors():
             self._lost = True
@@ -100,18 +100,14 @@ class ContainerServer(Handle):
 
     def _await(self) -> None:
         """Learn how the container ends."""
-        import requests
-
-        import docker
-
         while True:
             try:
                 self._code = int(self._docker.wait(timeout=3600)["StatusCode"])
                 return
-            except docker.errors.NotFound:
-                self._code = 0 if self._asked else 137
+            except daemon.not_found():
+                self._code = 0 if self._stop_requested else 137
                 return
-            except requests.exceptions.ReadTimeout:
+            except daemon.read_timeout():
                 continue
             except daemon.errors():
                 # A daemon that is stopped ends its containers first, and this call with them.
@@ -138,15 +134,11 @@ class ContainerServer(Handle):
         self._kill()
 
     def _kill(self) -> None:
-        self._leash.clear(self._client)
+        self._cleanup.clear(self._client)
         self._client.close()
 
-    def _ask(self) -> None:
-        import requests
-
-        import docker
-
-        with suppress(docker.errors.APIError, requests.RequestException):
+    def _terminate(self) -> None:
+        with suppress(*daemon.answer_errors()):
             self._docker.kill("SIGTERM")
         deadline = time.monotonic() + self._exit_timeout
         while self.alive() and time.monotonic() < deadline:
@@ -157,7 +149,7 @@ def _local_pid(container: Any) -> int | None:
     """Process id of the server, if the container's processes are this machine's."""
     pid = int(container.attrs["State"].get("Pid") or 0)
     try:
-        inside = container.id in Path(f"/proc/{pid}/cgroup").read_text()
-        return pid if inside or b"tritonserver" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+        inside = container.id in (proc.PROC / str(pid) / "cgroup").read_text()
     except OSError:
         return None
+    return pid if inside or any("tritonserver" in argument for argument in proc.arguments(pid)) else None

@@ -1,4 +1,4 @@
-"""Which image a server runs in, and how it gets there."""
+"""Choose the image that a server runs in, and pull it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from triton_repo_builder import releases
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.engine import ContainerOptions, Progress
 
 OFFICIAL = "nvcr.io/nvidia/tritonserver:{release}-py3"
 SLIM = "trb-tritonserver"
-"""What ``trb image build`` calls its image unless told otherwise."""
+"""Default name of ``trb image build``'s image."""
 SERVER_LABEL = "io.github.triton-repo-builder.server"
-"""Which tritonserver is in it."""
+"""Label with the version of tritonserver."""
 EVERY = 0.5
 BAR = 24
 
 
 def choose(options: ContainerOptions) -> str:
-    """The image's name, as the user gave it or the official one of a release."""
+    """The user's image, or the official one of a release."""
     if options.image:
         return options.image
     release = releases.get(options.release) if options.release else releases.default()
@@ -27,25 +28,23 @@ def choose(options: ContainerOptions) -> str:
 
 
 def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--image") -> Any:
-    """The image, pulled where it must be. Raises ``TrbError``; ``other`` is the option that names another."""
-    import docker
-
+    """The image, pulled if necessary. Raises ``TrbError``; ``other``: the option that names another image."""
     try:
         if pull != "always":
             return client.images.get(name)
-    except docker.errors.ImageNotFound:
+    except daemon.not_found():
         if pull == "never":
             raise TrbError(
                 Code.IMAGE_UNAVAILABLE,
-                "the image is not on this machine, and --pull never forbids to fetch it",
+                "the image is not on this machine, and --pull never does not fetch it",
                 where=name,
                 remedy=f"docker pull {name}, or leave --pull out",
             ) from None
-    except docker.errors.APIError as error:
-        if error.is_client_error():
+    except daemon.api_error() as error:
+        if daemon.is_client_error(error):
             raise TrbError(
                 Code.USAGE,
-                f"'{name}' is no name of an image: {error.explanation}",
+                f"invalid image name '{name}': {daemon.explanation(error)}",
                 where=other,
                 remedy="registry/name:tag in lower case, or an image's id",
             ) from None
@@ -55,12 +54,8 @@ def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--i
 
 
 def _pull(client: Any, name: str, tell: Progress, other: str) -> None:
-    import requests
-
-    import docker
-
     tell(f"pulling {name}")
-    told = 0.0
+    reported = 0.0
     sizes: dict[str, tuple[int, int]] = {}
     try:
         for event in client.api.pull(name, stream=True, decode=True):
@@ -71,13 +66,11 @@ def _pull(client: Any, name: str, tell: Progress, other: str) -> None:
                 sizes[event["id"]] = (int(detail["current"]), int(detail["total"]))
             elif event.get("status") in ("Download complete", "Pull complete") and event.get("id") in sizes:
                 sizes[event["id"]] = (sizes[event["id"]][1], sizes[event["id"]][1])
-            if sizes and time.monotonic() - told > EVERY:
-                told = time.monotonic()
+            if sizes and time.monotonic() - reported > EVERY:
+                reported = time.monotonic()
                 tell(f"pulling {name}  {bar(*map(sum, zip(*sizes.values(), strict=True)))}")
-    except docker.errors.APIError as error:
-        raise failed(name, error.explanation or str(error), other) from None
-    except requests.RequestException as error:
-        raise failed(name, str(error), other) from None
+    except daemon.answer_errors() as error:
+        raise failed(name, daemon.explanation(error), other) from None
 
 
 def bar(done: int, total: int) -> str:
@@ -88,7 +81,7 @@ def bar(done: int, total: int) -> str:
 
 
 def failed(name: str, text: str, other: str = "--image") -> TrbError:
-    """The registry's words, and what to do about them."""
+    """Explain a failed pull."""
     lower = text.lower()
     first = name.split("/", 1)[0] if "/" in name else ""
     registry = first if "." in first or ":" in first or first == "localhost" else "docker.io"
@@ -112,7 +105,7 @@ def failed(name: str, text: str, other: str = "--image") -> TrbError:
     else:
         message, remedy = (
             f"the registry {registry} cannot be reached: {text}",
-            f"check the network and the daemon's proxy settings, or name an image that is here with {other} "
+            f"check the network and the daemon's proxy settings, or name a local image with {other} "
             "(docker images)"
             + ("; 'trb image build' makes a slim one from PyPI packages" if other == "--image" else ""),
         )

@@ -1,4 +1,4 @@
-"""The Python processes inside a container, as the daemon's ``ps`` shows them."""
+"""The server's Python processes in a container, from the daemon's ``ps``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.processes.stubs import INSTANCE, STUB, Stub
 
 FORMAT = "-eo pid,args"
-"""Docker wants the pid, and leaves the rest of a line to its last column."""
-
-
+"""Docker requires the pid; the last column takes the rest of the line."""
 ENDED = "its process ended"
 
 
-class ContainerStubs:
-    """For a daemon on another machine. Each look costs it a ``ps``, so the last one stands for a while."""
+class ContainerStubProcesses:
+    """For a daemon on another machine. Each scan costs a ``ps``, so its result is kept for one ``tick``."""
 
     tick = 1.0
 
@@ -25,36 +24,32 @@ class ContainerStubs:
         self._container = container
         self._repository = PurePosixPath(repository)
         self._seen: dict[int, Stub] = {}
-        self._looked = -self.tick
+        self._scanned = -self.tick
 
     def scan(self) -> tuple[Stub, ...]:
-        """Every stub there was a moment ago, dead ones included; none where the daemon cannot say."""
-        import requests
-
-        import docker
-
-        if time.monotonic() - self._looked < self.tick:
+        """Every stub at the last ``ps``, dead ones included; none if the daemon does not answer."""
+        if time.monotonic() - self._scanned < self.tick:
             return tuple(self._seen.values())
         try:
             rows = self._container.top(ps_args=FORMAT)["Processes"]
-        except (docker.errors.APIError, requests.RequestException):
+        except daemon.answer_errors():
             rows = []
-        self._looked = time.monotonic()
-        found = {}
+        self._scanned = time.monotonic()
+        stubs = {}
         for pid, arguments in rows or ():
-            stub = self._look(int(pid), str(arguments))
+            stub = self._describe(int(pid), str(arguments))
             if stub is not None:
-                found[stub.pid] = stub
-        # The daemon lists no zombies: one that was there and is not any more has ended.
-        gone = {pid: stub for pid, stub in self._seen.items() if rows and pid not in found}
-        found |= {pid: replace(stub, dead=True, end=ENDED) for pid, stub in gone.items()}
-        self._seen = found
-        return tuple(found.values())
+                stubs[stub.pid] = stub
+        # ``ps`` of a container lists no zombies: a process that has disappeared has ended.
+        gone = {pid: stub for pid, stub in self._seen.items() if rows and pid not in stubs}
+        stubs |= {pid: replace(stub, dead=True, end=ENDED) for pid, stub in gone.items()}
+        self._seen = stubs
+        return tuple(stubs.values())
 
     def kill(self, pid: int) -> None:
-        """Nothing: the process is another's, and goes with the container."""
+        """Do nothing: the process runs on another machine, and ends with the container."""
 
-    def _look(self, pid: int, arguments: str) -> Stub | None:
+    def _describe(self, pid: int, arguments: str) -> Stub | None:
         argv = arguments.split()
         if not argv or not argv[0].endswith(STUB) or len(argv) <= INSTANCE:
             return None

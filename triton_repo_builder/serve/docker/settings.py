@@ -1,4 +1,4 @@
-"""With what a container is created."""
+"""The arguments that a container is created with: command, mounts, ports, limits, user, GPUs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serve.docker import labels, volume
+from triton_repo_builder.serve.docker import cleanup, daemon, volume
 from triton_repo_builder.serve.engine import ServeOptions
 from triton_repo_builder.serve.processes import shared_memory
 from triton_repo_builder.serve.processes.ports import DEFAULTS
 
 LIMITS = {"memlock": -1, "stack": 64 << 20}
-"""What NVIDIA gives its containers: pinned memory without limit, a stack for TensorRT."""
-NOBODY = "1000:1000"
-"""Who runs the server where ``trb`` itself runs as root; the official image knows this user."""
+"""NVIDIA's limits for its containers: unlimited pinned memory, a stack for TensorRT."""
+NOT_ROOT = "1000:1000"
+"""The server's user if ``trb`` itself runs as root; the official image has this user."""
 USER = re.compile(r"\d+(:\d+)?|image")
+GPU_NUMBERS = re.compile(r"\d+(,\d+)*")
 
 
 def command(options: ServeOptions) -> list[str]:
@@ -34,31 +35,64 @@ def command(options: ServeOptions) -> list[str]:
     ]
 
 
-def user(image: Any, wanted: str) -> str:
-    """``UID:GID`` or a name to run as: never root unless asked for; empty for the image's own user."""
-    if wanted and not USER.fullmatch(wanted):
+def user(image: Any, requested: str) -> str:
+    """``UID:GID`` or a name to run as: root only if requested; empty for the image's own user."""
+    if requested and not USER.fullmatch(requested):
         raise TrbError(
             Code.USAGE,
-            f"'{wanted}' is no user",
+            f"invalid user '{requested}'",
             where="--container-user",
             remedy="UID, UID:GID in numbers, or image for the image's own",
         )
-    own = _own(image)
-    if wanted == "image":
+    own = _image_user(image)
+    if requested == "image":
         return ""
-    if wanted or (own and own.partition(":")[0] not in ("root", "0")):
-        return wanted or own
-    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOBODY
+    if requested or (own and own.partition(":")[0] not in ("root", "0")):
+        return requested or own
+    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOT_ROOT
 
 
 def uid(image: Any, user: str) -> int | None:
-    """The number of that user; None where only the image knows it."""
-    name = (user or _own(image) or "0").partition(":")[0]
+    """The user's number; None if only the image knows it."""
+    name = (user or _image_user(image) or "0").partition(":")[0]
     return int(name) if name.isdigit() else 0 if name == "root" else None
 
 
-def _own(image: Any) -> str:
+def _image_user(image: Any) -> str:
     return str(image.attrs.get("Config", {}).get("User") or "")
+
+
+def gpus(client: Any, requested: str) -> list[Any]:
+    """Device requests for ``all``, ``none``, ``auto`` or numbers (``0,1``). Raises ``TrbError``."""
+    if requested == "none":
+        return []
+    if requested not in ("auto", "all") and not GPU_NUMBERS.fullmatch(requested):
+        raise TrbError(
+            Code.USAGE,
+            f"invalid GPUs '{requested}'",
+            where="--gpus",
+            remedy="auto, all, none, or numbers such as 0,1",
+        )
+    if not offers_gpus(client):
+        if requested == "auto":
+            return []
+        raise TrbError(
+            Code.GPU_UNAVAILABLE,
+            "Docker cannot give GPUs to containers on this machine",
+            where="--gpus",
+            remedy="install the NVIDIA driver and the nvidia-container-toolkit "
+            "(nvidia-ctk runtime configure --runtime=docker, then restart Docker), or use --gpus none",
+        )
+    return [daemon.gpu_request(() if requested in ("auto", "all") else tuple(requested.split(",")))]
+
+
+def offers_gpus(client: Any) -> bool:
+    """Whether the daemon has NVIDIA's runtime, or devices by the Container Device Interface."""
+    info = client.info()
+    devices = info.get("DiscoveredDevices") or []
+    return "nvidia" in (info.get("Runtimes") or {}) or any(
+        str(device.get("ID", "")).startswith("nvidia.com/gpu") for device in devices
+    )
 
 
 def arguments(
@@ -71,24 +105,22 @@ def arguments(
     name: str,
 ) -> dict[str, Any]:
     """Arguments of ``containers.create``; ``source`` is a folder (it begins with /) or a volume's name."""
-    from docker.types import Mount, Ulimit
-
-    wanted = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
-    kind = "bind" if source.startswith("/") else "volume"
+    numbers = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
+    mount_kind = "bind" if source.startswith("/") else "volume"
     return {
         "name": name,
         "command": command(options),
-        "mounts": [Mount(volume.MODELS, source, type=kind, read_only=True)],
+        "mounts": [daemon.mount(volume.MODELS, source, mount_kind)],
         "ports": {
             f"{DEFAULTS[kind]}/tcp": (options.host, (DEFAULTS[kind] if number is None else number) or None)
-            for kind, number in wanted.items()
+            for kind, number in numbers.items()
         },
         "shm_size": shared_memory.needed(repo),
-        "ulimits": [Ulimit(name=limit, soft=value, hard=value) for limit, value in limits.items()],
+        "ulimits": [daemon.ulimit(limit, value) for limit, value in limits.items()],
         "user": user or None,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "device_requests": devices or None,
-        "labels": labels.mine(repo.path.resolve()),
+        "labels": cleanup.labels(repo.path.resolve()),
         "environment": {"PYTHONDONTWRITEBYTECODE": "1"},
     }

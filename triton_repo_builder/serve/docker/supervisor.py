@@ -1,7 +1,7 @@
-"""Removes what a ``trb`` made in Docker when that ``trb`` is gone, however it went.
+"""Removes what a ``trb`` made in Docker after that ``trb`` ended, also if it was killed.
 
-Runs as ``python guard.py CONTAINER HELPER VOLUME`` from before any of them exists, and prints the path of
-the folder that it made for ``trb``; its standard input is a pipe that ``trb`` holds. One byte says that
+Runs as ``python supervisor.py CONTAINER HELPER VOLUME`` from before any of them exists, and prints the path
+of the folder that it made for ``trb``; its standard input is a pipe that ``trb`` holds. One byte means that
 ``trb`` has cleaned up in Docker itself; end of file without it, that it could not. A request that was on
 its way when ``trb`` died may still make something: names are tried for a while.
 """

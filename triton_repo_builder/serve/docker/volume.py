@@ -1,4 +1,4 @@
-"""How a repository gets into a container: mounted where the daemon sees the same files, else copied."""
+"""Give a container the repository: a mount if the daemon sees the same files, else a copy in a volume."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import IO, Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import walk
-from triton_repo_builder.serve.docker import daemon, labels
-from triton_repo_builder.serve.docker.cleanup import Leash
+from triton_repo_builder.serve.docker import cleanup, daemon
+from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.engine import Progress
 
 MODELS = "/models"
-"""Where the repository lies inside."""
+"""Path of the repository in the container."""
 CHUNK = 1 << 20
 COMPARED = 12
-"""Files that are looked at through the daemon: the newest, which an older copy would not have."""
-WHOLE = 1 << 16
-"""Bytes up to which they are compared; of larger ones the size is."""
+"""Number of files compared through the daemon: the newest, which an older copy would not have."""
+COMPARED_BYTES = 1 << 16
+"""Files up to this size are compared by content, larger ones by size."""
 
 
 def obstacle(root: Path, uid: int | None, *, same_ids: bool) -> str:
-    """Why a container whose user is ``uid`` (None: not known) could not use a mount; empty where it can.
+    """Why a container whose user is ``uid`` (None: unknown) could not use a mount; empty if it can.
 
-    ``same_ids``: a user id inside is the same user outside. Raises ``TrbError`` for what cannot be read here.
+    ``same_ids``: a user id inside is the same user outside. Raises ``TrbError`` for unreadable files.
     """
     facts = root.stat()
     entries = [("the repository", facts.st_mode, facts.st_uid, True)]
@@ -47,47 +47,45 @@ def obstacle(root: Path, uid: int | None, *, same_ids: bool) -> str:
     return ""
 
 
-def arrived(client: Any, container: str, root: Path) -> bool:
-    """Whether a mount shows the daemon the same files that lie here."""
+def shows_same_files(client: Any, container: str, root: Path) -> bool:
+    """Whether a mount shows the container the same files as here."""
     files = [entry for entry in walk.walk(root) if not entry.folder]
     newest = sorted(files, key=lambda entry: entry.modified, reverse=True)[:COMPARED]
-    return all(_same(client, container, entry) for entry in newest)
+    return all(_same_file(client, container, entry) for entry in newest)
 
 
-def _same(client: Any, container: str, entry: walk.Entry) -> bool:
-    import docker
-
+def _same_file(client: Any, container: str, entry: walk.Entry) -> bool:
     try:
         stream, facts = client.api.get_archive(container, f"{MODELS}/{entry.name}")
-        if facts["size"] != entry.size or entry.size > WHOLE:
+        if facts["size"] != entry.size or entry.size > COMPARED_BYTES:
             return bool(facts["size"] == entry.size)
         with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
             member = archive.extractfile(archive.getmembers()[0])
             return member is not None and member.read() == entry.path.read_bytes()
-    except docker.errors.APIError:
+    except daemon.api_error():
         return False
 
 
-def copy(client: Any, image: Any, root: Path, leash: Leash, tell: Progress) -> None:
-    """Make the volume and put a copy of the repository into it, readable for everybody."""
-    marks = labels.mine(root)
+def copy(client: Any, image: Any, root: Path, names: Cleanup, tell: Progress) -> None:
+    """Create the volume with a copy of the repository, readable for every user."""
+    marked = cleanup.labels(root)
     size = sum(entry.size for entry in walk.walk(root))
-    client.volumes.create(leash.volume, labels=marks)
+    client.volumes.create(names.volume, labels=marked)
     tell(f"copying the repository to the Docker daemon ({size / 1e6:.0f} MB)")
-    # Only a container gives access to a volume; this one is never started.
+    # Files reach a volume only through a container; this one is never started.
     client.containers.create(
         image.id,
         ["true"],
-        name=leash.helper,
-        volumes={leash.volume: {"bind": MODELS, "mode": "rw"}},
-        labels=marks,
+        name=names.helper,
+        volumes={names.volume: {"bind": MODELS, "mode": "rw"}},
+        labels=marked,
     )
     stream = _Archive(root)
     try:
-        client.api.put_archive(leash.helper, MODELS, stream.read())
+        client.api.put_archive(names.helper, MODELS, stream.read())
     except daemon.errors() as error:
         stream.check()
-        text = str(getattr(error, "explanation", None) or error)
+        text = daemon.explanation(error)
         full = "no space" in text
         raise TrbError(
             Code.DISK_FULL if full else Code.DAEMON_UNREACHABLE,
@@ -96,18 +94,18 @@ def copy(client: Any, image: Any, root: Path, leash: Leash, tell: Progress) -> N
             remedy="free space there (docker system df)" if full else "see: docker info",
         ) from None
     stream.check()
-    client.api.remove_container(leash.helper, force=True)
+    client.api.remove_container(names.helper, force=True)
 
 
 class _Archive:
-    """The repository as a tar stream that is never whole in memory or on disk."""
+    """The repository as a tar stream, never complete in memory or on disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._error: BaseException | None = None
 
     def check(self) -> None:
-        """Raise what went wrong on our side of the stream."""
+        """Raise the error of the writing thread, if any."""
         if self._error is not None:
             raise self._error
 
@@ -124,7 +122,7 @@ class _Archive:
 
     def _write(self, sink: IO[bytes]) -> None:
         try:
-            # A reader that gave up closes the pipe; its own error is the one to tell.
+            # A reader that gave up closes the pipe; its own error is the one to report.
             with suppress(BrokenPipeError), sink, tarfile.open(fileobj=sink, mode="w|") as tar:
                 for entry in walk.walk(self._root):
                     _add(tar, entry)

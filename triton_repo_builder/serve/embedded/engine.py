@@ -20,13 +20,13 @@ from triton_repo_builder.serve.loading import start as loading_start
 from triton_repo_builder.serve.loading.select import Targets
 from triton_repo_builder.serve.processes import ports
 from triton_repo_builder.serve.processes.ports import Ports
-from triton_repo_builder.serve.processes.stubs import Stubs
+from triton_repo_builder.serve.processes.stubs import StubProcesses
 
 UP = 60.0
 """Seconds for the HTTP endpoint to come up; it takes a tenth of a second."""
 ATTEMPTS = 3
 DOWNLOADS = "downloads"
-"""Where a server that reads a bucket keeps what it fetched."""
+"""Folder for the downloads of a server that reads a bucket."""
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
 
 
@@ -38,9 +38,9 @@ class EmbeddedEngine:
     ) -> EmbeddedServer:
         """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""
         tell = progress or (lambda text: None)
-        found = install.find()
+        installation = install.find()
         repo, chosen = loading_start.read(repository, options, tell)
-        server = _launch(repo, chosen, options, found, tell)
+        server = _launch(repo, chosen, options, installation, tell)
         loading_start.bring_up(server, repo, chosen, options, tell)
         return server
 
@@ -65,20 +65,20 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
 
 
 def _launch(
-    repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, tell: Progress
+    repo: Repository, chosen: Targets, options: ServeOptions, installation: install.Install, tell: Progress
 ) -> EmbeddedServer:
-    """Start the server and wait for its HTTP endpoint; a free port that was lost is chosen anew."""
+    """Start the server and wait for its HTTP endpoint; retries if a free port was taken meanwhile."""
     free = 0 in (options.http_port, options.grpc_port, options.metrics_port)
     for attempt in range(1, ATTEMPTS + 1):
         at = ports.choose(options)
-        server = _spawn(repo, chosen, options, found, at)
+        server = _spawn(repo, chosen, options, installation, at)
         try:
             if loading_start.is_up(server, UP):
                 tell(f"tritonserver answers at {server.urls.http}, loading {len(chosen.members)} models")
                 return server
-            lost = TAKEN.search(failure_causes.read(server.log)) is not None
-            if not (lost and free and attempt < ATTEMPTS):
-                raise _no_port(server) if lost else server.died()
+            port_lost = TAKEN.search(failure_causes.read(server.log)) is not None
+            if not (port_lost and free and attempt < ATTEMPTS):
+                raise _no_port(server) if port_lost else server.died()
         except BaseException:
             server.stop()
             raise
@@ -87,21 +87,23 @@ def _launch(
 
 
 def _spawn(
-    repo: Repository, chosen: Targets, options: ServeOptions, found: install.Install, at: Ports
+    repo: Repository, chosen: Targets, options: ServeOptions, installation: install.Install, at: Ports
 ) -> EmbeddedServer:
-    child = process.leashed(
+    child = process.spawn_with_pipes(
         [sys.executable, "-I", "-S", supervisor.__file__, str(options.exit_timeout + 2)], env=os.environ
     )
     try:
         folder = workdir.folder(child)
-        install.assemble(found, folder)
+        install.assemble(installation, folder)
         models = str(folder / DOWNLOADS) if options.models_url else _models(repo, folder)
         log = loading_start.log_file(options, folder)
-        server = arguments(found.binary, options.models_url or models, folder / "backends", options, at)
-        env = install.environment(found, folder)
+        server = arguments(
+            installation.binary, options.models_url or models, folder / "backends", options, at
+        )
+        env = install.environment(installation, folder)
         if options.models_url:
             (folder / DOWNLOADS).mkdir()
-            # So that what it fetched is gone with it, however it ends.
+            # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
         pid = _run(child, server, env, log)
         return EmbeddedServer(
@@ -111,13 +113,11 @@ def _spawn(
             log=log,
             folder=folder,
             endpoints=chosen.endpoints,
-            stubs=Stubs(pid, models, _owners(repo) if options.models_url else None),
+            stubs=StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None),
         )
     except BaseException:
-        assert child.stdin is not None
-        # Its guard stops it and removes the folder.
-        child.stdin.close()
-        child.wait()
+        # Its supervisor stops it and removes the folder.
+        process.release(child)
         raise
 
 
@@ -130,8 +130,8 @@ def _models(repo: Repository, folder: Path) -> str:
     return str(folder / "models")
 
 
-def _owners(repo: Repository) -> dict[str, str]:
-    """Which model a name belongs to that the instances of a model start with."""
+def model_of_instance(repo: Repository) -> dict[str, str]:
+    """The model of each name that names of instances start with."""
     return {
         str(name): model.name
         for model in repo.models
@@ -141,16 +141,16 @@ def _owners(repo: Repository) -> dict[str, str]:
 
 
 def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:
-    """Have the guard start the server; the process id of that."""
+    """Have the supervisor start the server; returns the server's process id."""
     process.send(child, supervisor.order(argv, env, str(log)))
-    said = process.line(child, workdir.PATIENCE)
-    if not said.isdigit():
+    line = process.line(child, workdir.PATIENCE)
+    if not line.isdigit():
         raise TrbError(
             Code.SERVER_DIED,
-            f"tritonserver could not be started: {said or 'its guard ended'}",
+            f"tritonserver could not be started: {line or 'its supervisor ended'}",
             remedy="report this as a bug of trb",
         )
-    return int(said)
+    return int(line)
 
 
 def _no_port(server: EmbeddedServer) -> TrbError:

@@ -1,4 +1,4 @@
-"""The handle to a running embedded server."""
+"""A running embedded server."""
 
 from __future__ import annotations
 
@@ -11,46 +11,45 @@ from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.serve.embedded import install
-from triton_repo_builder.serve.managed_server import Handle
-from triton_repo_builder.serve.processes.stubs import Stubs
+from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.processes.stubs import StubProcesses
 
 HURRY = 1.0
-"""Seconds for a server that nobody uses yet, or that cannot end by itself because a load or unload hangs."""
+"""Grace period of a server that nobody uses yet, or that cannot end because a load or unload hangs."""
 
 
-class EmbeddedServer(Handle):
-    """A tritonserver below its guard (guard.py)."""
+class EmbeddedServer(ManagedServer):
+    """A tritonserver whose parent is a supervisor process (supervisor.py)."""
 
     engine = "embedded"
 
     def __init__(
         self,
-        guard: Process,
+        supervisor: Process,
         pid: int,
         urls: Urls,
         *,
         log: Path,
         folder: Path,
         endpoints: tuple[str, ...],
-        stubs: Stubs,
+        stubs: StubProcesses,
     ) -> None:
         super().__init__(urls, log=log, folder=folder, endpoints=endpoints, stubs=stubs)
-        self._guard = guard
+        self._supervisor = supervisor
         self.pid = pid
-        self.about = install.described()
+        self.about = install.description()
 
     def alive(self) -> bool:
         """Whether the server runs."""
-        return self._guard.poll() is None
+        return self._supervisor.poll() is None
 
     def died(self) -> TrbError:
-        """What to say of a server that ended by itself; the log is kept."""
-        code = self._guard.wait()
+        """The error for a server that ended by itself; keeps the log."""
+        code = self._supervisor.wait()
         how = f"killed by {signal.Signals(code - 128).name}" if 128 < code < 160 else f"exit code {code}"
-        last = self.last_words()
         return TrbError(
             Code.SERVER_DIED,
-            f"tritonserver ended ({how}){last}",
+            f"tritonserver ended ({how}){self.last_errors()}",
             remedy=f"the server's whole output is in {self.keep_log()}",
         )
 
@@ -58,19 +57,19 @@ class EmbeddedServer(Handle):
         if not self.alive():
             return
         hurry = hurry or any(stub.dead for stub in self.stubs.scan())
-        self._ask()
+        self._terminate()
         if hurry:
             deadline = time.monotonic() + HURRY
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.02)
-            self._ask()
-        self._guard.wait()
+            self._terminate()
+        self._supervisor.wait()
 
     def _kill(self) -> None:
-        # The second signal makes the guard kill at once.
-        self._ask()
-        self._guard.wait()
+        # The second signal makes the supervisor kill at once.
+        self._terminate()
+        self._supervisor.wait()
 
-    def _ask(self) -> None:
+    def _terminate(self) -> None:
         with suppress(ProcessLookupError):
-            self._guard.send_signal(signal.SIGTERM)
+            self._supervisor.send_signal(signal.SIGTERM)

@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Install:
-    """Where the pieces lie."""
+    """Paths of the server's parts."""
 
     tritonserver: Path
     libraries: Path
@@ -52,11 +52,11 @@ def find() -> Install:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     stub = root / "tritonserver" / "python_backend_stubs" / version / "triton_python_backend_stub"
     if not stub.is_file():
-        have = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
+        supported = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
         raise TrbError(
             Code.ENGINE_MISSING,
             f"the embedded tritonserver cannot run Python models with Python {version}",
-            remedy=f"install trb in an environment with one of these: {', '.join(have)}",
+            remedy=f"install trb in an environment with one of these: {', '.join(supported)}",
         )
     return Install(
         tritonserver=root / "tritonserver",
@@ -66,30 +66,24 @@ def find() -> Install:
     )
 
 
-def described() -> str:
-    """What runs ONNX models here: it is not what the release's image has, and nobody should think so."""
-    from importlib import metadata
-
+def description() -> str:
+    """Which server and ONNX Runtime this is: not the ONNX Runtime of the release's image."""
     from triton_repo_builder import releases
 
-    found = next(
-        (metadata.version(name) for name in ("onnxruntime-gpu", "onnxruntime") if _installed(name)), "unknown"
-    )
+    onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime") or "unknown"
     release = releases.default()
     return (
         f"embedded: tritonserver {release.server} (release {release.name}); ONNX models run in trb's Python "
-        f"backend on ONNX Runtime {found}, the release's own C++ backend has {release.onnxruntime}"
+        f"backend on ONNX Runtime {onnxruntime}, the release's own C++ backend has {release.onnxruntime}"
     )
 
 
-def _installed(name: str) -> bool:
-    from importlib import metadata
-
+def _version(package: str) -> str:
+    """The installed version; empty if there is none."""
     try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _check_glibc() -> None:
@@ -104,10 +98,7 @@ def _check_glibc() -> None:
 
 
 def _check_numpy() -> None:
-    try:
-        number = importlib.metadata.version("numpy")
-    except importlib.metadata.PackageNotFoundError:
-        number = "0"
+    number = _version("numpy") or "0"
     if int(number.split(".")[0]) >= 2:
         raise TrbError(
             Code.ENGINE_MISSING,
@@ -136,10 +127,10 @@ def _libpython(name: str) -> Path:
 def assemble(install: Install, folder: Path) -> None:
     """Make ``backends/`` and ``python/`` in an empty folder."""
     python = folder / "backends" / "python"
-    # copytree keeps the times, so that bytecode which lies beside the files stays valid.
+    # copytree keeps the times, so that bytecode beside the files stays valid.
     shutil.copytree(install.tritonserver / "backends" / "python", python)
     shutil.copyfile(install.stub, python / install.stub.name)
-    # Wheels may lose the executable bit, and what the server would set itself is 0100.
+    # Wheels may lose the executable bit, and the server itself would set 0100.
     (python / install.stub.name).chmod(0o755)
     source = PACKAGE / "runtime" / "onnxruntime_backend"
     shutil.copytree(source, folder / "backends" / "onnxruntime")

@@ -1,7 +1,7 @@
 """Parent of the server: stops it, kills it, cleans up after it, also when ``trb`` itself is killed.
 
-Runs as ``python -I -S guard.py GRACE`` with nothing but the standard library, so that it starts at once. It
-makes a folder, prints its path, takes an ``order`` from its standard input, starts the server and prints
+Runs as ``python -I -S supervisor.py GRACE`` with only the standard library, so that it starts at once. It
+makes a folder, prints its path, reads an ``order`` from its standard input, starts the server and prints
 its process id. Standard input is a pipe whose other end ``trb`` holds: end of file means that ``trb`` is
 gone. A first SIGTERM or SIGINT asks the server to end and kills it after GRACE seconds; a second one kills
 at once. The exit code is the server's.
@@ -29,12 +29,12 @@ REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
 
 
 def order(argv: list[str], env: dict[str, str], log: str) -> bytes:
-    """What the guard is to start, as it reads it: one line."""
+    """The command to start, as the line that the supervisor reads."""
     return json.dumps([argv, env, log]).encode() + b"\n"
 
 
 def main(grace: float) -> int:
-    """Make the folder and do as ordered; the folder is left to a ``trb`` that still lives."""
+    """Make the folder and run the order; a ``trb`` that still runs removes the folder itself."""
     folder = tempfile.mkdtemp(prefix="trb-", dir=place())
     orphan = True
     try:
@@ -61,7 +61,7 @@ def tell(text: str) -> None:
 
 
 def ordered() -> bytes:
-    """The line that ``trb`` writes; empty where it ended first."""
+    """The line that ``trb`` writes; empty if ``trb`` ended first."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1 << 16)
@@ -72,7 +72,7 @@ def ordered() -> bytes:
 
 
 def run(grace: float, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
-    """Run the server until it ends or is to be stopped; whether ``trb`` went first, and the exit code."""
+    """Run the server until it ends or is stopped; whether ``trb`` ended first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)

@@ -1,9 +1,10 @@
-"""The real cause of a failed load: it is in the answer, in the repository index or only in the log."""
+"""The cause of a failed load, from the answer, the repository index or the log, and what to do about it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder.repository import Repository, composition
@@ -22,8 +23,21 @@ UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(
     r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
 )
-"""What a server without a GPU says at every start, and the frames of a crash."""
+"""What a server without a GPU logs at every start, and the frames of a crash."""
 TABLE = re.compile(r"^[|+]| ")
+_CPU = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
+_REMEDIES = (
+    (
+        # tritonserver, before any backend is asked.
+        re.compile(r"has kind KIND_GPU but "),
+        f"serve it on a machine with an NVIDIA GPU, {_CPU}",
+    ),
+    (
+        # Our onnxruntime backend (ort_gpu.py), which names the command.
+        re.compile(r"^a GPU instance needs CUDA: "),
+        f"install what is missing and start again, {_CPU}",
+    ),
+)
 
 
 def failures(
@@ -34,36 +48,45 @@ def failures(
     known: tuple[Failure, ...] = (),
     ends: Mapping[str, str] | None = None,
 ) -> tuple[Failure, ...]:
-    """Every model that failed, each with its own cause; an ensemble that only lacks a step is left out.
+    """Every model that failed, each with its own cause, without ensembles that only lack a step.
 
-    ``ends`` says how Python processes ended, of which the server only knows that they are "not healthy".
+    ``ends``: how Python processes ended, which the server only calls "not healthy".
     """
-    found = {failure.model: failure for failure in known}
+    failed = {failure.model: failure for failure in known}
     for name, text in _polls(log).items():
-        found.setdefault(name, _failure(repository, name, text))
+        failed.setdefault(name, _failure(repository, name, text))
     for name, (state, reason) in index.items():
         if state == "UNAVAILABLE" and reason and reason != "unloaded":
-            found.setdefault(name, _failure(repository, name, reason))
+            failed.setdefault(name, _failure(repository, name, reason))
     for name, text in answers.items():
         if text:
-            found.setdefault(name, _failure(repository, name, text))
+            failed.setdefault(name, _failure(repository, name, text))
     for name, end in (ends or {}).items():
-        if name in found and UNHEALTHY.search(found[name].cause):
-            found[name] = Failure(model=name, cause=f"its Python process ended while loading ({end})")
+        if name in failed and UNHEALTHY.search(failed[name].cause):
+            failed[name] = Failure(model=name, cause=f"its Python process ended while loading ({end})")
     return tuple(
         failure
-        for name, failure in sorted(found.items())
-        if not composition.composing(name, repository.steps_of) & found.keys()
+        for name, failure in sorted(failed.items())
+        if not composition.composing(name, repository.steps_of) & failed.keys()
     )
 
 
 def warmups(log: str) -> tuple[Failure, ...]:
-    """Models whose warm-up failed, of which the server itself may have died before it could say so."""
-    found = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
+    """Models whose warm-up failed: the server may have died of that before it could answer."""
+    causes = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
     return tuple(
         Failure(model=name, cause=f"its warm-up failed, and tritonserver died of that: {text}")
-        for name, text in sorted(found.items())
+        for name, text in sorted(causes.items())
     )
+
+
+def remedy(failed: Sequence[Failure], default: str) -> str:
+    """One remedy for all of these; ``default`` for causes that need no other."""
+    return "; ".join(dict.fromkeys(_remedy(failure.cause) or default for failure in failed))
+
+
+def _remedy(cause: str) -> str:
+    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(cause)), "")
 
 
 def listed(failed: tuple[Failure, ...]) -> str:
@@ -76,7 +99,7 @@ def listed(failed: tuple[Failure, ...]) -> str:
 
 
 def last_errors(log: str, count: int = 8) -> str:
-    """The last lines of a log that say what went wrong."""
+    """The last error lines of a log."""
     lines = []
     for line in log.splitlines():
         match = GLOG.match(line)
@@ -89,9 +112,8 @@ def last_errors(log: str, count: int = 8) -> str:
 
 
 def explained(failure: Failure, log: Path, since: int = 0) -> Failure:
-    """A stub that ended without an answer may have said why on its standard error."""
-    said = last_errors(read(log, since), 4)
-    return Failure(model=failure.model, cause=failure.cause, detail=said)
+    """Add what a stub that ended without an answer may have written to its standard error."""
+    return replace(failure, detail=last_errors(read(log, since), 4))
 
 
 def read(log: Path, since: int = 0) -> str:
@@ -103,18 +125,18 @@ def read(log: Path, since: int = 0) -> str:
 
 
 def unquote(text: str) -> str:
-    """A message of the log as it was before logging: without quotes, with real line ends."""
+    """A logged message without quotes and escapes."""
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     return text.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\\\", "\\")
 
 
 def _polls(log: str) -> dict[str, str]:
-    """Models whose directory could not be read, with the parser's position where the text is wrong.
+    """Models whose directory could not be read, with the parser's position of a syntax error.
 
     The parser reports just before the server names the model; polling is serial, so lines do not mix.
     """
-    found: dict[str, str] = {}
+    causes: dict[str, str] = {}
     syntax = ""
     for line in log.splitlines():
         parsed = SYNTAX.search(line)
@@ -124,9 +146,9 @@ def _polls(log: str) -> dict[str, str]:
         poll = POLL.search(line)
         if poll:
             text = unquote(poll[2])
-            found[poll[1]] = f"config.pbtxt:{syntax}" if syntax and "text proto" in text else text
+            causes[poll[1]] = f"config.pbtxt:{syntax}" if syntax and "text proto" in text else text
             syntax = ""
-    return found
+    return causes
 
 
 def _failure(repository: Repository, name: str, text: str) -> Failure:

@@ -1,4 +1,4 @@
-"""Load models side by side, and notice the ones that never will be: a dead stub hangs its load for ever."""
+"""Load models in parallel, and notice loads that never end: a dead stub hangs its load forever."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.serve.engine import Failure
-from triton_repo_builder.serve.processes.stubs import Processes, Stub
+from triton_repo_builder.serve.processes.stubs import ProcessLister, Stub
 
 TICK = 0.04
 """Short, because it is also the delay between the last load and readiness."""
 HANG_AFTER = 3.0
-"""A stub that died inside ``initialize`` is found by the server within about a second; longer is for ever."""
+"""The server notices a stub that died inside ``initialize`` within about a second; longer means never."""
 COUNT_EVERY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What became of a set of loads."""
+    """Result of a set of loads."""
 
     answers: dict[str, str]
     """The server's answer by model: empty for success, else its error."""
@@ -29,7 +29,7 @@ class Loaded:
     unfinished: tuple[str, ...] = ()
     """Models still loading when time was up, or when the server ended."""
     ends: dict[str, str] = field(default_factory=dict)
-    """How the Python process of a model ended, where one did."""
+    """How the Python process of a model ended, if it did."""
 
     @property
     def ok(self) -> bool:
@@ -40,7 +40,7 @@ class Loaded:
 def load(
     base: str,
     names: tuple[str, ...],
-    stubs: Processes,
+    stubs: ProcessLister,
     *,
     timeout: float,
     alive: Callable[[], bool],
@@ -57,20 +57,20 @@ def load(
         threading.Thread(target=_load, args=(base, name, timeout + 5, answers), daemon=True).start()
     deadline = time.monotonic() + timeout
     counted = time.monotonic() - COUNT_EVERY / 2
-    told = ""
+    reported = ""
     dead: dict[int, float] = {}
     ends: dict[str, str] = {}
     while len(answers) < len(names):
         now = time.monotonic()
         time.sleep(TICK)
-        found = stubs.scan()
-        ended = [stub for stub in found if stub.dead and stub.pid not in ignore]
+        present = stubs.scan()
+        ended = [stub for stub in present if stub.dead and stub.pid not in ignore]
         dead = {stub.pid: dead.get(stub.pid, now) for stub in ended}
         ends |= {stub.model: stub.end for stub in ended}
         waiting = tuple(name for name in names if name not in answers)
         hung = [stub for stub in ended if now - dead[stub.pid] > HANG_AFTER]
         if waiting and hung:
-            unseen = _without_process(base, found) or waiting
+            unseen = _without_process(base, present) or waiting
             failures = tuple(_failure(stub, unseen) for stub in hung)
             return Loaded(answers=dict(answers), hung=failures, ends=ends)
         if now > deadline or not alive():
@@ -78,8 +78,8 @@ def load(
         if now - counted > COUNT_EVERY:
             counted = now
             text = _count(base, total or len(names), waiting)
-            if text and text != told:
-                progress(told := text)
+            if text and text != reported:
+                progress(reported := text)
     return Loaded(answers=dict(answers), ends=ends)
 
 
@@ -101,7 +101,7 @@ def _count(base: str, total: int, waiting: tuple[str, ...]) -> str:
 
 
 def _without_process(base: str, stubs: Iterable[Stub]) -> tuple[str, ...]:
-    """Models that are loading and have no process that lives."""
+    """Models that are loading without a living process."""
     alive = {stub.model for stub in stubs if not stub.dead}
     with contextlib.suppress(OSError):
         return tuple(
@@ -113,6 +113,6 @@ def _without_process(base: str, stubs: Iterable[Stub]) -> tuple[str, ...]:
 
 
 def _failure(stub: Stub, unseen: tuple[str, ...]) -> Failure:
-    # One that died before it could be seen is attributed to what is loading without one.
+    # A stub that died before it was seen is attributed to the models that load without one.
     model = stub.model or ", ".join(unseen)
     return Failure(model=model, cause=f"its Python process ended while starting ({stub.end})")

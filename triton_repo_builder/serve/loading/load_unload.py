@@ -1,10 +1,9 @@
-"""Load and unload models of a server that already runs, whoever started it."""
+"""Load and unload models of a server that already runs."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,14 +14,10 @@ from triton_repo_builder.client import HttpClient, NoAnswer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.serve.background import registry
-from triton_repo_builder.serve.loading import (
-    clear_failed,
-    failure_causes,
-    failure_hints,
-    load_models,
-)
-from triton_repo_builder.serve.processes import ports
-from triton_repo_builder.serve.processes.stubs import Stubs
+from triton_repo_builder.serve.loading import clear_failed, failure_causes, load_models
+from triton_repo_builder.serve.loading.load_models import Loaded
+from triton_repo_builder.serve.processes import proc
+from triton_repo_builder.serve.processes.stubs import StubProcesses
 
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 REFUSED = "explicit model load / unload is not allowed"
@@ -31,17 +26,26 @@ TICK = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A running server; of one on this machine also what /proc shows."""
+    """A running server, with its process, repository and log if it runs on this machine."""
 
     base: str
     pid: int = 0
     repository: Repository = Repository(path=Path(), models=(), manifest=None)  # noqa: RUF009  frozen
     log: Path | None = None
-    """The file that its standard output goes to."""
+    """The file that its standard error goes to."""
 
     def folder(self, model: str) -> Path:
-        """The model's directory, where that is known."""
+        """The model's directory, if the repository is known."""
         return self.repository.path / model
+
+    def alive(self) -> bool:
+        """Whether its process runs, if that is known."""
+        return not self.pid or proc.exists(self.pid)
+
+    def processes(self) -> StubProcesses:
+        """Its Python processes; none if its process is unknown."""
+        # Paths as the server has them in the arguments of its stubs: not resolved.
+        return StubProcesses(self.pid, str(self.repository.path))
 
 
 def find(url: str) -> Server:
@@ -60,42 +64,31 @@ def find(url: str) -> Server:
         if entry.container and entry.urls["http"] == base:
             if "://" in entry.repository:  # pulled from there; only that trb has the files
                 return Server(base=base, log=Path(entry.log))
-            # Its process is behind a proxy of Docker's; what trb knows of it is what there is.
+            # Its process is hidden behind a proxy of Docker's; the entry of that trb is all there is to know.
             return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
     parts = urlsplit(base)
-    pid = ports.holder(parts.port or 80) if parts.hostname in LOCAL else 0
-    argv = _arguments(pid)
-    given = _option(argv, "--model-repository") or _option(argv, "--model-store")
-    if not given:
+    pid = proc.listener(parts.port or 80) if parts.hostname in LOCAL else 0
+    argv = proc.arguments(pid) if pid else []
+    path = _option(argv, "--model-repository") or _option(argv, "--model-store")
+    if not path:
         return Server(base=base)
     try:
-        found = repository.read(Path(given))
+        repo = repository.read(Path(path))
     except TrbError:
         return Server(base=base)
-    return Server(base=base, pid=pid, repository=found, log=_output(pid))
+    return Server(base=base, pid=pid, repository=repo, log=proc.error_file(pid) if pid else None)
 
 
 def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
-    """Load models and what they need; ``TrbError`` with the real reason of each that failed."""
+    """Load models and what they need. Raises ``TrbError`` with the cause of each failure."""
     _check_known(server, names)
     since = server.log.stat().st_size if server.log else 0
-    # Paths as the server has them in the arguments of its stubs: not resolved.
-    stubs = Stubs(server.pid, str(server.repository.path))
-    dead = frozenset(stub.pid for stub in stubs.scan() if stub.dead)
-    loaded = load_models.load(
-        server.base,
-        tuple(names),
-        stubs,
-        timeout=timeout,
-        alive=lambda: not server.pid or Path(f"/proc/{server.pid}").exists(),
-        progress=lambda text: None,
-        ignore=dead,
-    )
+    loaded = _load(server, server.processes(), names, timeout)
     if loaded.ok:
         return
     for answer in loaded.answers.values():
         _check_explicit(server, answer)
-    if server.pid and not Path(f"/proc/{server.pid}").exists():
+    if not server.alive():
         failed = failure_causes.listed(
             failure_causes.warmups(failure_causes.read(server.log, since) if server.log else "")
         )
@@ -108,7 +101,56 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
     raise _failed(server, names, loaded, since)
 
 
-def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, since: int) -> TrbError:
+class Hung(Exception):
+    """A model's Python process ended while it started, so that the server never ends the load."""
+
+
+class Loader:
+    """Loads one model at a time on a running server. Raises ``TrbError`` UNREACHABLE without a server."""
+
+    def __init__(self, base: str) -> None:
+        self._server = find(base)
+        self._stubs = self._server.processes()
+
+    def load(self, model: str, timeout: float) -> str:
+        """The server's reason if the load fails, else an empty text. Raises ``Hung``, OSError."""
+        if not self._server.pid:
+            return HttpClient(self._server.base, timeout).load(model)
+        loaded = _load(self._server, self._stubs, (model,), timeout)
+        if loaded.hung:
+            raise Hung("; ".join(f"{failure.model}: {failure.cause}" for failure in loaded.hung))
+        if not self._server.alive():
+            raise ConnectionError("it ended")
+        if loaded.unfinished:
+            raise TimeoutError(f"no answer within {timeout:g} s")
+        return loaded.answers[model]
+
+    def loading(self, models: Collection[str]) -> str:
+        """The first version of these models that the server is still loading; empty if there is none."""
+        return next(
+            (
+                f"version {entry.version} of {entry.name}"
+                for entry in HttpClient(self._server.base, 10).index_or_empty()
+                if entry.name in models and entry.state == "LOADING"
+            ),
+            "",
+        )
+
+
+def _load(server: Server, stubs: StubProcesses, names: Sequence[str], timeout: float) -> Loaded:
+    """Load on a server that may have dead stubs from before."""
+    return load_models.load(
+        server.base,
+        tuple(names),
+        stubs,
+        timeout=timeout,
+        alive=server.alive,
+        progress=lambda text: None,
+        ignore=frozenset(stub.pid for stub in stubs.scan() if stub.dead),
+    )
+
+
+def _failed(server: Server, names: Sequence[str], loaded: Loaded, since: int) -> TrbError:
     states = {
         name: state
         for name, state in HttpClient(server.base, 10).states().items()
@@ -127,9 +169,9 @@ def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, si
             where=server.base,
             remedy="allow more with --timeout",
         )
-    remedy = failure_hints.of(failed, "correct that and load it again")
+    remedy = failure_causes.remedy(failed, "correct that and load it again")
     if loaded.hung:
-        remedy = "this server keeps that load open for ever: correct the model and start the server again"
+        remedy = "this server never ends that load: correct the model and start the server again"
     elif not server.log and any("failed to poll" in failure.cause for failure in failed):
         remedy = "the reason is in the server's log; 'trb check' on the repository finds most causes"
     return TrbError(
@@ -142,7 +184,7 @@ def _failed(server: Server, names: Sequence[str], loaded: load_models.Loaded, si
 
 
 def unload(server: Server, name: str, *, timeout: float) -> bool:
-    """Unload a model and the steps that nothing else needs, and wait; False where it was not loaded."""
+    """Unload a model and the steps that nothing else needs, and wait; False if it was not loaded."""
     _check_known(server, (name,))
     http = HttpClient(server.base, timeout)
     before = http.ready_models()
@@ -195,29 +237,15 @@ def _check_explicit(server: Server, answer: str) -> None:
 
 
 def _members(server: Server, names: Sequence[str]) -> set[str]:
-    """The models and all that they are made of."""
+    """The models and all their steps."""
     return set(composition.members(names, server.repository.steps_of))
 
 
-def _arguments(pid: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    return []
-
-
 def _option(argv: Sequence[str], name: str) -> str:
-    """The value of ``--name=value`` or ``--name value``, empty where it is not given."""
+    """The value of ``--name=value`` or ``--name value``; empty without that option."""
     for position, argument in enumerate(argv):
         if argument == name and position + 1 < len(argv):
             return argv[position + 1]
         if argument.startswith(f"{name}="):
             return argument.split("=", 1)[1]
     return ""
-
-
-def _output(pid: int) -> Path | None:
-    """The file that the process writes its standard error to, where it is one."""
-    with contextlib.suppress(OSError):
-        target = Path(f"/proc/{pid}/fd/2").readlink()
-        return target if target.is_file() else None
-    return None

@@ -1,4 +1,4 @@
-"""What is to be loaded from a repository, and what is known to fail before a server is started."""
+"""Choose the models to load from a repository, and find those known to fail before a server is started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triton_repo_builder.repository.model import LARGEST_VERSION
 from triton_repo_builder.serve.engine import Failure
 
 NOTHING = ("none",)
-"""Wanted: no model at all, for a server whose models are loaded later."""
+"""Requested: no model yet, for a server whose models are loaded later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,33 +23,33 @@ class Targets:
     """The models a client is meant to call."""
     members: tuple[str, ...]
     """All models that will be loaded, steps included."""
-    strangers: tuple[str, ...]
-    """Folders that are no models; Triton would report each as a broken one."""
+    not_models: tuple[str, ...]
+    """Folders without a model; Triton would report each as a broken model."""
     failures: tuple[Failure, ...]
-    """Models that would hang or kill the server; ``load`` leaves them and what needs them out."""
+    """Models that would hang or kill the server; ``load`` has neither them nor ensembles that need them."""
 
 
-def choose(repository: Repository, wanted: tuple[str, ...] = ()) -> Targets:
-    """Decide what to load; raises where there is nothing, or not what is wanted."""
+def choose(repository: Repository, requested: tuple[str, ...] = ()) -> Targets:
+    """Decide what to load. Raises ``TrbError`` without any model, or without a requested one."""
     models = {model.name: model for model in repository.models if model.stated}
-    strangers = tuple(model.name for model in repository.models if model.name not in models)
+    not_models = tuple(model.name for model in repository.models if model.name not in models)
     if not models:
         raise _empty(repository)
-    if wanted == NOTHING and NOTHING[0] not in models:
-        return Targets(load=(), endpoints=(), members=(), strangers=strangers, failures=())
-    _check_wanted(repository, models, wanted)
+    if requested == NOTHING and NOTHING[0] not in models:
+        return Targets(load=(), endpoints=(), members=(), not_models=not_models, failures=())
+    _check_requested(repository, models, requested)
 
     def reach(*names: str) -> tuple[str, ...]:
         return tuple(name for name in composition.members(names, repository.steps_of) if name in models)
 
-    tops = wanted or composition.outermost(models, repository.steps_of)
-    # Ensembles that form a circle are nobody's top: load one directly, for the server's own error.
-    rest = () if wanted else tuple(name for name in models if name not in reach(*tops))
+    tops = requested or composition.outermost(models, repository.steps_of)
+    # Ensembles that form a circle have no top: load one directly, for the server's own error.
+    rest = () if requested else tuple(name for name in models if name not in reach(*tops))
     members = reach(*tops, *rest)
     failures = tuple(fail for name in members for fail in [_preflight(models[name])] if fail)
     failed = {fail.model for fail in failures}
     load = tuple(top for top in dict.fromkeys((*tops, *rest)) if not failed & set(reach(top)))
-    return Targets(load=load, endpoints=tops, members=members, strangers=strangers, failures=failures)
+    return Targets(load=load, endpoints=tops, members=members, not_models=not_models, failures=failures)
 
 
 def _empty(repository: Repository) -> TrbError:
@@ -60,16 +60,18 @@ def _empty(repository: Repository) -> TrbError:
         )
     else:
         remedy = "name a folder of model directories, each with config.pbtxt and a version such as 1/"
-    return TrbError(Code.REPOSITORY_UNREADABLE, "holds no model", where=str(repository.path), remedy=remedy)
+    return TrbError(
+        Code.REPOSITORY_UNREADABLE, "contains no model", where=str(repository.path), remedy=remedy
+    )
 
 
-def _check_wanted(repository: Repository, models: dict[str, Model], wanted: tuple[str, ...]) -> None:
-    for name in wanted:
+def _check_requested(repository: Repository, models: dict[str, Model], requested: tuple[str, ...]) -> None:
+    for name in requested:
         if name not in models:
             near = get_close_matches(name, models, 1)
             raise TrbError(
                 Code.NOT_FOUND,
-                f"there is no model '{name}'",
+                f"no model '{name}'",
                 where=str(repository.path),
                 remedy=f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(models)}",
             )

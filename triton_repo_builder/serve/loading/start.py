@@ -1,4 +1,4 @@
-"""From a server that answers to one whose models are all ready and watched; the same for every engine.
+"""Bring a server that answers to one whose models are all ready and watched; the same for every engine.
 
 Servers run in explicit mode and ``trb`` loads each endpoint over HTTP. The alternative, loading at start,
 gives an HTTP endpoint only after the last model, hence no reason for a failure and no way to notice a load
@@ -17,23 +17,22 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.engine import Failure, Progress, ServeOptions
 from triton_repo_builder.serve.loading import (
     failure_causes,
-    failure_hints,
     load_models,
     select,
 )
 from triton_repo_builder.serve.loading.select import Targets
-from triton_repo_builder.serve.managed_server import Handle
-from triton_repo_builder.serve.processes.watchdog import Watch
+from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.processes.watchdog import Watchdog
 
 TICK = 0.02
 
 
 def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
-    """What is to be loaded. Raises ``TrbError`` where that is nothing."""
+    """The repository and what to load from it. Raises ``TrbError`` if that is nothing."""
     repo = repository.read(path)
     chosen = select.choose(repo, options.models)
-    for name in chosen.strangers:
-        tell(f"warning: {name}/ is no model (it has no config.pbtxt and no version directory): not loaded")
+    for name in chosen.not_models:
+        tell(f"warning: {name}/ is not a model (no config.pbtxt, no version directory): not loaded")
     if not options.models_url:
         _check_fetched(repo, chosen)
     if chosen.failures and not chosen.load:
@@ -42,7 +41,7 @@ def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository,
 
 
 def _check_fetched(repo: Repository, chosen: Targets) -> None:
-    """``TrbError`` NOT_FOUND where files lie elsewhere that what is to be loaded needs."""
+    """Raise ``TrbError`` NOT_FOUND if files that are needed were not fetched."""
     recorded = (repo.manifest or {}).get("files", {})
     missing = [
         path
@@ -52,15 +51,15 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
     if missing:
         raise TrbError(
             Code.NOT_FOUND,
-            f"is not here: it lies at {recorded[missing[0]]['url']}"
-            + (f", and {len(missing) - 1} more files elsewhere, too" if missing[1:] else ""),
+            f"was not fetched: it is stored at {recorded[missing[0]]['url']}"
+            + (f" (and {len(missing) - 1} more files are not here)" if missing[1:] else ""),
             where=str(repo.path / missing[0]),
             remedy=f"get it first: trb fetch {repo.path}",
         )
 
 
 def log_file(options: ServeOptions, folder: Path) -> Path:
-    """Where the server's output goes, empty at first."""
+    """The file for the server's output, emptied."""
     if options.log_file is None:
         return folder / "server.log"
     try:
@@ -75,8 +74,8 @@ def log_file(options: ServeOptions, folder: Path) -> Path:
     return options.log_file.resolve()
 
 
-def is_up(server: Handle, patience: float) -> bool:
-    """Wait for the HTTP endpoint; False where the server ended, ``TrbError`` after ``patience`` seconds."""
+def is_up(server: ManagedServer, patience: float) -> bool:
+    """Wait for the HTTP endpoint; False if the server ended, ``TrbError`` after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while server.alive():
         if HttpClient(server.urls.http, 2).answers_ready():
@@ -92,9 +91,9 @@ def is_up(server: Handle, patience: float) -> bool:
 
 
 def bring_up(
-    server: Handle, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
+    server: ManagedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
 ) -> None:
-    """Load everything and start watching; stop the server and raise ``TrbError`` where that fails."""
+    """Load everything and start the watchdog; stop the server and raise ``TrbError`` if that fails."""
     try:
         _load(server, repo, chosen, options, tell)
     except BaseException as error:
@@ -103,28 +102,30 @@ def bring_up(
         server.stop(hurry=True)
         raise
     server.watch(
-        lambda fail: Watch(
+        Watchdog(
             server.urls.http,
             server.stubs,
-            needing=lambda name: _now(repo).needing(name),
+            needing=lambda name: _reread(repo).needing(name),
             alive=server.alive,
             progress=tell,
-            fail=fail,
+            on_failure=server.give_up,
             timeout=options.load_timeout,
         )
     )
 
 
-def _now(repo: Repository) -> Repository:
-    """The repository as it is by now: models that were built since may be loaded since."""
+def _reread(repo: Repository) -> Repository:
+    """The repository as it is now: models that were built since may be loaded since."""
     try:
         return repository.read(repo.path)
     except TrbError:
         return repo
 
 
-def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress) -> None:
-    """Load everything; raise one error that names every model that failed."""
+def _load(
+    server: ManagedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
+) -> None:
+    """Load everything; raises one error that names every model that failed."""
     loaded = load_models.load(
         server.urls.http,
         chosen.load,
@@ -156,8 +157,8 @@ def _load(server: Handle, repo: Repository, chosen: Targets, options: ServeOptio
         )
 
 
-def _ended(server: Handle) -> TrbError:
-    """A failing warm-up may end tritonserver 2.51.0: then the model is what is wrong, not the server."""
+def _ended(server: ManagedServer) -> TrbError:
+    """A failing warm-up may end tritonserver 2.51.0: then the error is the model's, not the server's."""
     failed = failure_causes.warmups(failure_causes.read(server.log))
     return _failed(failed, server.keep_log()) if failed else server.died()
 
@@ -167,7 +168,7 @@ def _failed(failed: tuple[Failure, ...], log: Path | None = None) -> TrbError:
     return TrbError(
         Code.MODEL_FAILED,
         f"{count} cannot be loaded, no server is left running\n{failure_causes.listed(failed)}",
-        remedy=failure_hints.of(
+        remedy=failure_causes.remedy(
             failed, "correct that and start again; 'trb check' finds most causes without a server"
         )
         + (f"; the server's whole log is {log}" if log else ""),

@@ -6,11 +6,11 @@ import contextlib
 import errno
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import ServeOptions
+from triton_repo_builder.serve.processes import proc
 
 DEFAULTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 
@@ -36,11 +36,11 @@ class Ports:
 
 def choose(options: ServeOptions) -> Ports:
     """The ports to use; raises where one is taken."""
-    wanted = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
-    _check_distinct(wanted)
+    requested = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
+    _check_distinct(requested)
     numbers = {}
     with contextlib.ExitStack() as held:
-        for kind, number in wanted.items():
+        for kind, number in requested.items():
             taken = held.enter_context(
                 _bind(options.host, kind, DEFAULTS[kind] if number is None else number)
             )
@@ -48,9 +48,9 @@ def choose(options: ServeOptions) -> Ports:
     return Ports(**numbers)
 
 
-def _check_distinct(wanted: dict[str, int | None]) -> None:
+def _check_distinct(requested: dict[str, int | None]) -> None:
     taken: dict[int, str] = {}
-    for kind, number in wanted.items():
+    for kind, number in requested.items():
         port = DEFAULTS[kind] if number is None else number
         if port and port in taken:
             raise TrbError(
@@ -81,7 +81,7 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
     if number == errno.EADDRINUSE:
         return TrbError(
             Code.PORT_BUSY,
-            f"port {port} is in use{_by(port)}",
+            f"port {port} is in use{_holder(port)}",
             where=option,
             remedy=f"stop that process, or take another port with {option} (0 picks a free one)",
         )
@@ -93,7 +93,7 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
             remedy="take a port of 1024 or more (0 picks a free one)",
         )
     if isinstance(error, OverflowError):
-        return TrbError(Code.USAGE, f"{port} is no port", where=option, remedy="0 to 65535")
+        return TrbError(Code.USAGE, f"invalid port {port}", where=option, remedy="a port is 0 to 65535")
     return TrbError(
         Code.USAGE,
         f"cannot listen on '{host}': {error}",
@@ -102,34 +102,7 @@ def _refused(host: str, kind: str, port: int, error: Exception) -> TrbError:
     )
 
 
-def _by(port: int) -> str:
-    pid = holder(port)
-    with contextlib.suppress(OSError):
-        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})" if pid else ""
-    return ""
-
-
-def holder(port: int) -> int:
-    """The process that listens on a port of this machine, as far as /proc shows it to this user; else 0."""
-    sockets = _listening(port)
-    for entry in Path("/proc").iterdir() if sockets else ():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            for handle in (entry / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if str(handle.readlink()) in sockets:
-                        return int(entry.name)
-    return 0
-
-
-def _listening(port: int) -> set[str]:
-    """Listening sockets in the form in which /proc/PID/fd names them; columns as in proc_net_tcp(5)."""
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                columns = line.split()
-                if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
-                    found.add(f"socket:[{columns[9]}]")
-    return found
+def _holder(port: int) -> str:
+    pid = proc.listener(port)
+    name = proc.name(pid) if pid else ""
+    return f" by {name} (process {pid})" if name else ""

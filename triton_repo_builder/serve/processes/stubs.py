@@ -6,13 +6,15 @@ A stub is a child of the server: ``triton_python_backend_stub <repository>/<mode
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
+
+from triton_repo_builder.serve.processes import proc
 
 STUB = "triton_python_backend_stub"
 INSTANCE = 8
@@ -21,7 +23,7 @@ INSTANCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Stub:
-    """One stub; ``model`` and ``instance`` are empty where it died before it could be seen alive."""
+    """One stub; ``model`` and ``instance`` are empty if it died before it was seen alive."""
 
     pid: int
     model: str = ""
@@ -29,31 +31,31 @@ class Stub:
     instance: str = ""
     dead: bool = False
     end: str = ""
-    """How a dead one ended."""
+    """How it ended, if dead."""
 
 
-class Processes(Protocol):
-    """The Python processes of one server, wherever it runs."""
+class ProcessLister(Protocol):
+    """Lists the Python processes of one server, on this machine or in a container."""
 
     tick: float
-    """Seconds between two looks that are worth their cost."""
+    """Seconds between scans."""
 
     def scan(self) -> tuple[Stub, ...]:
-        """Every stub there is now, dead ones included."""
+        """Every stub, dead ones included."""
 
     def kill(self, pid: int) -> None:
-        """End one that no model needs any more, where that can be done."""
+        """Kill a stub that no model needs any more, if possible."""
 
 
-class Stubs:
-    """Remembers what each process was, because a zombie no longer has arguments."""
+class StubProcesses:
+    """Reads /proc; remembers each process, because a zombie no longer has arguments."""
 
     tick = 0.25
 
     def __init__(self, server: int, repository: str, owners: Mapping[str, str] | None = None) -> None:
-        """``owners``: names of instance groups and of models, by which model they belong to.
+        """``owners``: the model of each name of a model or instance group.
 
-        Needed where a server reads a bucket: it keeps each model in a folder with a name of chance.
+        Needed if the server reads a bucket: it keeps each model in a folder with a random name.
         """
         self._server = server
         self._repository = Path(repository)
@@ -61,61 +63,45 @@ class Stubs:
         self._seen: dict[int, Stub] = {}
 
     def scan(self) -> tuple[Stub, ...]:
-        """Every stub there is now, dead ones included."""
-        found = {}
-        for pid in _children(self._server):
-            stub = self._look(pid)
-            if stub is not None:
-                found[pid] = stub
-        self._seen = found
-        return tuple(found.values())
+        """Every stub, dead ones included."""
+        stubs = {pid: stub for pid in proc.children(self._server) if (stub := self._read(pid))}
+        self._seen = stubs
+        return tuple(stubs.values())
 
     def kill(self, pid: int) -> None:
-        """End one that no model needs any more."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        """Kill a stub that no model needs any more."""
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
-    def _look(self, pid: int) -> Stub | None:
-        before = self._seen.get(pid)
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            fields = stat.rsplit(")", 1)[1].split()
-            dead = fields[0] in "ZX"
-            if before is None or not before.model:
-                before = self._describe(pid) or Stub(pid=pid)
-        except OSError:
+    def _read(self, pid: int) -> Stub | None:
+        fields = proc.stat(pid)
+        if not fields:
             return None
-        if dead:
-            return replace(before, dead=True, end=_ending(int(fields[49])))
+        before = self._seen.get(pid)
+        if before is None or not before.model:
+            before = self._describe(pid) or Stub(pid=pid)
+        if fields[0] in "ZX":
+            return replace(before, dead=True, end=how_ended(int(fields[49])))
         # Between fork and exec the child still is a shell or the server itself.
         return before if before.model else None
 
     def _describe(self, pid: int) -> Stub | None:
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-        if not argv[0].endswith(STUB) or len(argv) <= INSTANCE:
+        argv = proc.arguments(pid)
+        if len(argv) <= INSTANCE or not argv[0].endswith(STUB):
             return None
         instance = argv[INSTANCE]
         if self._owners:
-            fitting = [name for name in self._owners if f"{instance}_".startswith(f"{name}_")]
-            owner = self._owners[max(fitting, key=len)] if fitting else ""
+            prefixes = [name for name in self._owners if f"{instance}_".startswith(f"{name}_")]
+            owner = self._owners[max(prefixes, key=len)] if prefixes else ""
             return Stub(pid=pid, model=owner, version=Path(argv[1]).parent.name, instance=instance)
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             model, version, *_ = Path(argv[1]).relative_to(self._repository).parts
             return Stub(pid=pid, model=model, version=version, instance=instance)
         return None
 
 
-def _children(pid: int) -> list[int]:
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
-def _ending(status: int) -> str:
-    """In words, from the status that wait(2) would give (field 52 of proc(5))."""
+def how_ended(status: int) -> str:
+    """Exit code or signal from the status that wait(2) would give (field 52 of proc(5))."""
     number = status & 0x7F
     if number == 0:
         return f"exit code {status >> 8}"

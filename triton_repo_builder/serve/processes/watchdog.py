@@ -1,4 +1,4 @@
-"""Watch a running server: bring a model back whose stub died, say so when that or the server itself fails."""
+"""Watch a running server: reload a model whose stub died, and report a reload that fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import Progress
 from triton_repo_builder.serve.loading import load_models
-from triton_repo_builder.serve.processes.stubs import Processes, Stub
+from triton_repo_builder.serve.processes.stubs import ProcessLister, Stub
 
 SETTLE = 0.75
 """A stub that ends because its model is unloaded is a zombie only for a moment; ``dead`` means longer."""
@@ -21,18 +21,18 @@ LEFTOVER = 15.0
 """Seconds after which what a hung unload left running is killed."""
 
 
-class Watch(threading.Thread):
-    """Looks after the stubs until told to stop; calls ``fail`` once, with the reason, when it gives up."""
+class Watchdog(threading.Thread):
+    """Reloads models until stopped; calls ``on_failure`` once, with the reason, if it gives up."""
 
     def __init__(
         self,
         base: str,
-        stubs: Processes,
+        stubs: ProcessLister,
         *,
         needing: Callable[[str], tuple[str, ...]],
         alive: Callable[[], bool],
         progress: Progress,
-        fail: Callable[[TrbError], None],
+        on_failure: Callable[[TrbError], None],
         timeout: float,
     ) -> None:
         super().__init__(name="trb-watch", daemon=True)
@@ -41,7 +41,7 @@ class Watch(threading.Thread):
         self._needing = needing
         self._alive = alive
         self._progress = progress
-        self._fail = fail
+        self._on_failure = on_failure
         self._timeout = timeout
         self._stop = threading.Event()
         self._handled: set[int] = set()
@@ -49,7 +49,7 @@ class Watch(threading.Thread):
         self._reloads: dict[str, deque[float]] = {}
 
     def stop(self) -> None:
-        """End soon; nothing is reloaded any more."""
+        """End soon, without another reload."""
         self._stop.set()
 
     def run(self) -> None:
@@ -63,25 +63,25 @@ class Watch(threading.Thread):
             dead = [stub for stub in stubs if stub.dead and stub.pid not in self._handled]
             first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
             settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE and stub.model]
-            self._sweep(stubs, now)
+            self._kill_leftovers(stubs, now)
             for model in dict.fromkeys(stub.model for stub in settled):
                 try:
-                    self._bring_back(model, [stub for stub in settled if stub.model == model], stubs)
+                    self._restore(model, [stub for stub in settled if stub.model == model], stubs)
                 except TrbError as error:
                     if not self._stop.is_set() and self._alive():
-                        self._fail(error)
+                        self._on_failure(error)
                     return
                 except OSError:
                     # The server went away meanwhile; whoever waits for it reports that.
                     break
 
-    def _bring_back(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
+    def _restore(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         self._handled |= {stub.pid for stub in dead}
         entries = HttpClient(self._base, 10).index_or_empty()
         ready_now = {(entry.name, entry.version) for entry in entries if entry.ready}
         dead = lost(dead, stubs, ready_now)
         if not dead:
-            return  # unloaded or replaced on purpose, or still loading: whoever asked for that is told
+            return  # unloaded or replaced on purpose, or still loading: that request gets the error
         loaded = {name for name, _ in ready_now}
         what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         times = self._reloads.setdefault(model, deque())
@@ -103,9 +103,9 @@ class Watch(threading.Thread):
         self._progress(f"model '{model}' is ready again")
 
     def _reload(self, model: str, stubs: tuple[Stub, ...], above: tuple[str, ...]) -> None:
-        """Unload and load: a load alone does nothing, as the files have not changed.
+        """Unload and load: a load alone does nothing if the files have not changed.
 
-        ``above`` are the ensembles that were loaded and need it.
+        ``above`` are the loaded ensembles that need the model.
         """
         before = [stub for stub in stubs if stub.model == model]
         answer = HttpClient(self._base, self._timeout).unload(model)
@@ -113,7 +113,7 @@ class Watch(threading.Thread):
             raise TrbError(
                 Code.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
-        # A step that is asked for by name would stay when the ensemble is unloaded later.
+        # A step that was loaded by name would stay when the ensemble is unloaded later.
         loaded = load_models.load(
             self._base,
             above or (model,),
@@ -131,12 +131,12 @@ class Watch(threading.Thread):
                 where=model,
                 remedy="see the server's log, correct the model, then start again",
             )
-        # A model that was asked for something after its process died never finishes unloading.
+        # A model that got a request after its process died never finishes unloading.
         self._handled |= {stub.pid for stub in before}
         self._leftovers |= {stub.pid: time.monotonic() + LEFTOVER for stub in before}
 
-    def _sweep(self, stubs: tuple[Stub, ...], now: float) -> None:
-        """Free the memory of processes whose model is gone, but which a hung unload never told to end."""
+    def _kill_leftovers(self, stubs: tuple[Stub, ...], now: float) -> None:
+        """Free the memory of processes that a hung unload left running."""
         present = {stub.pid: stub for stub in stubs}
         self._leftovers = {pid: when for pid, when in self._leftovers.items() if pid in present}
         for pid, when in self._leftovers.items():
@@ -145,7 +145,7 @@ class Watch(threading.Thread):
 
 
 def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tuple[str, str]]) -> list[Stub]:
-    """Those of the dead that nobody ended on purpose.
+    """Dead stubs that ended neither by an unload nor by a reload.
 
     A stub ends on purpose when its version is unloaded (another version may well be ready), when another
     took its place because the same version was loaded again, and when it had only completed a configuration

@@ -1,0 +1,109 @@
+"""The one reader of /proc: processes, their children and arguments, and who listens on a port.
+
+Formats: proc_pid_stat(5), proc_net_tcp(5). What this user may not see reads as if it were not there.
+``supervisor.py`` of the embedded engine reads /proc by itself: it runs without this package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+LISTENING = "0A"
+"""TCP_LISTEN in the state column of /proc/net/tcp."""
+
+
+def pids(proc: Path = PROC) -> Iterator[int]:
+    """Every process of this machine."""
+    return (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def stat(pid: int, proc: Path = PROC) -> list[str]:
+    """Fields of /proc/PID/stat from the third on (the state); empty if there is no such process.
+
+    The name, field 2, may contain blanks and brackets: fields are counted from its end.
+    """
+    try:
+        return (proc / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+
+
+def start_time(pid: int) -> str:
+    """Field 22, in ticks since boot: distinguishes a process from a later one with the same id."""
+    return "".join(stat(pid)[19:20])
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this id exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return stat(pid)[:1] not in ([], ["Z"])
+
+
+def exists(pid: int) -> bool:
+    """Whether a process or zombie with this id exists."""
+    return (PROC / str(pid)).exists()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that were started by any thread of this one."""
+    found = []
+    with suppress(OSError):
+        for task in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def arguments(pid: int) -> list[str]:
+    """The command line; empty for a zombie."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    return []
+
+
+def name(pid: int, proc: Path = PROC) -> str:
+    """The program's name, at most 15 characters."""
+    with suppress(OSError):
+        return (proc / str(pid) / "comm").read_text().strip()
+    return ""
+
+
+def error_file(pid: int) -> Path | None:
+    """The file that standard error goes to; None for a terminal or pipe."""
+    with suppress(OSError):
+        target = (PROC / str(pid) / "fd" / "2").readlink()
+        return target if target.is_file() else None
+    return None
+
+
+def listener(port: int, proc: Path = PROC) -> int:
+    """The process that listens on a TCP port of this machine; 0 if there is none."""
+    sockets = _listening_sockets(port, proc)
+    for pid in pids(proc) if sockets else ():
+        with suppress(OSError):
+            for handle in (proc / str(pid) / "fd").iterdir():
+                with suppress(OSError):
+                    if str(handle.readlink()) in sockets:
+                        return pid
+    return 0
+
+
+def _listening_sockets(port: int, proc: Path) -> set[str]:
+    """Sockets as the links in /proc/PID/fd name them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (proc / "net" / table).read_text().splitlines()[1:]:
+                columns = line.split()
+                if columns[3] == LISTENING and int(columns[1].rsplit(":", 1)[1], 16) == port:
+                    found.add(f"socket:[{columns[9]}]")
+    return found
