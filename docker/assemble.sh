@@ -11,9 +11,13 @@ if ls wheels/*.whl > /dev/null 2>&1; then
 else
   set --
 fi
-python3 -m pip install --quiet --no-deps --no-compile --no-cache-dir --target "$site" "$@" -r requirements.txt
-
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+python3 -m pip install --quiet --no-deps --no-compile --no-cache-dir --retries 2 --target "$site" "$@" -r requirements.txt || {
+  # trb image build reads this line, and downloads the wheels for this Python outside of the container.
+  echo "pip for Python $version failed"
+  exit 1
+}
+
 server=$site/pytriton/tritonserver
 mkdir -p "$target/python"
 cp -r "$server/bin" "$server/backends" "$server/caches" "$target/"

@@ -113,5 +113,5 @@ def test_a_server_starts_all_the_same(tmp_path: Path, repository: Path) -> None:
 
 def test_a_guard_that_does_not_start_is_quoted() -> None:
     child = process.spawn_with_pipes([sys.executable, "-c", "raise SystemExit('no room')"], env=os.environ)
-    with pytest.raises(TrbError, match="does not start: no room"):
+    with pytest.raises(TrbError, match="cleanup process: no room"):
         workdir.folder(child)

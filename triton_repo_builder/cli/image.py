@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli import console
+from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import Place
 
 
@@ -40,7 +40,7 @@ def command() -> None:
     "--wheels",
     type=Place(exists=True, file_okay=False),
     metavar="DIR",
-    help="Install from the wheels here, not from PyPI.",
+    help="Install from the wheels here.  [default: downloaded by pip in a container, else here]",
 )
 @click.option("--no-cache", is_flag=True, help="Run every step again.")
 @click.option("--verbose", is_flag=True, help="Show what the build says.")
@@ -54,7 +54,9 @@ def build(
     verbose: bool,
     as_json: bool,
 ) -> int:
-    """Build the image. It runs as user 1000, tells its health, and takes tritonserver's own options.
+    """Build the image. It runs as user 1000, has a health check, and takes tritonserver's own options.
+
+    Nothing else stays in Docker: no stage, no layer of a build that failed.
 
     \b
     Examples:
@@ -70,7 +72,7 @@ def build(
     request = container_image.Request(
         tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
     )
-    with console.status() as spinner:
+    with engines.signals(), console.status() as spinner:
         made = container_image.build(
             request, (lambda line: click.echo(line, err=True)) if verbose else spinner
         )

@@ -23,6 +23,8 @@ TRB = "io.github.triton-repo-builder"
 REPOSITORY = f"{TRB}.repository"
 OWNER = f"{TRB}.owner"
 """``machine/pid/start time`` of the ``trb`` that looks after it."""
+BUILD = f"{TRB}.build"
+"""The same, of the ``trb`` that built an image (docker/Dockerfile)."""
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """Characters that Docker refuses in a name."""
 
@@ -71,9 +73,9 @@ def owner(pid: int) -> str:
     return f"{platform.node()}/{pid}/{proc.start_time(pid)}"
 
 
-def stray(marks: Mapping[str, str]) -> bool:
-    """Whether the labels name a ``trb`` of this machine that is gone."""
-    rest, _, born = marks.get(OWNER, "").rpartition("/")
+def stray(marks: Mapping[str, str], key: str = OWNER) -> bool:
+    """Whether the label names a ``trb`` of this machine that is gone."""
+    rest, _, born = marks.get(key, "").rpartition("/")
     machine, _, number = rest.rpartition("/")
     if machine != platform.node() or not number.isdigit() or not born:
         return False
@@ -99,3 +101,23 @@ def remove_strays(client: Any) -> list[str]:
                 volume.remove(force=True)
                 removed.append(str(volume.name))
     return removed
+
+
+def remove_dangling(client: Any) -> int:
+    """Remove untagged images of builds by this process, or by a ``trb`` that is gone. Never raises.
+
+    These are stages, the last layers of builds that failed, and images whose tag a new build took.
+    Returns how many of this process's remain.
+    """
+    remaining = 0
+    with suppress(*daemon.errors()):
+        for image in client.api.images(filters={"dangling": True, "label": BUILD}):
+            marks = image.get("Labels") or {}
+            mine = marks.get(BUILD) == owner(os.getpid())
+            if mine or stray(marks, BUILD):
+                remaining += mine
+                # Without force: an image that a container still uses stays.
+                with suppress(*daemon.errors()):
+                    client.api.remove_image(image["Id"])
+                    remaining -= mine
+    return remaining
