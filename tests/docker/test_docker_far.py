@@ -12,6 +12,7 @@ from needs import unavailable
 from tests.docker import far
 from tests.docker.conftest import ours
 from tests.integration import serve_repository as made
+from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.docker
 
@@ -73,7 +74,7 @@ def test_a_daemon_that_stops_takes_the_server_with_it(
         made.until(lambda: server.out.read_text().endswith("\n") or server.process.poll() is not None)
         assert ours(there), server.err.read_text()
         running.terminate()
-        assert server.process.wait(90) == 44
+        assert server.process.wait(90) == Code.SERVER_DIED.exit
         assert "the Docker daemon does not answer any more" in server.err.read_text()
     finally:
         server.process.kill()

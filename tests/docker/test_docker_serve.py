@@ -226,7 +226,7 @@ def test_a_container_killed_under_load_is_reported(
         over.set()
         for one in clients:
             one.join()
-        assert running.process.wait(60) == 44
+        assert running.process.wait(60) == Code.SERVER_DIED.exit
         said = running.err.read_text()
         assert "the container ended (killed)" in said
         assert not ours(client)

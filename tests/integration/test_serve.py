@@ -187,7 +187,7 @@ def test_a_dead_stub_is_replaced_until_it_dies_too_often(tmp_path: Path, reposit
             assert running.infer("whole") == 200
             running.note()
         os.kill(running.stub("step"), signal.SIGKILL)
-        assert running.end() == 43
+        assert running.end() == Code.MODEL_FAILED.exit
         assert "its Python process died again" in running.err.read_text()
         assert "after 3 reloads within 60 s" in running.err.read_text()
 
@@ -208,7 +208,7 @@ def test_death_of_the_server_is_reported(tmp_path: Path, repository: Path) -> No
     with serve(tmp_path, repository, "--json") as running:
         running.ready()
         os.kill(running.server, signal.SIGSEGV)
-        assert running.end() == 44
+        assert running.end() == Code.SERVER_DIED.exit
         assert "tritonserver ended" in running.err.read_text()
 
 
