@@ -6,9 +6,10 @@ from triton_repo_builder.bench.options import (
     limit,
     shapes,
 )
-from triton_repo_builder.bench.report.baseline_file import load as load_baseline
 from triton_repo_builder.bench.report.comparison import compare
-from triton_repo_builder.bench.report.files import json_text, open_folder, write
+from triton_repo_builder.bench.report.comparison import load as load_baseline
+from triton_repo_builder.bench.report.files import open_folder, write
+from triton_repo_builder.bench.report.json import text as json_text
 from triton_repo_builder.bench.report.report import (
     BenchReport,
     Latency,

@@ -20,7 +20,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=lambda name: name is not None and name.endswith(".html.jinja"),
     )
     env.filters["python"] = repr
     env.filters["javascript"] = json.dumps

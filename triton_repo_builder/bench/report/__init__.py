@@ -1,1 +1,1 @@
-"""Reports of a benchmark and their comparison."""
+"""Reports of a benchmark. A format is a module here and an entry of ``files.FORMATS``."""

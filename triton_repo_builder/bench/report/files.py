@@ -1,61 +1,77 @@
-"""The report in a folder: JSON, CSV, two plots and a page."""
+"""The report in a folder, in every format."""
 
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
-from triton_repo_builder.bench.report import html, table
-from triton_repo_builder.bench.report import png as report_png
+from triton_repo_builder.bench.report import csv, html, json, png
 from triton_repo_builder.bench.report.report import BenchReport
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
-NAMES = ("report.json", "report.csv", "throughput.png", "latency.png", "report.html")
+
+class Format(Protocol):
+    """One way to write a report: a module of this package."""
+
+    @property
+    def FILES(self) -> tuple[str, ...]:
+        """Names of the files it writes."""
+
+    @property
+    def NEEDS(self) -> str:
+        """A library of the ``bench`` extra; empty if it needs none."""
+
+    def render(self, report: BenchReport, earlier: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Its files by name; ``earlier`` are those of the formats before it."""
 
 
-def json_text(report: BenchReport) -> str:
-    """The text of report.json."""
-    return json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n"
+FORMATS: dict[str, Format] = {"json": json, "csv": csv, "png": png, "html": html}
+
+
+def names() -> tuple[str, ...]:
+    """Every file of a report."""
+    return tuple(name for one in FORMATS.values() for name in one.FILES)
 
 
 def open_folder(folder: Path) -> None:
     """Make the folder and try it; raises ``TrbError`` before a run rather than after it."""
-    report_png.require()
+    for library in {one.NEEDS for one in FORMATS.values() if one.NEEDS}:
+        if importlib.util.find_spec(library) is None:
+            raise TrbError(
+                Code.ENGINE_MISSING,
+                f"plots need {library}, which is not installed",
+                where="--output",
+                remedy='pip install "triton_repo_builder[bench]", or use --json without --output',
+            )
     with _staging(folder) as stage:
-        (stage / NAMES[0]).touch()
-        for file in (folder / name for name in NAMES):
+        (stage / names()[0]).touch()
+        for file in (folder / name for name in names()):
             if file.is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{file.name} is a folder there", str(file))
 
 
 def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
-    """Write report.json, report.csv, throughput.png, latency.png and report.html in place of older ones.
-
-    Where they do not fit on the disk, with a ``TrbError``, none.
-    """
+    """Write every format in place of an older report; none, and ``TrbError``, if the disk is full."""
     open_folder(folder)
-    images = {"throughput": report_png.throughput(report), "latency": report_png.latency(report)}
-    contents = {
-        "report.json": json_text(report).encode(),
-        "report.csv": table.csv_text(report).encode(),
-        **{f"{name}.png": png for name, png in images.items()},
-        "report.html": html.html(report, {name.capitalize(): png for name, png in images.items()}).encode(),
-    }
+    contents: dict[str, bytes] = {}
+    for one in FORMATS.values():
+        contents |= one.render(report, contents)
     with _staging(folder) as stage:
         for name, content in contents.items():
             (stage / name).write_bytes(content)
-        for name in NAMES:
+        for name in contents:
             (stage / name).replace(folder / name)  # takes no room on the disk
-    return tuple(folder / name for name in NAMES)
+    return tuple(folder / name for name in contents)
 
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """A folder inside ``folder``, where files can be made ready whatever lies beside it."""
+    """A folder inside ``folder``, where files can be made ready without touching what is beside it."""
     try:
         with staging.staging(folder / "report", kept="a report that was there before is as it was") as stage:
             yield stage

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from triton_repo_builder.bench.options import CLOSED, OPEN
 from triton_repo_builder.bench.report.report import BenchReport, Level
-from triton_repo_builder.errors import Code, TrbError
 
+FILES = ("throughput.png", "latency.png")
+NEEDS = "matplotlib"
 WIDTH, HEIGHT, DPI = 7.2, 4.2, 110
 Series = dict[str, list[Level]]
 Draw = Callable[[Any, list[Level], str, str], None]
 """Draws one line: axes, levels, name, colour."""
 
 
-def require() -> None:
-    """Raise ``TrbError`` where matplotlib is missing: before the run, not after it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise TrbError(
-            Code.ENGINE_MISSING,
-            "plots need matplotlib, which is not installed",
-            where="--output",
-            remedy='pip install "triton_repo_builder[bench]", or use --json without --output',
-        ) from None
+def render(report: BenchReport, earlier: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Both plots."""
+    return {"throughput.png": throughput(report), "latency.png": latency(report)}
 
 
 def throughput(report: BenchReport) -> bytes:

@@ -130,6 +130,17 @@ class Level:
         return sum(self.failures.values())
 
     @property
+    def main_model(self) -> ModelSplit | None:
+        """The model that most compute time goes to: the one whose batching matters."""
+        inner = [model for model in self.models if model.model != self.endpoint] or list(self.models)
+        return max(inner, key=lambda model: (model.infer_ms or 0.0) * model.requests, default=None)
+
+    @property
+    def busiest_gpu(self) -> float | None:
+        """A model has the GPUs that its instances have; a mean with idle ones beside them says nothing."""
+        return max(self.gpu_utilization.values(), default=None)
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """What makes two levels of two reports comparable."""
         return (self.protocol, self.mode, self.concurrency, self.rate, self.length, self.rows)

@@ -1,9 +1,6 @@
-"""The report as rows: what the terminal, the CSV file and the page all show."""
+"""The report for people: the rows that the terminal and the page both show, and the remarks."""
 
 from __future__ import annotations
-
-import csv
-import io
 
 from triton_repo_builder.bench.load.messages import OVERRUN, TIMEOUT
 from triton_repo_builder.bench.options import SETTLED
@@ -12,62 +9,9 @@ from triton_repo_builder.bench.report.report import (
     Level,
     Ratio,
 )
-from triton_repo_builder.client.statistics import ModelSplit
-
-COLUMNS = (
-    "variant", "endpoint", "protocol", "mode", "concurrency", "rate", "length", "rows", "seconds", "answered",
-    "throughput", "rows_per_second", "mean_ms", "std_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms",
-    "failed", "failures", "stable", "rows_per_execution", "outside_ms", "server_cpu_ms", "server_cores",
-    "gpu_utilization", "client_processes", "client_busiest_core", "client_cpu_ms", "client_lag_ms",
-    "machine_busy", "bottleneck",
-)  # fmt: skip
 
 NOISE = 0.15
 """Share of the machine that other programs may use before a reader should know."""
-
-
-def main_model(level: Level) -> ModelSplit | None:
-    """The model that most compute time goes to: the one whose batching matters."""
-    inner = [one for one in level.models if one.model != level.endpoint] or list(level.models)
-    return max(inner, key=lambda one: (one.infer_ms or 0.0) * one.requests, default=None)
-
-
-def busiest_gpu(level: Level) -> float | None:
-    """A model has the GPUs that its instances have; a mean with idle ones beside them would say nothing."""
-    return max(level.gpu_utilization.values(), default=None)
-
-
-def csv_text(report: BenchReport) -> str:
-    """One row per level; empty where a number is unknown."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for level in report.levels:
-        writer.writerow({key: "" if value is None else value for key, value in _row(level).items()})
-    return out.getvalue()
-
-
-def _row(level: Level) -> dict[str, object]:
-    latency, client, main = level.latency, level.client, main_model(level)
-    names = ("mean", "std", "p50", "p90", "p95", "p99", "max")
-    return {
-        **{name: getattr(level, name) for name in COLUMNS[:12]},
-        **{f"{name}_ms": getattr(latency, name) if latency else None for name in names},
-        "failed": level.failed,
-        "failures": "; ".join(f"{kind}: {count}" for kind, count in level.failures.items()),
-        "stable": level.stable,
-        "rows_per_execution": main.rows_per_execution if main else None,
-        "outside_ms": level.outside_ms,
-        "server_cpu_ms": level.server_cpu_ms,
-        "server_cores": level.server_cores,
-        "gpu_utilization": busiest_gpu(level),
-        "client_processes": client.processes,
-        "client_busiest_core": client.busiest_core,
-        "client_cpu_ms": client.cpu_ms,
-        "client_lag_ms": client.lag_ms,
-        "machine_busy": client.machine_busy,
-        "bottleneck": level.bottleneck,
-    }
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -99,7 +43,7 @@ def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
 
 
 def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
-    latency, main = level.latency, main_model(level)
+    latency, main = level.latency, level.main_model
     return [
         *([level.variant] if several else []),
         level.protocol,
@@ -110,7 +54,7 @@ def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
         str(level.failed),
         number(main.rows_per_execution if main else None, 2),
         number(level.server_cpu_ms, 2),
-        *([_percent(busiest_gpu(level))] if gpu else []),
+        *([_percent(level.busiest_gpu)] if gpu else []),
         _percent(level.client.busiest_core),
         _stability(level),
     ]

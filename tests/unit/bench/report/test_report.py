@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -17,21 +17,27 @@ import pytest
 from bench_values import latency, level, report, split, window
 
 from triton_repo_builder.bench.report import (
-    baseline_file,
     comparison,
     files,
     html,
     png,
     table,
 )
-from triton_repo_builder.bench.report.report import Client
+from triton_repo_builder.bench.report import csv as csv_report
+from triton_repo_builder.bench.report import json as json_report
+from triton_repo_builder.bench.report.report import BenchReport, Client
 from triton_repo_builder.errors import Code, TrbError
+
+
+def csv_text(made: BenchReport) -> str:
+    return csv_report.render(made, {})["report.csv"].decode()
+
 
 OPEN = {"mode": "open", "concurrency": None, "rate": 50.0}
 
 
 def test_json_has_every_number_and_its_schema() -> None:
-    document = json.loads(files.json_text(report(level(), level(**OPEN))))
+    document = json.loads(json_report.text(report(level(), level(**OPEN))))
     assert document["schema"] == 1
     first, second = document["levels"]
     assert (first["throughput"], first["latency"]["p99"], first["windows"][0]["throughput"]) == (
@@ -55,7 +61,7 @@ def test_csv_has_a_row_per_level() -> None:
     failing = level(
         latency=None, failures={"timeout": 3, "HTTP 500": 2}, server_cpu_ms=None, gpu_utilization={"a": 0.5}
     )
-    rows = list(csv.DictReader(io.StringIO(table.csv_text(report(level(), failing)))))
+    rows = list(csv.DictReader(io.StringIO(csv_text(report(level(), failing)))))
     assert [row["throughput"] for row in rows] == ["100.0", "100.0"]
     assert (rows[0]["p99_ms"], rows[0]["rows_per_execution"]) == ("20.0", "4.0")
     assert (rows[1]["p99_ms"], rows[1]["failed"], rows[1]["server_cpu_ms"]) == ("", "5", "")
@@ -63,13 +69,13 @@ def test_csv_has_a_row_per_level() -> None:
 
 
 def test_rows_per_execution_are_those_of_the_busiest_model() -> None:
-    main = table.main_model(level())
+    main = level().main_model
     assert main is not None
     assert main.model == "bert_model"
-    alone = table.main_model(level(models=(split("bert"),)))
+    alone = level(models=(split("bert"),)).main_model
     assert alone is not None
     assert alone.model == "bert"
-    assert table.main_model(level(models=())) is None
+    assert level(models=()).main_model is None
 
 
 def test_columns_appear_where_they_tell_something() -> None:
@@ -91,7 +97,7 @@ def test_the_busiest_gpu_is_shown_and_the_json_keeps_each() -> None:
     made = report(level(gpu_utilization=eight), level())
     header, rows = table.level_table(made)
     assert [row[header.index("busiest GPU")] for row in rows] == ["87%", "-"]
-    assert [row["gpu_utilization"] for row in csv.DictReader(io.StringIO(table.csv_text(made)))] == [
+    assert [row["gpu_utilization"] for row in csv.DictReader(io.StringIO(csv_text(made)))] == [
         "0.87",
         "",
     ]
@@ -169,10 +175,10 @@ class Outside(HTMLParser):
 
 def test_the_page_needs_nothing_and_escapes_everything() -> None:
     made = report(level(examples={"x": "<script>"}, failures={"x": 1}))
-    text = html.html(made, {"Latency": b"\x89PNG"})
+    text = html.render(made, {"throughput.png": b"PNG", "latency.png": b"\x89PNG"})["report.html"].decode()
     reader = Outside()
     reader.feed(text)
-    assert reader.found == ["data:image/png;base64,iVBORw=="]
+    assert reader.found == ["data:image/png;base64,UE5H", "data:image/png;base64,iVBORw=="]
     assert "script" not in reader.tags
     assert "b" not in reader.tags, "the command line held <b>"
     assert "&lt;script&gt;" in text
@@ -197,14 +203,7 @@ def test_files_are_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_missing_matplotlib_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TrbError) as raised:
         files.open_folder(tmp_path / "out")
     assert raised.value.code == Code.ENGINE_MISSING
@@ -253,14 +252,14 @@ def test_a_folder_in_the_place_of_a_file_is_said_before_the_run(tmp_path: Path) 
 
 def saved(tmp_path: Path, *levels: Any, **changes: Any) -> Path:
     path = tmp_path / "old.json"
-    path.write_text(files.json_text(report(*levels, **changes)))
+    path.write_text(json_report.text(report(*levels, **changes)))
     return path
 
 
 def test_ratios_to_a_baseline(tmp_path: Path) -> None:
     file = saved(tmp_path, level(throughput=80.0, latency=latency(10.0), server_cpu_ms=20.0))
     made = comparison.compare(
-        report(level(), level(concurrency=4), seconds=1.0), baseline_file.load(file), file
+        report(level(), level(concurrency=4), seconds=1.0), comparison.load(file), file
     ).baseline
     assert made is not None
     (ratio,) = made.ratios
@@ -276,7 +275,7 @@ def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path) -> None:
         machine={"cpu": "a CPU", "cores": 64, "memory_gib": 8.0},
         client="perf-analyzer",
     )
-    made = comparison.compare(report(level()), baseline_file.load(file), file).baseline
+    made = comparison.compare(report(level()), comparison.load(file), file).baseline
     assert made is not None
     assert (made.ratios[0].throughput, made.ratios[0].p50, made.ratios[0].server_cpu) == (1.0, None, None)
     assert made.notes == (
@@ -288,7 +287,7 @@ def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path) -> None:
 
 def test_variants_are_compared_with_their_own_kind(tmp_path: Path) -> None:
     file = saved(tmp_path, level(variant="a", throughput=50.0), level(variant="b", throughput=200.0))
-    made = comparison.compare(report(level(variant="b")), baseline_file.load(file), file).baseline
+    made = comparison.compare(report(level(variant="b")), comparison.load(file), file).baseline
     assert made is not None
     assert [(ratio.against, ratio.throughput) for ratio in made.ratios] == [("b", 0.5)]
 
@@ -298,7 +297,7 @@ def test_what_was_sent_is_compared_level_by_level(tmp_path: Path) -> None:
     old = level(length=16, sent="a"), level(length=64, sent="b")
     words = {"": {"source": "shipped corpus", "texts": 420, "unit": "words", "median": 17}}
     file = saved(tmp_path, *old, texts=words)
-    document = baseline_file.load(file)
+    document = comparison.load(file)
 
     def notes(*levels: Any) -> tuple[str, ...]:
         made = comparison.compare(report(*levels), document, file).baseline
@@ -308,14 +307,14 @@ def test_what_was_sent_is_compared_level_by_level(tmp_path: Path) -> None:
     assert notes(level(length=16, sent="a")) == ()
     assert notes(level(length=16, sent="c")) == ("other texts or tensors were sent",)
     assert notes(old[0], level(length=64, sent="c")) == ("other texts or tensors were sent at 1 of 2 levels",)
-    del document["levels"][1]["sent"]
-    assert notes(*old) == ("whether the same was sent is not known: the older report does not say",)
+    document = replace(document, levels=(document.levels[0], replace(document.levels[1], sent="")))
+    assert notes(*old) == ("whether the same was sent is unknown: the older report does not record it",)
 
 
 def test_a_report_compares_with_itself(tmp_path: Path) -> None:
     made = report(level(), level(latency=None, server_cpu_ms=None, **OPEN), level(length=8))
     file = saved(tmp_path, *made.levels)
-    found = comparison.compare(made, baseline_file.load(file), file).baseline
+    found = comparison.compare(made, comparison.load(file), file).baseline
     assert found is not None
     assert (len(found.ratios), found.notes) == (3, ())
 
@@ -351,7 +350,7 @@ DAMAGE: list[tuple[tuple[str | int, ...], Any, str]] = [
 def test_a_damaged_report_is_refused_before_anything_is_measured(
     tmp_path: Path, path: tuple[Any, ...], value: Any, said: str
 ) -> None:
-    document = json.loads(files.json_text(report(level(), level(concurrency=4))))
+    document = json.loads(json_report.text(report(level(), level(concurrency=4))))
     place = document
     for part in path[:-1]:
         place = place[part]
@@ -362,7 +361,7 @@ def test_a_damaged_report_is_refused_before_anything_is_measured(
     file = tmp_path / "x.json"
     file.write_text(json.dumps(document))
     with pytest.raises(TrbError) as raised:
-        baseline_file.load(file)
+        comparison.load(file)
     assert raised.value.code == Code.USAGE
     assert raised.value.message.startswith(f"is a damaged report: {said}")
     assert "report.json" in raised.value.remedy
@@ -372,7 +371,7 @@ def test_a_damaged_report_is_refused_before_anything_is_measured(
 def test_what_a_comparison_does_not_read_may_be_damaged(tmp_path: Path, changes: dict[str, Any]) -> None:
     file = tmp_path / "x.json"
     file.write_text(json.dumps({**report(level()).to_json(), **changes}))
-    made = comparison.compare(report(level()), baseline_file.load(file), file).baseline
+    made = comparison.compare(report(level()), comparison.load(file), file).baseline
     assert made is not None
     assert made.notes == ()
 
@@ -385,10 +384,10 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
     with pytest.raises(TrbError) as raised:
-        baseline_file.load(file)
+        comparison.load(file)
     assert raised.value.code == Code.USAGE
     with pytest.raises(TrbError) as raised:
-        baseline_file.load(tmp_path / "absent.json")
+        comparison.load(tmp_path / "absent.json")
     assert raised.value.code == Code.NOT_FOUND
 
 
