@@ -57,4 +57,4 @@ def _counted(client: HttpClient, model: str, rows: int) -> Counters:
 
 
 def _counters(client: HttpClient, model: str) -> Counters:
-    return statistics.snapshot(client)[model]
+    return statistics.read(client)[model]

@@ -234,7 +234,7 @@ def once_under_load(
     """Act ``seconds`` after the clients of a level have begun, however long they took to start."""
 
     def wait() -> None:
-        while statistics.snapshot(http)[model].rows < 10:
+        while statistics.read(http)[model].rows < 10:
             time.sleep(0.05)
         time.sleep(seconds)
         act()

@@ -55,7 +55,7 @@ def _grew(target: Target, before: int) -> bool:
 
 def _counted(target: Target) -> int:
     """Requests of the endpoint so far, well answered or not."""
-    return statistics.snapshot(target.http).get(target.name, statistics.Counters()).requests
+    return statistics.read(target.http).get(target.name, statistics.Counters()).requests
 
 
 def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> str:

@@ -14,22 +14,20 @@ from triton_repo_builder.bench.load.messages import (
     OK,
     OVERRUN,
     TIMEOUT,
-    Load,
+    WorkerLoad,
 )
 from triton_repo_builder.bench.load.requests import Payload
-from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.load.workers import WorkerPool
 from triton_repo_builder.bench.measure import cpu, window_statistics
-from triton_repo_builder.bench.measure.bottleneck import Load as Burden
-from triton_repo_builder.bench.measure.bottleneck import verdict
-from triton_repo_builder.bench.measure.outcomes import Requests
+from triton_repo_builder.bench.measure.bottleneck import ClientLoad, verdict
 from triton_repo_builder.bench.measure.snapshots import (
-    Mark,
-    cut,
+    Snapshot,
+    covering,
     mean_gpu,
     restarted,
-    told,
+    truncate_at_restart,
 )
-from triton_repo_builder.bench.measure.window_statistics import Floats
+from triton_repo_builder.bench.measure.window_statistics import Floats, Outcomes
 from triton_repo_builder.bench.options import (
     SETTLED,
     Options,
@@ -58,13 +56,13 @@ Progress = Callable[[str], None]
 
 
 def run(
-    fleet: Fleet, target: Target, shape: Shape, payload: Payload, options: Options, progress: Progress
+    pool: WorkerPool, target: Target, shape: Shape, payload: Payload, options: Options, progress: Progress
 ) -> Level:
     """Measure one level; failed requests are counted and stop nothing."""
-    return _Run(fleet, target, shape, payload, options, progress).level()
+    return _Run(pool, target, shape, payload, options, progress).level()
 
 
-def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
+def shares(shape: Shape, payload: Payload, options: Options) -> list[WorkerLoad]:
     """The load of each client process."""
     count = processes(options, shape)
     loads = []
@@ -73,7 +71,7 @@ def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
         if shape.concurrency is not None:
             clients = shape.concurrency // count + (number < shape.concurrency % count)
         loads.append(
-            Load(
+            WorkerLoad(
                 protocol="grpc" if shape.protocol == "grpc" else "http",
                 address=payload.address,
                 bodies=payload.bodies,
@@ -92,68 +90,68 @@ def shares(shape: Shape, payload: Payload, options: Options) -> list[Load]:
 class _Run:
     def __init__(
         self,
-        fleet: Fleet,
+        pool: WorkerPool,
         target: Target,
         shape: Shape,
         payload: Payload,
         options: Options,
         progress: Progress,
     ) -> None:
-        self._fleet = fleet
+        self._pool = pool
         self._target = target
         self._shape = shape
         self._options = options
         self._progress = progress
         self._loads = shares(shape, payload, options)
         self._sent = payload.sent
-        self._requests = Requests()
+        self._outcomes = Outcomes()
         self._lags: list[Floats] = []
 
     def level(self) -> Level:
         options = self._options
-        self._fleet.prepare(self._loads)
-        before = self._snapshot()
+        self._pool.prepare(self._loads)
+        before = self._counters()
         begin = time.monotonic() + LEAD
-        self._fleet.begin(begin)
+        self._pool.begin(begin)
         self._progress("warm-up")
         _sleep_until(begin + options.warmup)
-        marks = [self._mark()]
+        snapshots = [self._snapshot()]
         self._lags.clear()
         windows: list[Window] = []
         settled, over = False, ""
         while len(windows) < options.max_windows:
             self._progress(f"window {len(windows) + 1}")
-            _sleep_until(marks[-1].at + options.window)
-            marks.append(self._mark())
-            windows = self._windows(marks)
+            _sleep_until(snapshots[-1].at + options.window)
+            snapshots.append(self._snapshot())
+            windows = self._windows(snapshots)
             settled = window_statistics.stable(windows, self._shape.mode)
-            if over := self._over(marks):
+            if over := self._over(snapshots):
                 break
-            if len(windows) >= options.min_windows and (settled or window_statistics.hopeless(windows)):
+            if len(windows) >= options.min_windows and (settled or window_statistics.silent(windows)):
                 break
-        rest = self._fleet.stop(options.timeout)
-        self._requests.add(rest)
+        rest = self._pool.stop(options.timeout)
+        self._outcomes.add(rest)
         totals = self._totals(before, sum(chunk.sent for chunk in rest))
         if over:
-            return self._ended(marks, over, totals)
-        return self._sum(marks, self._windows(marks), settled, totals)
+            return self._ended(snapshots, over, totals)
+        return self._sum(snapshots, self._windows(snapshots), settled, totals)
 
-    def _over(self, marks: Sequence[Mark]) -> str:
+    def _over(self, snapshots: Sequence[Snapshot]) -> str:
         """What became of a server that no longer is the one that was measured; empty where it is."""
         target = self._target
-        if target.name in marks[-1].stats:
-            anew = any(restarted(mark, marks[-1], target.name) for mark in marks[:-1])
+        if target.name in snapshots[-1].counters:
+            anew = any(restarted(snapshot, snapshots[-1], target.name) for snapshot in snapshots[:-1])
             return RESTARTED if anew else ""
         return "" if target.http.answers_live() else STOPPED
 
-    def _ended(self, marks: Sequence[Mark], over: str, totals: Totals) -> Level:
+    def _ended(self, snapshots: Sequence[Snapshot], over: str, totals: Totals) -> Level:
         """The windows until the server was gone, and when that was."""
-        _, ended, kinds = self._requests.arrays()
-        kept = cut(marks, self._target.name, ended, kinds)
+        _, ended, kinds = self._outcomes.arrays()
+        kept = truncate_at_restart(snapshots, self._target.name, ended, kinds)
         windows = self._windows(kept)
         if over == STOPPED:
-            over += f"; {self._last(marks[0].at)}"
-        seconds, lost = kept[-1].at - marks[0].at, int(((kinds != OK) & (ended >= kept[-1].at)).sum())
+            over += f"; {self._last(snapshots[0].at)}"
+        seconds, lost = kept[-1].at - snapshots[0].at, int(((kinds != OK) & (ended >= kept[-1].at)).sum())
         text = (
             f"{over}. The numbers are those of the first {seconds:.1f} s; {lost} requests failed after them"
         )
@@ -162,7 +160,7 @@ class _Run:
 
     def _last(self, first: float) -> str:
         """When the last answer came."""
-        _, ended, kinds = self._requests.arrays()
+        _, ended, kinds = self._outcomes.arrays()
         answers = ended[kinds == OK]
         if not answers.size:
             return "it answered nothing"
@@ -171,65 +169,71 @@ class _Run:
         when = f"{last - first:.1f} s into the windows" if last > first else "in the warm-up"
         return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
-    def _snapshot(self) -> statistics.Snapshot:
+    def _counters(self) -> statistics.ModelCounters:
         try:
-            return statistics.snapshot(self._target.http)
+            return statistics.read(self._target.http)
         except RequestFailed:
             # A server that broke under the load still has a report.
             return {}
 
-    def _mark(self) -> Mark:
+    def _snapshot(self) -> Snapshot:
         """Server first, clock in the middle: both are read within a few milliseconds."""
-        stats = self._snapshot()
+        counters = self._counters()
         target = self._target
         used = cpu.tree_seconds(target.pid) if target.pid else None
         at = time.monotonic()
         busy = cpu.machine()
-        chunks = self._fleet.take()
-        self._requests.add(chunks)
+        chunks = self._pool.take()
+        self._outcomes.add(chunks)
         self._lags += [np.array(chunk.lag) for chunk in chunks]
         page = statistics.read_metrics(target.metrics)[0] if target.metrics else ""
-        return Mark(
+        return Snapshot(
             at=at,
-            stats=stats,
+            counters=counters,
             server_cpu=used,
             busy=busy,
             client_cpu=tuple(chunk.cpu for chunk in chunks),
             gpu=statistics.gpu_utilization(page),
         )
 
-    def _windows(self, marks: Sequence[Mark]) -> list[Window]:
-        due, ended, kinds = self._requests.arrays()
-        borders = [mark.at for mark in marks]
+    def _windows(self, snapshots: Sequence[Snapshot]) -> list[Window]:
+        due, ended, kinds = self._outcomes.arrays()
+        borders = [snapshot.at for snapshot in snapshots]
         return [window_statistics.window(due, ended, kinds, a, b) for a, b in pairwise(borders)]
 
-    def _totals(self, before: statistics.Snapshot, sent: int) -> Totals:
-        _, _, kinds = self._requests.arrays()
+    def _totals(self, before: statistics.ModelCounters, sent: int) -> Totals:
+        _, _, kinds = self._outcomes.arrays()
         answered = int((kinds == OK).sum())
         endpoint, wanted = self._target.name, answered * self._options.rows
         deadline = time.monotonic() + SETTLE
         while True:
-            after = self._snapshot()
+            after = self._counters()
             rows = statistics.rows_counted(before, after, endpoint) if before and after else None
             if rows is None or rows >= wanted or time.monotonic() > deadline:
                 break
             time.sleep(0.02)
         return Totals(sent=sent, answered=answered, failed=len(kinds) - answered, server_rows=rows)
 
-    def _sum(self, marks: Sequence[Mark], windows: list[Window], settled: bool, totals: Totals) -> Level:
+    def _sum(
+        self, snapshots: Sequence[Snapshot], windows: list[Window], settled: bool, totals: Totals
+    ) -> Level:
         """A stable level is its last three windows; an unstable one is all of them."""
         kept = SETTLED if settled and self._options.max_windows != self._options.min_windows else 0
-        first, last = marks[-(kept + 1) if kept else 0], marks[-1]
-        due, ended, kinds = self._requests.arrays()
+        first, last = snapshots[-(kept + 1) if kept else 0], snapshots[-1]
+        due, ended, kinds = self._outcomes.arrays()
         whole = window_statistics.window(due, ended, kinds, first.at, last.at)
         inside = kinds[(ended >= first.at) & (ended < last.at)]
-        borders = told([mark for mark in marks if mark.at >= first.at], self._target.models)
+        borders = covering(
+            [snapshot for snapshot in snapshots if snapshot.at >= first.at], self._target.models
+        )
         begin, end = (borders[0], borders[-1]) if borders else (first, first)
-        models = statistics.split(begin.stats, end.stats, self._target.models) if end.at > begin.at else ()
+        models = (
+            statistics.split(begin.counters, end.counters, self._target.models) if end.at > begin.at else ()
+        )
         server_cpu = _difference(first.server_cpu, last.server_cpu)
         own = next((one.request_ms for one in models if one.model == self._target.name), None)
-        failures = self._requests.failures(inside)
-        earlier = self._requests.failures(kinds[ended < first.at])
+        failures = self._outcomes.failures(inside)
+        earlier = self._outcomes.failures(kinds[ended < first.at])
         if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
             own = None  # a mean of other requests than those that the clients' latency is of
         shape, options = self._shape, self._options
@@ -249,7 +253,7 @@ class _Run:
             rows_per_second=whole.throughput * options.rows,
             latency=whole.latency,
             failures=failures,
-            examples=self._requests.examples,
+            examples=self._outcomes.examples,
             stable=settled if len(windows) >= SETTLED else None,
             spread=window_statistics.spread(windows, shape.mode),
             windows=tuple(windows),
@@ -258,7 +262,7 @@ class _Run:
             outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
-            gpu_utilization=mean_gpu([mark for mark in marks if mark.at >= first.at]),
+            gpu_utilization=mean_gpu([snapshot for snapshot in snapshots if snapshot.at >= first.at]),
             client=client,
             bottleneck=self._bottleneck(client, whole.latency),
             totals=totals,
@@ -266,7 +270,7 @@ class _Run:
             sent=self._sent,
         )
 
-    def _client(self, first: Mark, last: Mark, answered: int) -> Client:
+    def _client(self, first: Snapshot, last: Snapshot, answered: int) -> Client:
         seconds = last.at - first.at
         # Empty where the last border was set afterwards: what the clients used until then is not known.
         used = [b - a for a, b in zip(first.client_cpu, last.client_cpu, strict=False)]
@@ -283,7 +287,7 @@ class _Run:
     def _bottleneck(self, client: Client, latency: Latency | None) -> str:
         if client.busiest_core is None or client.cores is None:
             return ""
-        load = Burden(
+        load = ClientLoad(
             busiest_core=client.busiest_core,
             cores=client.cores,
             machine_busy=client.machine_busy,

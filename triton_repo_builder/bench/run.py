@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from triton_repo_builder.bench import level, perf_analyzer
-from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.load.workers import WorkerPool
 from triton_repo_builder.bench.measure import machine
 from triton_repo_builder.bench.options import (
     Options,
@@ -60,7 +60,7 @@ def run_variants(
     done: list[Level] = []
     gone: set[str] = set()
     left = 0
-    with Fleet() as fleet:
+    with WorkerPool() as pool:
         for shape, one in planned:
             name = " ".join(filter(None, [one.target.variant.name, shape.title]))
             if one.target.variant.name in gone and not one.target.http.answers_live():
@@ -71,7 +71,7 @@ def run_variants(
             def tell(stage: str, name: str = name) -> None:
                 progress(f"{name}: {stage}", len(done), len(planned))
 
-            done.append(level.run(fleet, one.target, shape, requests, options, tell))
+            done.append(level.run(pool, one.target, shape, requests, options, tell))
             if done[-1].ended:
                 gone.add(one.target.variant.name)
     if left:

@@ -60,7 +60,7 @@ class ModelSplit:
     """Executions by batch size."""
 
 
-Snapshot = Mapping[str, Counters]
+ModelCounters = Mapping[str, Counters]
 """Every model's counters at one moment."""
 STILL = 0.05
 """Seconds without a change after which every answer is taken to be counted."""
@@ -68,27 +68,27 @@ PATIENCE = 2.0
 """Seconds to wait for that."""
 
 
-def snapshot(http: HttpClient) -> Snapshot:
+def read(http: HttpClient) -> ModelCounters:
     """Read all statistics; raises ``RequestFailed``."""
     return parse(http.call("GET", "/v2/models/stats"))
 
 
-def settled(http: HttpClient, models: Collection[str]) -> Snapshot:
+def settled(http: HttpClient, models: Collection[str]) -> ModelCounters:
     """These models' counters once they stand still: Triton counts a request after its answer.
 
     With other clients about they never do: then the last reading after ``PATIENCE``.
     """
     deadline = time.monotonic() + PATIENCE
-    previous: Snapshot = {}
+    previous: ModelCounters = {}
     while True:
-        latest = {name: counters for name, counters in snapshot(http).items() if name in models}
+        latest = {name: counters for name, counters in read(http).items() if name in models}
         if latest == previous or time.monotonic() > deadline:
             return latest
         previous = latest
         time.sleep(STILL)
 
 
-def parse(document: Mapping[str, Any]) -> Snapshot:
+def parse(document: Mapping[str, Any]) -> ModelCounters:
     """The answer of /v2/models/stats."""
     models: dict[str, Counters] = {}
     for entry in document.get("model_stats", ()):
@@ -110,7 +110,7 @@ def _add(old: tuple[int, int], new: Mapping[str, Any]) -> tuple[int, int]:
     return old[0] + int(new.get("count", 0)), old[1] + int(new.get("ns", 0))
 
 
-def growth(before: Snapshot, after: Snapshot, model: str) -> Counters:
+def growth(before: ModelCounters, after: ModelCounters, model: str) -> Counters:
     """What a model counted between two snapshots."""
     old, new = before.get(model, Counters()), after.get(model, Counters())
     batches = {size: count - old.batches.get(size, 0) for size, count in sorted(new.batches.items())}
@@ -127,7 +127,7 @@ def growth(before: Snapshot, after: Snapshot, model: str) -> Counters:
     )
 
 
-def split(before: Snapshot, after: Snapshot, order: Sequence[str]) -> tuple[ModelSplit, ...]:
+def split(before: ModelCounters, after: ModelCounters, order: Sequence[str]) -> tuple[ModelSplit, ...]:
     """Every model that ran between two snapshots: those of ``order`` first, then what else ran."""
     names = [name for name in dict.fromkeys([*order, *after]) if name in after]
     splits = (_split(name, growth(before, after, name)) for name in names)
@@ -156,7 +156,7 @@ def _split(name: str, counters: Counters) -> ModelSplit:
     )
 
 
-def rows_counted(before: Snapshot, after: Snapshot, endpoint: str) -> int:
+def rows_counted(before: ModelCounters, after: ModelCounters, endpoint: str) -> int:
     """Rows an endpoint answered between two snapshots, those from the cache included."""
     counters = growth(before, after, endpoint)
     return counters.rows + counters.cached

@@ -10,7 +10,7 @@ from functools import partial
 
 from triton_repo_builder.client import RequestFailed, statistics
 from triton_repo_builder.client.codec import Array
-from triton_repo_builder.client.statistics import Snapshot
+from triton_repo_builder.client.statistics import ModelCounters
 from triton_repo_builder.golden import cases
 from triton_repo_builder.smoke import compare
 from triton_repo_builder.smoke.attempt import Mismatch, Seen, attempt
@@ -90,7 +90,7 @@ def _one(job: _Job, endpoint: Subject, allowed: float) -> Seen | str:
         return f"{job.case.name} ({job.protocol}): expected an answer, got {problem}"
 
 
-def _counters(session: Session, endpoint: Subject) -> Snapshot | None:
+def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
     """Counters of the endpoint's models; None if the server does not give them all."""
     try:
         counters = statistics.settled(session.http, endpoint.models)
@@ -100,7 +100,7 @@ def _counters(session: Session, endpoint: Subject) -> Snapshot | None:
 
 
 def _counted(
-    session: Session, endpoint: Subject, before: Snapshot, model: str, sent: int, times: int
+    session: Session, endpoint: Subject, before: ModelCounters, model: str, sent: int, times: int
 ) -> Seen:
     """Wait until the model has counted every request of this stage, and no more than these."""
     deadline = time.monotonic() + LATE

@@ -14,7 +14,7 @@ NO_CONNECTION = "no connection"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class WorkerLoad:
     """One process' share of a level."""
 
     protocol: str

@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, Load
+from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, WorkerLoad
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 CLIENTS_PER_CHANNEL = 16
@@ -39,7 +39,7 @@ class Sender(Protocol):
         """Let go of all connections."""
 
 
-def sender(load: Load) -> Sender:
+def sender(load: WorkerLoad) -> Sender:
     """The sender for a load's protocol."""
     return GrpcSender(load) if load.protocol == "grpc" else HttpSender(load)
 
@@ -47,7 +47,7 @@ def sender(load: Load) -> Sender:
 class GrpcSender:
     """gRPC, with a connection per 16 clients: one alone serialises large tensors."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: WorkerLoad) -> None:
         self._load = load
         self._channels: list[Any] = []
         self._calls: list[Any] = []
@@ -97,7 +97,7 @@ class GrpcSender:
 class HttpSender:
     """HTTP/1.1 with as many kept-alive connections as there are requests under way."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: WorkerLoad) -> None:
         parts = urllib.parse.urlsplit(load.address)
         self._host = parts.hostname or ""
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None

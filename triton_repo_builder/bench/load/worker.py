@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import resource
 import shutil
 import socket
@@ -11,28 +12,27 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from triton_repo_builder.bench.load import arrivals
 from triton_repo_builder.bench.load.messages import (
     NO_CONNECTION,
     OK,
     OVERRUN,
     Begin,
     Chunk,
-    Load,
     Ready,
     Take,
+    WorkerLoad,
 )
 from triton_repo_builder.bench.load.senders import Failure, Sender, sender
 
 TICK = 0.02
 GRAIN = 0.001
-"""asyncio rounds its waits up to this, so that much lateness is nobody's fault."""
+"""asyncio rounds its waits up to this: that much lateness means nothing."""
 PAUSE = 0.05
-"""Seconds that a client waits after a refused connection, lest it does nothing but knock."""
+"""Seconds that a client waits after a refused connection before it tries again."""
 SWITCH = 0.0002
 """Seconds between thread switches: at Python's 5 ms the arrivals would come late."""
 
@@ -81,7 +81,7 @@ class Recorder:
 class Runner:
     """One load, from connecting to the last answer."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: WorkerLoad) -> None:
         self._load = load
         self._sender: Sender = sender(load)
         self._next = load.first
@@ -130,7 +130,7 @@ class Runner:
 
     def _arrive(self, at: float, loop: asyncio.AbstractEventLoop) -> None:
         assert self._load.rate is not None
-        for offset in arrivals.poisson(self._load.rate, self._load.seed):
+        for offset in poisson_arrivals(self._load.rate, self._load.seed):
             while (left := at + offset - time.monotonic()) > 0:
                 time.sleep(min(left, 0.05))
                 if self._stopping:
@@ -152,22 +152,34 @@ class Runner:
         await self._one(due)
 
     async def _ticks(self) -> None:
-        """Sleep, and see how much later than asked this is woken."""
+        """Sleep, and record how late the event loop wakes up."""
         while not self._stopping:
             start = time.monotonic()
             await asyncio.sleep(TICK)
             self.recorder.lag.append(max(0.0, time.monotonic() - start - TICK - GRAIN))
 
 
+def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
+    """Seconds since the start of each arrival, for ever: the gaps are exponential, with mean 1 / rate.
+
+    Streams of several processes add up to one of the summed rate, as Poisson processes do.
+    """
+    chance = random.Random(seed)
+    due = 0.0
+    while True:
+        due += chance.expovariate(rate)
+        yield due
+
+
 async def serve(connection: Connection, folder: Path) -> None:
-    """Obey until the other side is gone."""
+    """Do what the run asks until it is gone."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[object] = asyncio.Queue()
     threading.Thread(target=_listen, args=(connection, folder, loop, inbox.put_nowait), daemon=True).start()
     runner: Runner | None = None
     while True:
         message = await inbox.get()
-        if isinstance(message, Load):
+        if isinstance(message, WorkerLoad):
             runner = Runner(message)
             await runner.open()
             connection.send(Ready())

@@ -19,9 +19,9 @@ from triton_repo_builder import process
 from triton_repo_builder.bench.load.messages import (
     Begin,
     Chunk,
-    Load,
     Ready,
     Take,
+    WorkerLoad,
 )
 from triton_repo_builder.errors import Code, TrbError
 
@@ -31,7 +31,7 @@ ANSWER = 30.0
 """Seconds in which it must answer the run."""
 
 
-class Fleet:
+class WorkerPool:
     """Up to ``most`` client processes, started as they are needed and kept for all levels."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Fleet:
         self._workers: list[_Worker] = []
         self._active: list[_Worker] = []
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -49,7 +49,7 @@ class Fleet:
             worker.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def prepare(self, loads: Sequence[Load]) -> None:
+    def prepare(self, loads: Sequence[WorkerLoad]) -> None:
         """Give each process its share, and return when all are connected."""
         while len(self._workers) < len(loads):
             self._workers.append(_Worker(self._folder, len(self._workers)))

@@ -13,7 +13,7 @@ LATE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class ClientLoad:
     """The clients' load during a level."""
 
     busiest_core: float
@@ -26,7 +26,7 @@ class Load:
     processes: int
 
 
-def verdict(load: Load, limit: float) -> str:
+def verdict(load: ClientLoad, limit: float) -> str:
     """One sentence where the client may be the bottleneck, else nothing."""
     if load.busiest_core > limit:
         return (

@@ -1,4 +1,4 @@
-"""Readings at the borders between windows: which of them can be relied on, and where a level ends."""
+"""Snapshots between windows: which of them can be relied on, and where a level ends."""
 
 from __future__ import annotations
 
@@ -14,70 +14,75 @@ from triton_repo_builder.client import statistics
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Readings at one border between windows."""
+class Snapshot:
+    """What was read between two windows."""
 
     at: float
-    stats: statistics.Snapshot
+    counters: statistics.ModelCounters
     server_cpu: float | None
     busy: cpu.Busy | None
     client_cpu: tuple[float, ...]
-    """By process; empty where the border was set afterwards."""
+    """By process; empty if the snapshot was made up afterwards."""
     gpu: dict[str, float]
 
 
-def known(marks: Sequence[Mark], *models: str) -> list[Mark]:
-    """Those at which the server told of all these models, up to the first at which one had begun anew."""
-    found: list[Mark] = []
-    for mark in marks:
-        if any(name not in mark.stats for name in models):
+def consistent(snapshots: Sequence[Snapshot], *models: str) -> list[Snapshot]:
+    """Snapshots that contain every model, up to the first restart of one."""
+    kept: list[Snapshot] = []
+    for snapshot in snapshots:
+        if any(name not in snapshot.counters for name in models):
             continue
-        if found and any(restarted(found[-1], mark, name) for name in models):
+        if kept and any(restarted(kept[-1], snapshot, name) for name in models):
             break
-        found.append(mark)
-    return found
+        kept.append(snapshot)
+    return kept
 
 
-def told(marks: Sequence[Mark], models: Sequence[str]) -> list[Mark]:
-    """The borders that the split per model can lie between; ``models`` begins with the endpoint.
+def covering(snapshots: Sequence[Snapshot], models: Sequence[str]) -> list[Snapshot]:
+    """Snapshots that the split per model can be computed from; ``models`` begins with the endpoint.
 
-    A model that it runs may have been unloaded or loaded again while the endpoint stayed. One that the server
-    never told of says nothing of that.
+    A model that it runs may have been unloaded or loaded again while the endpoint stayed. One that is in no
+    snapshot is ignored.
     """
-    ever = [name for name in models if any(name in mark.stats for mark in marks)]
-    return known(marks, *dict.fromkeys([models[0], *ever]))
+    present = [name for name in models if any(name in snapshot.counters for snapshot in snapshots)]
+    return consistent(snapshots, *dict.fromkeys([models[0], *present]))
 
 
-def restarted(before: Mark, after: Mark, endpoint: str) -> bool:
+def restarted(before: Snapshot, after: Snapshot, endpoint: str) -> bool:
     """Whether the server counted less than before: it is another process, or the model was loaded again."""
-    old, new = before.stats.get(endpoint), after.stats.get(endpoint)
+    old, new = before.counters.get(endpoint), after.counters.get(endpoint)
     return old is not None and new is not None and new.requests < old.requests
 
 
-def cut(marks: Sequence[Mark], endpoint: str, ended: Floats, kinds: Kinds) -> Sequence[Mark]:
-    """The borders up to the last at which the server that ended still answered.
+def truncate_at_restart(
+    snapshots: Sequence[Snapshot], endpoint: str, ended: Floats, kinds: Kinds
+) -> Sequence[Snapshot]:
+    """Snapshots up to the last one at which the server that ended or restarted still answered.
 
-    Where it ended in the first window, its last answer is the border. Where it never answered, all are kept:
-    they show failures alone.
+    If it ended in the first window, the time of its last answer stands for the second snapshot. If it never
+    answered, all are kept: they show failures alone.
     """
-    good = known(marks, endpoint)
+    good = consistent(snapshots, endpoint)
     if len(good) > 1:
-        return marks[: marks.index(good[-1]) + 1]
-    answers = ended[(kinds == OK) & (ended > marks[0].at)]
+        return snapshots[: snapshots.index(good[-1]) + 1]
+    answers = ended[(kinds == OK) & (ended > snapshots[0].at)]
     if not answers.size:
-        return marks
+        return snapshots
     last = float(answers.max())
     return [
-        marks[0],
+        snapshots[0],
         # The next number after it, because a window does not hold its own end.
-        replace(marks[-1], at=float(np.nextafter(last, np.inf)), stats={}, server_cpu=None, client_cpu=()),
+        replace(
+            snapshots[-1], at=float(np.nextafter(last, np.inf)), counters={}, server_cpu=None, client_cpu=()
+        ),
     ]
 
 
-def mean_gpu(marks: Sequence[Mark]) -> dict[str, float]:
-    """Mean over the readings of each GPU, without the first: that tells of the time before the windows."""
-    later = marks[1:]
-    uuids = {uuid for mark in later for uuid in mark.gpu}
+def mean_gpu(snapshots: Sequence[Snapshot]) -> dict[str, float]:
+    """Mean over the readings of each GPU, without the first: that is of the time before the windows."""
+    later = snapshots[1:]
+    uuids = {uuid for snapshot in later for uuid in snapshot.gpu}
     return {
-        uuid: float(np.mean([mark.gpu[uuid] for mark in later if uuid in mark.gpu])) for uuid in sorted(uuids)
+        uuid: float(np.mean([snapshot.gpu[uuid] for snapshot in later if uuid in snapshot.gpu]))
+        for uuid in sorted(uuids)
     }

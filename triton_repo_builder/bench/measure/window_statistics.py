@@ -1,13 +1,14 @@
-"""Percentiles, windows and the rule of stability: pure arithmetic."""
+"""Outcomes of requests, and the windows, percentiles and rule of stability computed from them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.bench.load.messages import OK
+from triton_repo_builder.bench.load.messages import OK, Chunk
 from triton_repo_builder.bench.options import OPEN, SETTLED
 from triton_repo_builder.bench.report.report import Latency, Window
 
@@ -17,8 +18,40 @@ TOLERANCE = 0.10
 """Windows agree when throughput and p95 stay this close to their mean."""
 
 
+class Outcomes:
+    """Everything that ended so far, from all client processes."""
+
+    def __init__(self) -> None:
+        self._due: list[Floats] = []
+        self._ended: list[Floats] = []
+        self._kind: list[Kinds] = []
+        self._numbers: dict[str, int] = {"": OK}
+        self.examples: dict[str, str] = {}
+        self.lag: list[tuple[float, float]] = []
+
+    def add(self, chunks: Sequence[Chunk]) -> None:
+        """Take over what the processes recorded; each numbers its kinds of failure itself."""
+        for chunk in chunks:
+            numbers = np.array([self._numbers.setdefault(k, len(self._numbers)) for k in chunk.kinds])
+            self._due.append(np.array(chunk.due))
+            self._ended.append(np.array(chunk.ended))
+            self._kind.append(numbers[np.array(chunk.kind, dtype=np.int64)])
+            for kind, text in chunk.examples.items():
+                self.examples.setdefault(kind, text)
+
+    def arrays(self) -> tuple[Floats, Floats, Kinds]:
+        """Due, ended, kind."""
+        return np.concatenate(self._due), np.concatenate(self._ended), np.concatenate(self._kind)
+
+    def failures(self, kinds: Kinds) -> dict[str, int]:
+        """Counts by name."""
+        names = {number: name for name, number in self._numbers.items()}
+        counts = Counter(int(kind) for kind in kinds if kind != OK)
+        return {names[number]: count for number, count in counts.most_common()}
+
+
 def latency(milliseconds: Floats) -> Latency | None:
-    """Summary of exact latencies; linear interpolation between neighbours, as numpy does it."""
+    """Summarise exact latencies; percentiles interpolate linearly, as numpy does."""
     if not milliseconds.size:
         return None
     p50, p90, p95, p99 = (float(value) for value in np.percentile(milliseconds, [50, 90, 95, 99]))
@@ -61,11 +94,11 @@ def spread(windows: Sequence[Window], mode: str) -> dict[str, float | None]:
 
 
 def _distance(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    if len(known) < max(2, len(values)) or not sum(known):  # one value does not differ from itself
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < max(2, len(values)) or not sum(numbers):  # one value does not differ from itself
         return None
-    mean = sum(known) / len(known)
-    return max(abs(value - mean) for value in known) / mean
+    mean = sum(numbers) / len(numbers)
+    return max(abs(value - mean) for value in numbers) / mean
 
 
 def stable(windows: Sequence[Window], mode: str) -> bool:
@@ -75,6 +108,6 @@ def stable(windows: Sequence[Window], mode: str) -> bool:
     return all(value is not None and value <= TOLERANCE for value in spread(windows, mode).values())
 
 
-def hopeless(windows: Sequence[Window]) -> bool:
-    """Whether nothing was answered in three windows, so that waiting longer shows nothing."""
+def silent(windows: Sequence[Window]) -> bool:
+    """Whether nothing was answered in three windows: waiting longer would show no more."""
     return len(windows) >= SETTLED and not any(one.answered for one in windows[-SETTLED:])

@@ -6,12 +6,12 @@ import asyncio
 import socket
 import time
 
-from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, Load
+from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, WorkerLoad
 from triton_repo_builder.bench.load.senders import Failure, HttpSender
 
 
 def send(address: str, timeout: float) -> Failure | None:
-    load = Load(
+    load = WorkerLoad(
         protocol="http", address=f"http://{address}/x", bodies=(b"",), headers=({},), first=0,
         clients=1, rate=None, in_flight=1, timeout=timeout, seed=1,
     )  # fmt: skip

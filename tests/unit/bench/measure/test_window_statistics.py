@@ -8,10 +8,10 @@ from itertools import islice
 import numpy as np
 import pytest
 from bench_values import window
-
 from triton_repo_builder.bench.load.arrivals import poisson
+
 from triton_repo_builder.bench.measure import window_statistics
-from triton_repo_builder.bench.measure.bottleneck import Load, verdict
+from triton_repo_builder.bench.measure.bottleneck import ClientLoad, verdict
 
 
 def test_percentiles_are_exact() -> None:
@@ -69,9 +69,9 @@ def test_chance_arrivals_do_not_make_an_open_loop_unstable() -> None:
 
 
 def test_three_windows_without_an_answer_are_hopeless() -> None:
-    assert window_statistics.hopeless([window(0, None)] * 3)
-    assert not window_statistics.hopeless([window(0, None)] * 2)
-    assert not window_statistics.hopeless([window(0, None), window(0, None), window(1)])
+    assert window_statistics.silent([window(0, None)] * 3)
+    assert not window_statistics.silent([window(0, None)] * 2)
+    assert not window_statistics.silent([window(0, None), window(0, None), window(1)])
 
 
 def test_arrivals_are_poisson() -> None:
@@ -84,7 +84,7 @@ def test_arrivals_are_poisson() -> None:
     assert list(islice(poisson(5.0, seed=1), 5)) != list(islice(poisson(5.0, seed=2), 5))
 
 
-IDLE = Load(
+IDLE = ClientLoad(
     busiest_core=0.2,
     cores=0.3,
     machine_busy=0.5,
