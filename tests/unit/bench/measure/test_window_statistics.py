@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 import pytest
 from bench_values import window
-from triton_repo_builder.bench.load.arrivals import poisson
 
+from triton_repo_builder.bench.load.worker import poisson_arrivals
 from triton_repo_builder.bench.measure import window_statistics
 from triton_repo_builder.bench.measure.bottleneck import ClientLoad, verdict
 
@@ -68,20 +68,20 @@ def test_chance_arrivals_do_not_make_an_open_loop_unstable() -> None:
     assert not window_statistics.stable(falling_behind, "open")
 
 
-def test_three_windows_without_an_answer_are_hopeless() -> None:
+def test_three_windows_without_an_answer_are_silent() -> None:
     assert window_statistics.silent([window(0, None)] * 3)
     assert not window_statistics.silent([window(0, None)] * 2)
     assert not window_statistics.silent([window(0, None), window(0, None), window(1)])
 
 
 def test_arrivals_are_poisson() -> None:
-    times = np.array(list(islice(poisson(200.0, seed=7), 20_000)))
+    times = np.array(list(islice(poisson_arrivals(200.0, seed=7), 20_000)))
     gaps = np.diff(times)
     assert (gaps > 0).all()
     assert gaps.mean() == pytest.approx(1 / 200, rel=0.03)
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03), "exponential: deviation equals the mean"
-    assert list(islice(poisson(5.0, seed=1), 5)) == list(islice(poisson(5.0, seed=1), 5))
-    assert list(islice(poisson(5.0, seed=1), 5)) != list(islice(poisson(5.0, seed=2), 5))
+    assert list(islice(poisson_arrivals(5.0, seed=1), 5)) == list(islice(poisson_arrivals(5.0, seed=1), 5))
+    assert list(islice(poisson_arrivals(5.0, seed=1), 5)) != list(islice(poisson_arrivals(5.0, seed=2), 5))
 
 
 IDLE = ClientLoad(
