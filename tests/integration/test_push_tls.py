@@ -16,7 +16,7 @@ from tests.integration.certificates import Certificate
 from tests.integration.test_push_s3 import push
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code
-from triton_repo_builder.stores import tls
+from triton_repo_builder.stores import failures
 
 VARIABLES = {name for kind in stores.STORES.values() for name in kind.HINTS.ca_variables}
 
@@ -109,7 +109,7 @@ def test_tls_with_a_server_that_speaks_none(tmp_path: Path, repository: Path) ->
 )
 def test_each_reason_has_its_remedy(why: str, remedy: str) -> None:
     text = f"[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {why}. (_ssl.c:1006)"
-    found = tls.explained(text, stores.STORES["gs"].HINTS, "gs://models")
-    assert found is not None
+    found = failures.explain(OSError(text), stores.STORES["gs"].HINTS, "gs://models")
+    assert found.code == Code.STORAGE_UNREACHABLE
     assert why in found.message
     assert remedy in found.remedy

@@ -19,26 +19,26 @@ SHOWN = 12
 
 @click.command("commit")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("-m", "--message", required=True, help="What this deployment is.")
-@click.option("--branch", metavar="B", help="Commit there, not where the work tree is; made if need be.")
+@click.option("-m", "--message", required=True, help="Commit message: what this deployment is.")
+@click.option("--branch", metavar="B", help="Commit to this branch, not the current one; created if missing.")
 @click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")
 @click.option("--sign", is_flag=True, help="Sign the commit, as git commit -S does.")
-@click.option("--force", is_flag=True, help="Commit also what trb check finds wrong.")
-@click.option("--no-verify", is_flag=True, help="Leave out your hooks.")
+@click.option("--force", is_flag=True, help="Commit despite errors of trb check.")
+@click.option("--no-verify", is_flag=True, help="Skip git hooks.")
 @click.option(
     "--weights",
     type=click.Choice(("lfs", "git", "external")),
-    help="Where large files go.  [default: lfs; external ones stay so]",
+    help="Where large files go.  [default: lfs; external ones stay external]",
 )
 @click.option(
     "--threshold",
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Large is from so many bytes.",
+    help="A file is large from this many bytes.",
 )
 @click.option(
-    "--weights-url", default="", metavar="URL", help="With --weights external: file://, https://, s3://."
+    "--weights-url", default="", metavar="URL", help="For --weights external: file://, https://, s3://."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -72,9 +72,9 @@ def command(
     from triton_repo_builder.vcs import commit
 
     if not message.strip():
-        raise TrbError(Code.USAGE, "is empty", where="--message", remedy="say what this deployment is")
+        raise TrbError(Code.USAGE, "is empty", where="--message", remedy="describe this deployment")
     if weights_url and weights != "external":
-        raise click.UsageError("--weights-url goes with --weights external.")
+        raise click.UsageError("--weights-url needs --weights external.")
     options = commit.CommitOptions(
         message=message,
         branch=branch,
@@ -107,6 +107,6 @@ def _print(done: Committed, repo: Path) -> None:
         if done.large:
             click.echo(f"not in git itself: {', '.join(done.large)}")
     else:
-        click.echo(f"nothing to commit: {repo} is what {done.commit[:12]} has")
+        click.echo(f"nothing to commit: {repo} is as in {done.commit[:12]}")
     if done.pushed:
         click.echo(f"pushed {done.branch} to {done.pushed}")

@@ -15,7 +15,7 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 def command(repo: Path) -> None:
     """Get the files that a commit with --weights external left out, and verify their sha256.
 
-    Files that are there and right are left alone. Needed once after git clone, before trb serve.
+    Files that are there and verified are left alone. Needed once after git clone, before trb serve.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def command(repo: Path) -> None:
     if manifest is None:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
-            "has no manifest.json of trb, which says where its weights lie",
+            "has no manifest.json of trb, which lists the external files",
             where=str(repo),
             remedy="name a repository that trb built and committed with --weights external",
         )

@@ -16,7 +16,7 @@ from triton_repo_builder.text import counted
 @click.command("pull")
 @click.argument("url", type=Filled())
 @click.argument("folder", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("--force", is_flag=True, help="Replace what the folder holds.")
+@click.option("--force", is_flag=True, help="Replace the folder's content.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
     """Bring the revision that URL points to into FOLDER (default: model_repository).

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.stores import filesystem
+from triton_repo_builder.stores import filesystem, location
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Bucket
 from triton_repo_builder.stores.revision import (
@@ -40,6 +40,8 @@ REVISIONS = "revisions"
 class BucketStore:
     """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
 
+    SCHEME: ClassVar[str]
+    """As fsspec knows it, too."""
     FORMS: ClassVar[str]
     HINTS: ClassVar[Hints]
 
@@ -47,6 +49,11 @@ class BucketStore:
         self.location = location
         self._system = system
         self._shown = str(location).partition("@")[0]
+
+    @classmethod
+    def parse(cls, text: str, rest: str, revision: str) -> Bucket:
+        """Read ``BUCKET[/PREFIX]``."""
+        return location.bucket(text, cls.SCHEME, rest, revision)
 
     def options(self) -> dict[str, Any]:
         """Options of the file system."""

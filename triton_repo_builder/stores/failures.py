@@ -1,14 +1,15 @@
-"""What a store's refusal means for the user: every library has its own exceptions for the same few causes."""
+"""What a store's failure means for the user: each library has its own exceptions for the same few causes."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import tls
 from triton_repo_builder.stores.store import Hints
 
 MISSING = "make it first: trb makes no bucket, as only you know its region and who may read it"
@@ -24,6 +25,9 @@ BUSY = (
 )
 BUGS = (TypeError, AttributeError, KeyError, AssertionError, NameError)
 """Bugs of ours keep their traceback; everything else a store can do to us is a failure to explain."""
+_WHY = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+_NO_BUNDLE = ("CA certificate bundle", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib")
 _POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): ")
 
 
@@ -50,7 +54,7 @@ def explain(error: Exception, hints: Hints, where: str) -> TrbError:
         return TrbError(
             Code.DISK_FULL, "the disk is full", where=where, remedy="free some space, or name another disk"
         )
-    if untrusted := tls.explained(text, hints, where):
+    if untrusted := _of_tls(text, hints, where):
         return untrusted
     if isinstance(error, FileNotFoundError) or code == "404":
         return TrbError(Code.STORAGE_MISSING, f"there is no such bucket: {text}", where=where, remedy=MISSING)
@@ -85,3 +89,31 @@ def _reason(error: Exception) -> str:
     elif error.args and getattr(error.args[0], "reason", None):  # requests around urllib3
         text = str(error.args[0].reason)
     return _POOL.sub("", " ".join(text.split()))[:300] or type(error).__name__
+
+
+def _of_tls(text: str, hints: Hints, where: str) -> TrbError | None:
+    """The error for a library's message; None if that is not about TLS."""
+    bundle = next((name for name in hints.ca_variables if os.environ.get(name)), "")
+    value = os.environ.get(bundle, "")
+    if any(word in text for word in _NO_BUNDLE) or ("[Errno 2]" in text and bundle and _gone(value)):
+        what = "names no file" if _gone(value) else "holds no certificate"
+        message, remedy = f"{bundle} {what}: {value}", f"name a PEM file of CA certificates in {bundle}"
+    elif why := _WHY.search(text):
+        message, remedy = f"its certificate is not trusted: {why[1]}", _trust_remedy(why[1], hints)
+    elif any(word in text for word in _NO_TLS):
+        message, remedy = "does not speak TLS, plain HTTP perhaps", hints.plain_http
+    else:
+        return None
+    return TrbError(Code.STORAGE_UNREACHABLE, message, where=where, remedy=remedy)
+
+
+def _gone(path: str) -> bool:
+    return not Path(path).exists()
+
+
+def _trust_remedy(why: str, hints: Hints) -> str:
+    if "mismatch" in why:
+        return "use a name or an address that the certificate is made for"
+    if "expired" in why or "not yet valid" in why:
+        return "renew the server's certificate, or set the clock of this machine"
+    return f"if the server is yours, name its CA's certificate: {hints.ca_variables[0]}=FILE.pem"

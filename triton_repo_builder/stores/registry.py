@@ -37,8 +37,8 @@ class RegistryStore:
         self._client = Client(location)
         self._name = f"oci://{location.registry}/{location.repository}"
 
-    @staticmethod
-    def parse(text: str, rest: str, revision: str) -> Image:
+    @classmethod
+    def parse(cls, text: str, rest: str, revision: str) -> Image:
         """Read ``REGISTRY/NAME[:TAG]``."""
         return location.image(text, rest, revision)
 

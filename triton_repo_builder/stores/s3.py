@@ -20,8 +20,7 @@ _HOST = re.compile(r"(?:(https?)://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5}
 
 
 class S3Store(BucketStore):
-    """Revisions below one prefix of an S3 bucket."""
-
+    SCHEME = "s3"
     FORMS = "s3://BUCKET/PREFIX, s3://HOST:PORT/BUCKET/PREFIX (as Triton writes it)"
     HINTS = Hints(
         credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -31,13 +30,13 @@ class S3Store(BucketStore):
         plain_http="check the port, or write s3://HOST:PORT/BUCKET/PREFIX, which is plain HTTP",
     )
 
-    @staticmethod
-    def parse(text: str, rest: str, revision: str) -> Bucket:
+    @classmethod
+    def parse(cls, text: str, rest: str, revision: str) -> Bucket:
         """Read ``[http[s]://HOST:PORT/]BUCKET[/PREFIX]``."""
         endpoint = ""
         if host := _HOST.fullmatch(rest):
             endpoint, rest = f"{host[1] or 'http'}://{host[2]}:{host[3]}", host[4]
-        return location.bucket(text, "s3", rest, revision, endpoint)
+        return location.bucket(text, cls.SCHEME, rest, revision, endpoint)
 
     def options(self) -> dict[str, Any]:
         """The endpoint, if the address has one."""

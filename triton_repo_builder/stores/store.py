@@ -87,8 +87,8 @@ class Store(Protocol):
     def __init__(self, location: Any) -> None:
         """``location`` is one that ``parse`` made; nothing is connected yet."""
 
-    @staticmethod
-    def parse(text: str, rest: str, revision: str) -> Location:
+    @classmethod
+    def parse(cls, text: str, rest: str, revision: str) -> Location:
         """Read the address ``text``: ``rest`` is its part between ``://`` and ``@sha256:``."""
 
     def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:

@@ -7,7 +7,6 @@ gets the entries that the commit has changed: the repository's, and what a pre-c
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -77,9 +76,9 @@ def commit(path: Path, options: CommitOptions) -> Committed:
         try:
             with target_branch.private(here, target, scratch) as private:
                 made = _commit(private, target, path, prefix, options, scratch / "trace")
-            hook = _failed_hook(scratch / "trace")
+            hook = git.failed_hook(scratch / "trace")
         except process.ProcessFailed as error:
-            raise _explained(error, _failed_hook(scratch / "trace"), path) from None
+            raise _explained(error, git.failed_hook(scratch / "trace"), path) from None
     changed: tuple[str, ...] = ()
     if made:
         changed = tuple(
@@ -181,20 +180,6 @@ def trailers(read: Repository) -> Iterator[tuple[str, str]]:
     generator = (read.manifest or {}).get("generator", {})
     if generator.get("version"):
         yield "Trb-Version", str(generator["version"])
-
-
-def _failed_hook(trace: Path) -> str:
-    """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
-    hooks: dict[int, str] = {}
-    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines() if trace.is_file() else []
-    for event in map(json.loads, lines):
-        if "/" in event["sid"]:  # a git that a hook started
-            continue
-        if event.get("child_class") == "hook":
-            hooks[event["child_id"]] = event["hook_name"]
-        elif event["event"] == "child_exit" and event["code"] and event["child_id"] in hooks:
-            return hooks[event["child_id"]]
-    return ""
 
 
 def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +78,20 @@ def last_commit(folder: Path) -> str:
     except TrbError:
         return ""
     return f"{commit}-dirty" if dirty else commit
+
+
+def failed_hook(trace: Path) -> str:
+    """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
+    hooks: dict[int, str] = {}
+    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines() if trace.is_file() else []
+    for event in map(json.loads, lines):
+        if "/" in event["sid"]:  # a git that a hook started
+            continue
+        if event.get("child_class") == "hook":
+            hooks[event["child_id"]] = event["hook_name"]
+        elif event["event"] == "child_exit" and event["code"] and event["child_id"] in hooks:
+            return hooks[event["child_id"]]
+    return ""
 
 
 def refused(error: process.ProcessFailed, where: str, remedy: str) -> TrbError:

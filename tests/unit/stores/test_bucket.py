@@ -61,7 +61,7 @@ def memory() -> Memory:
 def test_a_bucket_gets_the_pointer_last_and_gives_it_all_back(
     kind: type[BucketStore], memory: Memory, repository: Path, tmp_path: Path
 ) -> None:
-    scheme = kind.FORMS[:2]
+    scheme = kind.SCHEME
     store = kind(Bucket(scheme=scheme, bucket="models", prefix="a"), memory)
     local = revision.collect(repository)
     pushed = store.push(local, ignore)
