@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from triton_repo_builder import process, resources
+from triton_repo_builder import process, resources, transfer
 from triton_repo_builder.errors import Code, TrbError
 
 PLATFORMS = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
@@ -40,7 +39,7 @@ def pick(folder: Path) -> list[Path]:
 
 def download(python: str) -> Path:
     """A folder with the wheels for this Python, from the cache or from pip's index. Raises ``TrbError``."""
-    folder = cache() / f"cp{python.replace('.', '')}"
+    folder = transfer.cache_folder() / "image-wheels" / f"cp{python.replace('.', '')}"
     missing = _split(folder)[1]
     if not missing:
         return folder
@@ -70,11 +69,6 @@ def arguments(folder: Path | str, python: str) -> list[str]:
 def command(folder: Path | str, python: str = PYTHON, packages: list[str] | None = None) -> str:
     """The command with which a user downloads the wheels."""
     return " ".join(["pip", *arguments(folder, python), *(packages or pinned())])
-
-
-def cache() -> Path:
-    """``$XDG_CACHE_HOME/trb/image-wheels``, or below ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb" / "image-wheels"
 
 
 def _pip() -> list[str]:
