@@ -46,7 +46,8 @@ $(EXPORT)/.ready: constraints-export.txt
 	@$(EXPORT)/bin/pip install $(PIP_FLAGS) -r constraints-export.txt
 	@touch $@
 
-# Writes model_repository/ anew from examples/; review the diff before you commit it.
+# Writes model_repository/ anew from examples/, and docs/options.md; review the diff before you commit it.
 .PHONY: golden
 golden: $(VENV)/.dev
 	$(VENV)/bin/python tests/golden/test_model_repository.py
+	$(VENV)/bin/python tests/unit/docs/test_options_table.py

@@ -6,9 +6,11 @@ import errno
 import hashlib
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 
@@ -158,3 +160,13 @@ def unreadable(path: Path, error: OSError, *, code: Code = Code.NOT_FOUND) -> Tr
         where=str(path),
         remedy="check the path, and that the user who runs trb may read it",
     )
+
+
+def load_toml(text: str) -> dict[str, Any]:
+    """Parse TOML. Raises ValueError."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    document: dict[str, Any] = tomllib.loads(text)
+    return document

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from triton_repo_builder.files import load_toml
 
 _FILE = Path(__file__).with_name("releases.toml")
 
@@ -40,8 +35,7 @@ class Release:
 
 @cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    return document
+    return load_toml(_FILE.read_text(encoding="utf-8"))
 
 
 @cache

@@ -418,7 +418,7 @@ for _bad in ("abc", "-1", "5 hours", "nan"):
     option(
         f"delay-{_bad}",
         Code.USAGE,
-        f"--max-queue-delay: '{_bad}' is no duration",
+        f"--max-queue-delay: '{_bad}' is not a duration",
         "write a number and a unit: 200us, 5ms, 0.1s",
         f"--max-queue-delay={_bad}",
     )

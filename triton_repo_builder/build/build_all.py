@@ -11,14 +11,9 @@ from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
-from triton_repo_builder.read.options import (
-    BuildOptions,
-    check,
-    layered,
-    read_toml,
-    usage,
-)
+from triton_repo_builder.read.options import BuildOptions, check, usage
 from triton_repo_builder.read.source import PREFERRED
+from triton_repo_builder.read.trb_toml import layered, read_toml
 from triton_repo_builder.write import publish
 from triton_repo_builder.write.publish import Publication
 

@@ -18,38 +18,47 @@ from triton_repo_builder import __version__
 from triton_repo_builder.cli import console
 from triton_repo_builder.errors import Code, Exit, TrbError
 
-COMMANDS = {
-    "inspect": "Show what a model file is: inputs, outputs, batching, tokenizer, releases.",
-    "build": "Turn an ONNX model into a Triton model repository.",
-    "remove": "Take endpoints out of a repository.",
-    "check": "Lint any Triton model repository, without a server.",
-    "serve": "Run tritonserver on a repository and wait until it answers.",
-    "load": "Load models of a server that runs.",
-    "unload": "Unload models of a server that runs.",
-    "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
-    "status": "List the servers started with trb serve --detach.",
-    "logs": "Print what such a server wrote.",
-    "stop": "Stop a server started with trb serve --detach.",
-    "smoke": "Prove, through the server, that answers equal the original model's.",
-    "bench": "Load a server: throughput, latency, failures, batching, CPU.",
-    "commit": "Commit a repository to git, with where it comes from.",
-    "fetch": "Get the weights that a commit left out, and verify them.",
-    "diff": "Say what changes for a client between two versions.",
-    "promote": "Serve another version, proven before and after.",
-    "rollback": "Serve the version that was served before.",
-    "provenance": "Show where a repository, or a running server's models, come from.",
-    "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
-    "push": "Send a repository to a bucket or an OCI registry, atomically.",
-    "pull": "Bring a pushed repository into a folder, verified.",
-    "demo": "Do the whole job on a small real model.",
+GROUPS = {
+    "Build": {
+        "inspect": "Show what a model file contains: inputs, outputs, batching, tokenizer, releases.",
+        "build": "Turn an ONNX model into a Triton model repository.",
+        "remove": "Remove endpoints from a repository.",
+        "check": "Lint any Triton model repository, without a server.",
+    },
+    "Run": {
+        "serve": "Run tritonserver on a repository until it is stopped.",
+        "load": "Load models on a running server.",
+        "unload": "Unload models of a running server.",
+        "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
+        "status": "List the servers started with trb serve --detach.",
+        "logs": "Print the output of a server in the background.",
+        "stop": "Stop a server in the background.",
+        "demo": "Build, serve and test a small real model.",
+    },
+    "Prove": {
+        "smoke": "Prove, through the server, that answers equal the original model's.",
+        "bench": "Measure a server: throughput, latency, failures, batching, CPU.",
+        "diff": "Show what changes for a client between two versions.",
+        "provenance": "Show where a repository, or a running server's models, come from.",
+    },
+    "Ship": {
+        "commit": "Commit a repository to git, with its provenance.",
+        "fetch": "Download and verify the weights that a commit left out.",
+        "promote": "Serve another version, tested before and after.",
+        "rollback": "Serve the previous version again.",
+        "push": "Upload a repository to a bucket or an OCI registry, atomically.",
+        "pull": "Download a pushed repository into a folder, verified.",
+        "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
+    },
 }
+COMMANDS = {name: about for commands in GROUPS.values() for name, about in commands.items()}
 
 
 class LazyGroup(click.Group):
     """Imports ``cli/<command>.py`` when that command is asked for; help lines come from COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the work, not of the alphabet."""
+        """List them in the order of the work."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -69,14 +78,16 @@ class LazyGroup(click.Group):
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by group, without importing any of them."""
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", about) for name, about in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest command named when there is no such one."""
+        """As click does, with the nearest command for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import transfer
-from triton_repo_builder.read.options import load_toml
+from triton_repo_builder.files import load_toml
 
 _FILE = Path(__file__).with_name("samples.toml")
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import File
-from triton_repo_builder.read.options import load_toml
+from triton_repo_builder.files import File, load_toml
 from triton_repo_builder.render.vendor_tokenizers import ABOUT, described, linux_x86_64
 
 PACKAGES = ("PIL/", "pillow.libs/")

@@ -67,7 +67,7 @@ def check_options(options: BuildOptions, task: Task, common: frozenset[str], gue
             reason = f" ({guess})" if guess else ""
             raise usage(
                 field,
-                f"has no meaning for the task {task.NAME}{reason}",
+                f"does not apply to task {task.NAME}{reason}",
                 "leave it out, or name another --task",
             )
 

@@ -80,7 +80,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     found = _settings(source)
     is_query = bool(options.query or options.query_length)
     if options.query is False and options.query_length:
-        raise usage("query_length", "has no meaning for documents", "leave it out, or use --query")
+        raise usage("query_length", "does not apply to documents", "leave it out, or use --query")
     width = tokens.shape[2] if isinstance(tokens.shape[2], int) else None
     projection = _projection(source, width)
     expanded = is_query and found.expand

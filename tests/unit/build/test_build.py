@@ -556,7 +556,7 @@ def test_options_that_a_task_would_ignore(
     with pytest.raises(TrbError) as caught:
         tiny.make(tiny.classifier(tmp_path / "bert"), output, **options)
     assert (caught.value.code, caught.value.where) == (Code.USAGE, field)
-    assert caught.value.message == f"has no meaning for the task {options['task']}"
+    assert caught.value.message == f"does not apply to task {options['task']}"
 
 
 def test_logits_are_no_embedding(tmp_path: Path, output: Path) -> None:

@@ -288,7 +288,7 @@ def test_a_common_option_need_not_mean_something_to_every_model(models: Path, ou
     assert made.failed == ()
     (models / "plain" / "trb.toml").write_text("[build]\nnormalize = true\n")
     made = build_all.build_all(build_all.discover(models), {}, {**QUICK, "max_length": 7}, output)
-    assert [failure.error.message for failure in made.failed] == ["has no meaning for the task tensor"] * 2
+    assert [failure.error.message for failure in made.failed] == ["does not apply to task tensor"] * 2
 
 
 def test_names_that_clash(models: Path, output: Path) -> None:

@@ -105,6 +105,7 @@ def test_completion_knows_commands_and_options() -> None:
     assert complete("", "ins") == ["inspect"]
     assert complete("build", "--max-b") == ["--max-batch-size"]
     assert complete("build --batching", "") == ["on", "off", "auto"]
+    assert complete("build --task", "image") == ["image-classification", "image-embedding"]
 
 
 def test_the_completion_script_is_printed(
@@ -212,7 +213,10 @@ def test_dry_run_and_diff_write_nothing(
     assert run(*argv) == 0
     capsys.readouterr()
     assert run(*argv, "--diff", "--preferred-batch-size", "8,4", "--max-queue-delay", "2ms") == 0
-    assert "+  max_queue_delay_microseconds: 2000" in capsys.readouterr().out
+    assert (
+        "+dynamic_batching { preferred_batch_size: [4, 8] max_queue_delay_microseconds: 2000 }"
+        in capsys.readouterr().out
+    )
     assert run(*argv, "--diff") == 0
     assert capsys.readouterr().out == "no change\n"
 

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import options
+from triton_repo_builder.read import options, trb_toml
+from triton_repo_builder.read.option_values import LONGEST_DELAY
 from triton_repo_builder.read.options import BuildOptions
 
 
 def refused(**values: Any) -> TrbError:
     with pytest.raises(TrbError) as caught:
-        options.merge({"model": Path("m.onnx"), **values}, None)
+        trb_toml.merge({"model": Path("m.onnx"), **values}, None)
     assert caught.value.code == Code.USAGE
     assert caught.value.remedy
     return caught.value
@@ -23,7 +24,7 @@ def refused(**values: Any) -> TrbError:
 def refused_file(path: Path, text: str) -> TrbError:
     path.write_text(text)
     with pytest.raises(TrbError) as caught:
-        options.merge({}, path)
+        trb_toml.merge({}, path)
     assert caught.value.code == Code.USAGE
     assert str(path) in caught.value.where
     return caught.value
@@ -42,27 +43,27 @@ def refused_file(path: Path, text: str) -> TrbError:
     ],
 )
 def test_durations(text: str, microseconds: int) -> None:
-    assert options.duration(text) == microseconds
+    assert options.parse("max_queue_delay", text) == microseconds
 
 
-@given(st.integers(0, options.LONGEST_DELAY), st.sampled_from([("us", 1), ("ms", 3), ("s", 6)]))
+@given(st.integers(0, LONGEST_DELAY), st.sampled_from([("us", 1), ("ms", 3), ("s", 6)]))
 def test_every_whole_microsecond_can_be_written_in_every_unit(number: int, unit: tuple[str, int]) -> None:
     name, digits = unit
     whole, part = divmod(number, 10**digits) if name != "us" else (number, 0)
     text = f"{whole}.{part:0{digits}}{name}" if name != "us" else f"{number}us"
-    assert options.duration(text) == number
+    assert options.parse("max_queue_delay", text) == number
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("abc", "'abc' is no duration"),
-        ("-1", "'-1' is no duration"),
-        ("5 hours", "'5 hours' is no duration"),
-        ("nan", "'nan' is no duration"),
-        ("inf", "'inf' is no duration"),
-        ("1e3us", "'1e3us' is no duration"),
-        ("", "'' is no duration"),
+        ("abc", "'abc' is not a duration"),
+        ("-1", "'-1' is not a duration"),
+        ("5 hours", "'5 hours' is not a duration"),
+        ("nan", "'nan' is not a duration"),
+        ("inf", "'inf' is not a duration"),
+        ("1e3us", "'1e3us' is not a duration"),
+        ("", "'' is not a duration"),
         ("11s", "'11s' is longer than 10 s"),
         ("9" * 400, f"'{'9' * 400}' is longer than 10 s"),
         ("0.5us", "'0.5us' is finer than a microsecond"),
@@ -70,25 +71,25 @@ def test_every_whole_microsecond_can_be_written_in_every_unit(number: int, unit:
 )
 def test_durations_that_are_none(text: str, message: str) -> None:
     with pytest.raises(TrbError) as caught:
-        options.duration(text)
+        options.parse("max_queue_delay", text)
     assert (caught.value.code, caught.value.message) == (Code.USAGE, message)
     assert caught.value.where == "--max-queue-delay"
 
 
 def test_sizes_are_sorted_and_each_once() -> None:
-    assert options.sizes("16, 8,8") == (8, 16)
+    assert options.parse("preferred_batch_size", "16, 8,8") == (8, 16)
 
 
 @pytest.mark.parametrize("text", ["", "8,,16", "a", "8;16", "1.5"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(TrbError, match="is no list of sizes"):
-        options.sizes(text)
+    with pytest.raises(TrbError, match="is not a list of sizes"):
+        options.parse("preferred_batch_size", text)
 
 
 def test_flags_override_the_file_which_overrides_defaults(tmp_path: Path) -> None:
     file = tmp_path / "trb.toml"
     file.write_text('[build]\nmodel = "m.onnx"\ninstances = 3\nthreads = 2\nwarmup = false\n')
-    merged = options.merge({"instances": 5, "threads": None}, file)
+    merged = trb_toml.merge({"instances": 5, "threads": None}, file)
     assert merged == BuildOptions(model=tmp_path / "m.onnx", instances=5, threads=2, warmup=False)
     assert merged.origins == {"model": "trb.toml", "threads": "trb.toml", "warmup": "trb.toml"}
 
@@ -97,7 +98,7 @@ def test_who_set_what_in_several_files() -> None:
     common = {"threads": 1, "instances": 2, "origins": {"threads": "a.toml", "instances": "a.toml"}}
     own = {"threads": 3, "device": "cpu", "origins": {"threads": "b.toml", "device": "b.toml"}}
     flags = {"device": "gpu", "instances": None}
-    assert options.layered({"threads": 9}, common, own, flags) == {
+    assert trb_toml.layered({"threads": 9}, common, own, flags) == {
         "threads": 3,
         "instances": 2,
         "device": "gpu",
@@ -108,7 +109,7 @@ def test_who_set_what_in_several_files() -> None:
 def test_a_strange_name_of_the_file_is_not_repeated(tmp_path: Path) -> None:
     file = tmp_path / "a\nb.toml"
     file.write_text('[build]\nmodel = "m"\nthreads = 2\n')
-    assert options.merge({}, file).origins["threads"] == "the file of --config"
+    assert trb_toml.merge({}, file).origins["threads"] == "the file of --config"
 
 
 def test_paths_in_the_file_are_relative_to_it_and_dashes_are_underscores(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_paths_in_the_file_are_relative_to_it_and_dashes_are_underscores(tmp_pat
         '[build]\nmodel = "/abs/m.onnx"\noutput = "out"\nmax-queue-delay = "2ms"\n'
         "preferred-batch-size = [16, 8]\n"
     )
-    merged = options.merge({}, file)
+    merged = trb_toml.merge({}, file)
     assert (merged.model, merged.output) == (Path("/abs/m.onnx"), tmp_path / "out")
     assert (merged.max_queue_delay, merged.preferred_batch_size) == (2000, (8, 16))
 
@@ -125,7 +126,7 @@ def test_paths_in_the_file_are_relative_to_it_and_dashes_are_underscores(tmp_pat
 def test_an_empty_list_of_sizes_is_none(tmp_path: Path) -> None:
     file = tmp_path / "trb.toml"
     file.write_text('[build]\nmodel = "m"\npreferred_batch_size = []\n')
-    assert options.merge({}, file).preferred_batch_size == ()
+    assert trb_toml.merge({}, file).preferred_batch_size == ()
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,15 @@ def test_an_empty_list_of_sizes_is_none(tmp_path: Path) -> None:
         ("[build]\nxyzzy = 2", "unknown option 'xyzzy' in [build]"),
         ("[bild]\n", "unknown table 'bild'"),
         ("model = 'x'", "unknown table 'model'"),
-        ("build = 3", "'build' is no table"),
-        ("[[build]]\nmodel = 'x'", "'build' is no table"),
+        ("build = 3", "[build] must be a table"),
+        ("[[build]]\nmodel = 'x'", "[build] must be a table"),
         ("[build]\norigins = {}", "unknown option 'origins' in [build]"),
-        ("[build]\ninstances = 'two'", "'instances' must be an int"),
-        ("[build]\ninstances = true", "'instances' must be an int"),
-        ("[build]\ninstances = 2.0", "'instances' must be an int"),
-        ("[build]\nwarmup = 1", "'warmup' must be a bool"),
-        ("[build]\nname = 3", "'name' must be a str"),
-        ("[build]\nmodel = 3", "'model' must be a str"),
+        ("[build]\ninstances = 'two'", "instances = 'two' is not valid"),
+        ("[build]\ninstances = true", "instances = True is not valid"),
+        ("[build]\ninstances = 2.0", "instances = 2.0 is not valid"),
+        ("[build]\nwarmup = 1", "warmup = 1 is not valid"),
+        ("[build]\nname = 3", "name = 3 is not valid"),
+        ("[build]\nmodel = 3", "model = 3 is not valid"),
     ],
 )
 def test_files_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -156,17 +157,17 @@ def test_a_near_miss_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
-    assert refused_file(tmp_path / "trb.toml", "[build").message.startswith("is no TOML: ")
+    assert refused_file(tmp_path / "trb.toml", "[build").message.startswith("is not valid TOML: ")
     (tmp_path / "latin.toml").write_bytes(b'[build]\nname = "\xe9"\n')
-    with pytest.raises(TrbError, match="is no TOML"):
-        options.merge({}, tmp_path / "latin.toml")
+    with pytest.raises(TrbError, match="is not valid TOML"):
+        trb_toml.merge({}, tmp_path / "latin.toml")
     with pytest.raises(TrbError, match="cannot be read: No such file or directory"):
-        options.merge({}, tmp_path / "absent.toml")
+        trb_toml.merge({}, tmp_path / "absent.toml")
 
 
 def test_no_model() -> None:
-    with pytest.raises(TrbError, match="no model given"):
-        options.merge({}, None)
+    with pytest.raises(TrbError, match="missing"):
+        trb_toml.merge({}, None)
 
 
 @pytest.mark.parametrize(
@@ -178,17 +179,17 @@ def test_no_model() -> None:
         ({"version": 0}, "must be at least 1, not 0"),
         ({"max_batch_size": 0}, "must be at least 1, not 0"),
         ({"max_length": -5}, "must be at least 1, not -5"),
-        ({"threads": -1}, "must not be negative, but is -1"),
+        ({"threads": -1}, "must be at least 0, not -1"),
         ({"version": 2**63}, f"must be at most {2**63 - 1}, not {2**63}"),
         ({"max_batch_size": 2**31}, f"must be at most {2**31 - 1}, not {2**31}"),
         ({"instances": 2**31}, f"must be at most {2**31 - 1}, not {2**31}"),
         ({"threads": 2**31}, f"must be at most {2**31 - 1}, not {2**31}"),
-        ({"batching": "off", "preferred_batch_size": (8,)}, "has no meaning with --batching off"),
-        ({"batching": "off", "max_queue_delay": 5}, "has no meaning with --batching off"),
-        ({"batching": "on", "max_batch_size": 1}, "on has nothing to join with --max-batch-size 1"),
-        ({"max_batch_size": 1, "max_queue_delay": 5}, "has no meaning with --max-batch-size 1"),
-        ({"max_batch_size": 1, "preferred_batch_size": (1,)}, "has no meaning with --max-batch-size 1"),
-        ({"preferred_batch_size": (0,)}, "0 is no batch size"),
+        ({"batching": "off", "preferred_batch_size": (8,)}, "has no effect with --batching off"),
+        ({"batching": "off", "max_queue_delay": 5}, "has no effect with --batching off"),
+        ({"batching": "on", "max_batch_size": 1}, "on has nothing to batch with --max-batch-size 1"),
+        ({"max_batch_size": 1, "max_queue_delay": 5}, "has no effect with --max-batch-size 1"),
+        ({"max_batch_size": 1, "preferred_batch_size": (1,)}, "has no effect with --max-batch-size 1"),
+        ({"preferred_batch_size": (0,)}, "0 is not a batch size"),
         ({"preferred_batch_size": (64,)}, "64 is larger than the maximum batch size 32"),
         ({"preferred_batch_size": (8,), "max_batch_size": 1}, "8 is larger than the maximum batch size 1"),
     ],
@@ -201,5 +202,5 @@ def test_values_that_are_refused(values: dict[str, Any], message: str) -> None:
 
 
 def test_the_largest_allowed_values_are_allowed() -> None:
-    merged = options.merge({"model": Path("m"), "version": 2**63 - 1, "preferred_batch_size": (32,)}, None)
+    merged = trb_toml.merge({"model": Path("m"), "version": 2**63 - 1, "preferred_batch_size": (32,)}, None)
     assert merged.version == 2**63 - 1

@@ -15,6 +15,7 @@ import tiny
 from triton_repo_builder import files, repository, resources
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options as trb_options
+from triton_repo_builder.read import trb_toml
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.repository import pbtxt, provenance, sbom
 from triton_repo_builder.repository.config import ModelConfig
@@ -144,7 +145,7 @@ def test_the_digest_is_of_how_not_of_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [("team",), ("=x",), ("a b=c",), ("a=1", "a=2")])
 def test_labels_that_are_none(given: tuple[str, ...]) -> None:
     with pytest.raises(TrbError) as caught:
-        trb_options.labels(given)
+        trb_options.parse("label", given)
     assert (caught.value.code, caught.value.where) == (Code.USAGE, "--label")
 
 
@@ -161,7 +162,7 @@ def test_facts_are_one_line_each(field: dict[str, Any], tmp_path: Path) -> None:
 def test_labels_of_a_toml_file(tmp_path: Path) -> None:
     file = tmp_path / "trb.toml"
     file.write_text('[build]\nmodel = "m"\nsource-run = "r"\nlabel = { tier = "1", team = "search" }\n')
-    merged = trb_options.merge({}, file)
+    merged = trb_toml.merge({}, file)
     assert (merged.source_run, merged.label) == ("r", (("team", "search"), ("tier", "1")))
 
 

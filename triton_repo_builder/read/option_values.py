@@ -1,0 +1,251 @@
+"""What a build option may hold: each class reads a flag's text or a value of trb.toml, and checks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar
+
+INT32 = 2**31 - 1
+LONGEST_DELAY = 10_000_000
+"""Ten seconds: no client waits longer for a batch to fill."""
+_UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class InvalidValue(ValueError):
+    """What is wrong with a value, and what to write instead; ``options.py`` adds the option's name."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Value:
+    """One kind of value. Methods raise ``InvalidValue``; ``from_toml`` TypeError for a wrong type."""
+
+    expected: ClassVar[str] = "text"
+    """Noun for messages and the documentation."""
+    repeatable: ClassVar[bool] = False
+    """The flag may be given several times; ``parse`` gets all of them."""
+
+    def parse(self, text: Any) -> Any:
+        """The value of a flag."""
+        return text
+
+    def from_toml(self, value: Any, folder: Path) -> Any:
+        """The value of a key of trb.toml in ``folder``."""
+        if not isinstance(value, str):
+            raise TypeError
+        return self.parse(value)
+
+    def check(self, value: Any) -> None:
+        """Refuse a value out of range."""
+
+
+@dataclass(frozen=True)
+class Text(Value):
+    """Any text."""
+
+    suggestions: tuple[str, ...] = ()
+    """Offered by tab completion; which of them fit the model, its task checks."""
+
+
+@dataclass(frozen=True)
+class Line(Value):
+    """One line of text: it becomes a trailer of a commit and a parameter of a config.pbtxt."""
+
+    def check(self, value: str) -> None:
+        """Refuse control characters and blank text."""
+        if not value.strip() or not value.isprintable():
+            raise InvalidValue(
+                f"{value!r} is not one line of text", "give it as one line, without control characters"
+            )
+
+
+@dataclass(frozen=True)
+class Choice(Value):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: str) -> None:
+        """Refuse other words."""
+        if value not in self.words:
+            raise InvalidValue(f"'{value}' is unknown", f"use one of {', '.join(self.words)}")
+
+
+@dataclass(frozen=True)
+class Number(Value):
+    """A whole number."""
+
+    least: int = 1
+    most: int = INT32
+    """Of a field of ModelConfig, or of what the backend reads as one."""
+    expected: ClassVar[str] = "whole number"
+
+    def parse(self, text: str) -> int:
+        """The number."""
+        return int(text)
+
+    def from_toml(self, value: Any, folder: Path) -> int:
+        """The number."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError
+        return value
+
+    def check(self, value: int) -> None:
+        """Refuse what is out of range."""
+        if value < self.least:
+            raise InvalidValue(f"must be at least {self.least}, not {value}", "leave it out for the default")
+        if value > self.most:
+            raise InvalidValue(f"must be at most {self.most}, not {value}", "give a smaller number")
+
+
+@dataclass(frozen=True)
+class Version(Number):
+    """The number of a version folder: a larger one than Triton's signed 64-bit integer aborts the server."""
+
+    most: int = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Switch(Value):
+    """Yes or no."""
+
+    off: str = ""
+    """The flag for no; empty: there is none."""
+    expected: ClassVar[str] = "true or false"
+
+    def from_toml(self, value: Any, folder: Path) -> bool:
+        """The boolean."""
+        if not isinstance(value, bool):
+            raise TypeError
+        return value
+
+
+@dataclass(frozen=True)
+class FilePath(Value):
+    """A path; in trb.toml relative to that file."""
+
+    expected: ClassVar[str] = "path"
+
+    def from_toml(self, value: Any, folder: Path) -> Path:
+        """The path."""
+        if not isinstance(value, str):
+            raise TypeError
+        return folder / value
+
+
+@dataclass(frozen=True)
+class FilePaths(Value):
+    """Paths; in trb.toml one or a list, relative to that file."""
+
+    expected: ClassVar[str] = "paths"
+    repeatable: ClassVar[bool] = True
+
+    def from_toml(self, value: Any, folder: Path) -> tuple[Path, ...]:
+        """The paths."""
+        return tuple(folder / str(path) for path in (value if isinstance(value, list) else [value]))
+
+
+@dataclass(frozen=True)
+class Duration(Value):
+    """A time such as ``200us``, in whole microseconds."""
+
+    expected: ClassVar[str] = "time"
+
+    def parse(self, text: str) -> int:
+        """Microseconds in ``200us``, ``5ms``, ``0.1s`` or ``200``."""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)?\s*", text)
+        if not match:
+            raise InvalidValue(f"'{text}' is not a duration", "write a number and a unit: 200us, 5ms, 0.1s")
+        value = Decimal(match[1]) * _UNITS[match[2] or "us"]
+        if value != int(value) or value > LONGEST_DELAY:
+            reason = "longer than 10 s" if value > LONGEST_DELAY else "finer than a microsecond"
+            raise InvalidValue(f"'{text}' is {reason}", "give at most 10s, in whole microseconds")
+        return int(value)
+
+    def from_toml(self, value: Any, folder: Path) -> int:
+        """Microseconds."""
+        return self.parse(str(value))
+
+
+@dataclass(frozen=True)
+class Sizes(Value):
+    """Batch sizes such as ``8,16``."""
+
+    expected: ClassVar[str] = "batch sizes"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        """The sizes, sorted, each once."""
+        try:
+            return tuple(sorted({int(part) for part in text.split(",")}))
+        except ValueError:
+            raise InvalidValue(f"'{text}' is not a list of sizes", "write for example 8,16") from None
+
+    def from_toml(self, value: Any, folder: Path) -> tuple[int, ...]:
+        """The sizes of a list, a text or a number."""
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        return self.parse(text) if text else ()
+
+    def check(self, value: tuple[int, ...]) -> None:
+        """Refuse sizes below 1."""
+        for size in value:
+            if size < 1:
+                raise InvalidValue(f"{size} is not a batch size", "sizes start at 1")
+
+
+@dataclass(frozen=True)
+class Labels(Value):
+    """Pairs ``key=value``."""
+
+    expected: ClassVar[str] = "key=value"
+    repeatable: ClassVar[bool] = True
+
+    def parse(self, text: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """(key, value) of each text, sorted."""
+        labels: dict[str, str] = {}
+        for pair in text:
+            key, sign, value = pair.partition("=")
+            if not sign or not _LABEL_KEY.fullmatch(key) or key in labels:
+                reason = "has a key that occurs twice" if key in labels else "is not of the form key=value"
+                raise InvalidValue(f"'{pair}' {reason}", "write for example team=search, each key once")
+            labels[key] = value
+        return tuple(sorted(labels.items()))
+
+    def from_toml(self, value: Any, folder: Path) -> tuple[tuple[str, str], ...]:
+        """The labels of a table, a list of ``key=value``, or one such text."""
+        if isinstance(value, dict):
+            return self.parse(f"{key}={text}" for key, text in value.items())
+        return self.parse(value if isinstance(value, list) else [str(value)])
+
+    def check(self, value: tuple[tuple[str, str], ...]) -> None:
+        """Refuse control characters and blank values."""
+        for _, text in value:
+            Line().check(text)
+
+
+@dataclass(frozen=True)
+class Padding(Value):
+    """``ragged``, ``batch``, ``rows`` or ``fixed:N``."""
+
+    expected: ClassVar[str] = "ragged, batch, rows or fixed:N"
+
+    def check(self, value: str) -> None:
+        """Refuse other ways."""
+        self.width(value)
+
+    def width(self, value: str) -> int:
+        """N of ``fixed:N``, 0 for the other ways."""
+        if value in ("ragged", "batch", "rows"):
+            return 0
+        match = re.fullmatch(r"fixed:([1-9]\d{0,6})", value)
+        if not match:
+            raise InvalidValue(f"'{value}' is unknown", "use ragged, batch, rows or fixed:N, e.g. fixed:128")
+        return int(match[1])
