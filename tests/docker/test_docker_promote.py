@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import two_versions
-from test_main_job import trb
 from test_promote import Load, golden, only, served
 
+from tests.support.cli import trb
 from triton_repo_builder import serve
 from triton_repo_builder.serve.engine import ContainerOptions
 

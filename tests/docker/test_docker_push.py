@@ -16,13 +16,13 @@ pytestmark = pytest.mark.docker
 
 
 def test_docker_pulls_it_and_finds_the_models(
-    tmp_path: Path, client: Any, registry: str, repository: Path
+    tmp_path: Path, client: Any, docker_registry: str, repository: Path
 ) -> None:
     (repository / "whole" / "1" / ".gitkeep").unlink()
-    pushed = made.trb(tmp_path, "push", f"oci://{registry}/pulled:1", str(repository), "--json")
+    pushed = made.trb(tmp_path, "push", f"oci://{docker_registry}/pulled:1", str(repository), "--json")
     assert pushed.returncode == 0, pushed.stderr
     told = json.loads(pushed.stdout)
-    image = client.images.pull(f"{registry}/pulled", tag="1")
+    image = client.images.pull(f"{docker_registry}/pulled", tag="1")
     container = client.containers.create(image, command="none")
     try:
         assert image.labels == told["labels"]

@@ -73,17 +73,17 @@ def test_a_registry_out_of_reach(tmp_path: Path, repository: Path) -> None:
     assert "connection refused" in said
 
 
-def test_a_tag_that_does_not_exist(tmp_path: Path, registry: str, repository: Path) -> None:
-    code, said = serve(tmp_path, repository, "--image", f"{registry}/triton:nosuchtag")
+def test_a_tag_that_does_not_exist(tmp_path: Path, docker_registry: str, repository: Path) -> None:
+    code, said = serve(tmp_path, repository, "--image", f"{docker_registry}/triton:nosuchtag")
     assert code == Code.IMAGE_UNAVAILABLE.exit
     assert "there is no such image" in said
     assert "is the name or tag right?" in said
 
 
 def test_an_image_is_pulled_with_progress(
-    tmp_path: Path, slim: str, client: Any, registry: str, repository: Path
+    tmp_path: Path, slim: str, client: Any, docker_registry: str, repository: Path
 ) -> None:
-    name = f"{registry}/trb-tritonserver"
+    name = f"{docker_registry}/trb-tritonserver"
     client.images.get(slim).tag(name, "1")
     for event in client.api.push(name, tag="1", stream=True, decode=True):
         assert "error" not in event, event

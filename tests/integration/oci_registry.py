@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from needs import unavailable
 
 from tests.integration import serve_repository as made
 from tests.integration.certificates import Certificate
+from tests.support import small_registry
 
 CONFIG = """version: 0.1
 log: {{level: error}}
@@ -40,7 +42,6 @@ def running(folder: Path, certificate: Certificate | None = None) -> Iterator[st
             server.terminate()
 
 
-def blob(folder: Path, digest: str) -> Path:
-    """The file of a blob or a manifest in the storage of the registry that runs in this folder."""
-    hexed = digest.removeprefix("sha256:")
-    return folder / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / hexed[:2] / hexed / "data"
+REGISTRIES = {"small": small_registry.running, "docker-registry": running}
+PARAMS = ["small", pytest.param("docker-registry", marks=pytest.mark.docker)]
+"""For fixtures: every day a registry of our own, with Docker the real one."""

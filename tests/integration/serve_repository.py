@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.cli import ARGV, in_folder, own
 
 DOUBLE = """
 import triton_python_backend_utils as pb_utils
@@ -92,7 +93,7 @@ class Serve:
         self.tmp = tmp / "tmp"
         self.tmp.mkdir(exist_ok=True)
         self.out, self.err = tmp / "stdout", tmp / "stderr"
-        argv = [sys.executable, "-m", "triton_repo_builder", "serve", str(repository), *FREE, *arguments]
+        argv = [*ARGV, "serve", str(repository), *FREE, *arguments]
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(argv, stdout=out, stderr=err, env=environment(tmp))
         self.owned: set[int] = set()
@@ -148,6 +149,8 @@ class Serve:
             return error.code
 
 
+trb = in_folder
+
 FREE = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
 
 
@@ -163,23 +166,9 @@ def serve(tmp: Path, repository: Path | str, *arguments: str) -> Iterator[Serve]
             running.process.wait(60)
 
 
-def trb(tmp: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    (tmp / "tmp").mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, "-m", "triton_repo_builder", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(tmp),
-        cwd=cwd,
-        timeout=120,
-        check=False,
-    )
-
-
 def environment(tmp: Path) -> dict[str, str]:
     """Temporary files and state of this test only."""
-    return {**os.environ, "TMPDIR": str(tmp / "tmp"), "XDG_STATE_HOME": str(tmp / "state")}
+    return {**os.environ, **own(tmp)}
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cli import trb
 from triton_repo_builder import (
     bench,
     process,
@@ -82,8 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, str(ROOT / "examples" / "sentiment" / "make_model.py"), str(root / "export")]
     )
     target = root / "model_repository"
-    trb = [sys.executable, "-m", "triton_repo_builder", "build", "--model", str(root / "export")]
-    process.run([*trb, "--name", "sentiment", "--output", str(target), "--no-golden"], timeout=120)
+    trb("build", "--model", root / "export", "--name", "sentiment", "--output", target, "--no-golden")
     (target / "picky" / "1").mkdir(parents=True)
     (target / "picky" / "1" / "model.py").write_text(MODEL)
     (target / "picky" / "config.pbtxt").write_text(CONFIG)

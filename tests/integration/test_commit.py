@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,8 +15,8 @@ from threading import Thread
 
 import pytest
 import tiny
-from test_main_job import trb
 
+from tests.support.cli import kind, trb
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
 
@@ -31,7 +30,7 @@ def commit(repo: Path, *arguments: str) -> dict[str, object]:
     return said
 
 
-def refused(repo: Path, code: int, *arguments: str) -> str:
+def refused(repo: Path, code: Code, *arguments: str) -> str:
     """What a refusal says, which always says what to do; no branch has moved, the index is as it was."""
     top = repo.parent
     state = (
@@ -42,7 +41,7 @@ def refused(repo: Path, code: int, *arguments: str) -> str:
     before = [process_output(top, *words) for words in state]
     with pytest.raises(process.ProcessFailed) as caught:
         trb("commit", str(repo), "-m", "Deploy", *arguments)
-    assert caught.value.code == code, caught.value.stderr
+    assert (caught.value.code, code.kind in caught.value.stderr) == (code.exit, True), caught.value.stderr
     assert "fix: " in caught.value.stderr
     assert [process_output(top, *words) for words in state] == before
     return caught.value.stderr
@@ -373,7 +372,7 @@ def test_one_file_is_said_as_such(project: Path) -> None:
 
 def differ(project: Path, a: str, b: str) -> process.ProcessFailed:
     with pytest.raises(process.ProcessFailed) as caught:
-        process.run([sys.executable, "-m", "triton_repo_builder", "diff", a, b], cwd=project)
+        trb("diff", a, b, cwd=project)
     assert "Traceback" not in caught.value.stderr
     assert caught.value.stderr.count("error: ") == caught.value.stderr.count("fix: ") == 1
     return caught.value
@@ -382,8 +381,7 @@ def differ(project: Path, a: str, b: str) -> process.ProcessFailed:
 def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
     repo = project / "model_repository"
     commit(repo)
-    argv = [sys.executable, "-m", "triton_repo_builder", "diff"]
-    said = process.run([*argv, "HEAD:model_repository", "model_repository"], cwd=project)
+    said = trb("diff", "HEAD:model_repository", "model_repository", cwd=project)
     assert said == "no difference for a client\n"
     (project / "src").mkdir()
     (project / "src" / "caf.txt").write_bytes(b"caf\xe9")
@@ -393,7 +391,9 @@ def test_a_difference_is_of_repositories_in_git_too(project: Path) -> None:
     git(project, "commit", "-q", "-m", "More", "--", "src", "broken")
     for what in ("src", "HEAD:src", "HEAD:src/caf.txt", "HEAD:broken", "broken", "nothing"):
         failed = differ(project, what, "model_repository")
-        assert (failed.code, what in failed.stderr) == (4, True), failed.stderr
+        assert (kind(failed.stderr), what in failed.stderr) == (Code.REPOSITORY_UNREADABLE, True), (
+            failed.stderr
+        )
         assert "trb-diff-" not in failed.stderr
     for what in ("HEAD:nothing", "nobranch:model_repository"):
         assert differ(project, what, "model_repository").code == Code.GIT_REFUSED.exit

@@ -10,8 +10,6 @@ from triton_repo_builder.build import build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options
 
-pytestmark = pytest.mark.exported
-
 
 @pytest.mark.parametrize(
     ("model", "sign"),

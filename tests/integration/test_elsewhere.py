@@ -16,6 +16,7 @@ import pytest
 from test_commit import web
 
 from tests.integration import s3_server
+from tests.support.cli import ARGV, kind
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import external_weights
 
@@ -50,7 +51,7 @@ def run(tmp_path: Path, url: str, **env: str) -> subprocess.CompletedProcess[str
     repo.mkdir(exist_ok=True)
     fact = {"sha256": SHA256, "bytes": len(CONTENT), "url": url}
     (repo / "manifest.json").write_text(json.dumps({"endpoints": {}, "files": {"m/1/w.bin": fact}}))
-    argv = [sys.executable, "-m", "triton_repo_builder", "fetch", str(repo)]
+    argv = [*ARGV, "fetch", str(repo)]
     path = ":".join(entry for entry in sys.path if entry)
     alone = {"HOME": str(tmp_path), "PYTHONPATH": path, "AWS_EC2_METADATA_DISABLED": "true", **env}
     done = subprocess.run(argv, env=alone, capture_output=True, text=True, check=False)
@@ -84,13 +85,16 @@ def test_a_bucket_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_
     assert (error.code, "there is no such bucket" in error.message) == (Code.DOWNLOAD_FAILED, True)
     (tmp_path / "repo" / "m" / "1" / "w.bin").unlink()
     said = run(tmp_path, f"s3://{s3_server.BUCKET}/gone", **settings)
-    assert (said.returncode, "is not there" in said.stderr) == (10, True)
+    assert (kind(said.stderr), "is not there" in said.stderr) == (Code.DOWNLOAD_FAILED, True)
     said = run(tmp_path, url)
-    assert (said.returncode, "set AWS_ACCESS_KEY_ID" in said.stderr) == (10, True)
+    assert (kind(said.stderr), "set AWS_ACCESS_KEY_ID" in said.stderr) == (Code.DOWNLOAD_FAILED, True)
     said = run(tmp_path, url, AWS_PROFILE="nope")
-    assert (said.returncode, "profile (nope) could not be found" in said.stderr) == (10, True)
+    assert (kind(said.stderr), "profile (nope) could not be found" in said.stderr) == (
+        Code.DOWNLOAD_FAILED,
+        True,
+    )
     said = run(tmp_path, url, **{**settings, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
-    assert (said.returncode, "does not answer" in said.stderr) == (10, True)
+    assert (kind(said.stderr), "does not answer" in said.stderr) == (Code.DOWNLOAD_FAILED, True)
 
 
 def test_a_web_server_s_file_is_read_before_it_counts(file: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import image_exports
 import numpy as np
 import pytest
 import salvo
@@ -20,8 +19,10 @@ import tiny
 import tiny_images
 from onnx import TensorProto
 from test_clients import RUN
-from test_main_job import trb
 
+from tests.models import images
+from tests.support.cli import call, trb
+from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.codec import encode_binary
@@ -30,7 +31,7 @@ from triton_repo_builder.codegen import example, python_client, snippets
 from triton_repo_builder.demo import samples
 from triton_repo_builder.errors import Code
 
-pytestmark = [pytest.mark.server, pytest.mark.exported]
+pytestmark = pytest.mark.server
 
 CLASSIFIERS = ("vit", "resnet", "convnext")
 EMBEDDINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,7 +59,7 @@ NSFW = {
 
 @pytest.fixture(scope="module")
 def files() -> list[bytes]:
-    return image_exports.images()
+    return images.images()
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +94,8 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serve.RunningServer]:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(repository, options) as running:
+def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(repository) as running:
         yield running
 
 
@@ -130,7 +130,7 @@ def test_pixels_are_those_of_transformers(
     client: GrpcClient, exported_images: Path, files: list[bytes], name: str
 ) -> None:
     assert len(files) >= 50
-    expected = np.load(exported_images / name / "pixels.npy")
+    expected = images.pixels(exported_images / name, files)
     got = ask(client, f"{name}_preprocess", files)["pixel_values"]
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
 
@@ -178,16 +178,14 @@ def test_cls_pooling_is_the_first_token(
 def test_the_text_tower_gives_clip_embeddings(client: GrpcClient, exported_images: Path) -> None:
     expected = np.load(exported_images / "clip_text" / "reference.npz")["text_embeds"]
     expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
-    texts = np.array([[text.encode()] for text in image_exports.TEXTS], dtype=object)
+    texts = np.array([[text.encode()] for text in images.TEXTS], dtype=object)
     got = client.infer("clip_text", {"TEXT": texts})["embedding"]
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
 def test_both_towers_in_one_graph_are_refused(exported_images: Path, tmp_path: Path) -> None:
     command = ["build", "--model", str(exported_images / "clip_both"), "--output", str(tmp_path / "r")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "triton_repo_builder", *command], capture_output=True, text=True, timeout=120
-    )
+    ended = call(*command)
     assert ended.returncode == Code.TASK_UNCLEAR.exit
     assert "both towers, of texts and of images, are in one graph" in ended.stderr
     assert "CLIPVisionModelWithProjection" in ended.stderr

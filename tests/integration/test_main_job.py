@@ -1,11 +1,11 @@
 """The main job on real models: build, serve, smoke, and the answers of the original PyTorch models.
 
 The golden cases of ``trb smoke`` come from our own recorder; the answers compared here do not: they were
-computed by PyTorch when the model was exported (tests/exports.py), or by ONNX Runtime on the file itself.
+computed by PyTorch when the model was exported (tests/models/embedding.py), or by ONNX Runtime on the file
+itself.
 """
 
 import json
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,9 @@ import onnxruntime
 import pytest
 from tritonclient import http as triton
 
-from triton_repo_builder import process, serve
+from tests.support.cli import trb
+from tests.support.zoo import Zoo
+from triton_repo_builder import serve
 
 pytestmark = pytest.mark.server
 
@@ -31,10 +33,6 @@ TEXT_MODELS = {
     "classifier_multi": ("scores", ()),
     "classifier_one": ("scores", ()),
 }
-
-
-def trb(*arguments: str) -> str:
-    return process.run([sys.executable, "-m", "triton_repo_builder", *arguments], timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +88,8 @@ def repository(
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serve.RunningServer]:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(repository, options) as running:
+def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(repository) as running:
         yield running
 
 
@@ -139,7 +136,7 @@ def test_raw_outputs_are_those_of_the_file(server: serve.RunningServer, exported
     logits = infer(server, "raw_classifier", reference["texts"], "logits")
     scores = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(scores, np.array(reference["answers"]), atol=1e-4)
-    assert infer(server, "raw_minilm_fp32", ["Hello"], "last_hidden_state").shape == (1, 3, 384)
+    assert infer(server, "raw_minilm_fp32", ["Hello"], "last_hidden_state").shape == (1, 3, 32)
 
 
 @pytest.mark.parametrize("name", ["classifier", "classifier_multi"])
@@ -154,7 +151,7 @@ def test_label_and_score_are_those_of_the_largest(
 
 
 def test_int8_is_close_to_fp32(server: serve.RunningServer, exported: Path) -> None:
-    reference = json.loads((exported / "minilm_fp32" / "reference.json").read_text())
+    reference = json.loads((exported.parent / "minilm" / "reference.json").read_text())
     rows = infer(server, "int8", reference["texts"], "embedding")
     cosines = (rows * np.array(reference["answers"])).sum(axis=1)
     assert cosines.min() > 0.95

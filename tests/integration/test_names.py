@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ import tiny
 import tiny_images
 import tiny_onnx as t
 
-from triton_repo_builder import process, serve
+from tests.support.cli import trb
+from tests.support.zoo import Zoo
+from triton_repo_builder import serve
 from triton_repo_builder.plan import tensors
 
 pytestmark = pytest.mark.server
@@ -70,19 +71,17 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serve.RunningServer]:
-    with serve.start(repository, serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)) as running:
+def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(repository) as running:
         yield running
 
 
 def test_every_endpoint_answers_as_its_original(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
-    command = [sys.executable, "-m", "triton_repo_builder", "smoke", str(repository), *urls]
-    report = json.loads(process.run(command, timeout=600))
+    report = json.loads(trb("smoke", repository, *urls))
     assert (report["ok"], report["parity_proven"]) == (True, True)
     assert len(report["endpoints"]) == 11
 
 
 def test_check_finds_nothing_wrong(repository: Path) -> None:
-    command = [sys.executable, "-m", "triton_repo_builder", "check", str(repository), "--json"]
-    assert json.loads(process.run(command, timeout=300)) == []
+    assert json.loads(trb("check", repository, "--json")) == []

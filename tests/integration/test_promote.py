@@ -18,8 +18,9 @@ import onnxruntime
 import pytest
 import tiny
 import two_versions
-from test_main_job import infer, trb
+from test_main_job import infer
 
+from tests.support.cli import trb
 from triton_repo_builder import process, repository
 from triton_repo_builder import serve as serve_module
 from triton_repo_builder.client import HttpClient

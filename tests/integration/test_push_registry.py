@@ -155,12 +155,13 @@ def test_the_same_files_are_the_same_image_anywhere(tmp_path: Path, registry: st
     assert one["revision"] == other["revision"]
 
 
+@pytest.mark.docker
 def test_skopeo_sees_a_whole_image_with_its_labels(
-    tmp_path: Path, registry: str, repository: Path, skopeo: str
+    tmp_path: Path, docker_registry: str, repository: Path, skopeo: str
 ) -> None:
-    url = f"oci://{registry}/inspected:1"
+    url = f"oci://{docker_registry}/inspected:1"
     pushed = push(tmp_path, url, str(repository))
-    source = f"docker://{registry}/inspected:1"
+    source = f"docker://{docker_registry}/inspected:1"
     inspect = [skopeo, "inspect", "--tls-verify=false", source]
     seen = json.loads(subprocess.run(inspect, check=True, capture_output=True, text=True).stdout)
     assert seen["Digest"] == pushed["revision"]
@@ -189,11 +190,12 @@ def test_skopeo_sees_a_whole_image_with_its_labels(
     # A copy that compresses layers is another image, but still the same revision of files.
     again = [skopeo, "copy", "--src-tls-verify=false", "--dest-tls-verify=false"]
     subprocess.run(
-        [*again, "--dest-compress-format=gzip", source, f"docker://{registry}/copied:1"],
+        [*again, "--dest-compress-format=gzip", source, f"docker://{docker_registry}/copied:1"],
         check=True,
         capture_output=True,
     )
-    pulled = made.trb(tmp_path, "pull", f"oci://{registry}/copied:1", str(tmp_path / "copied"), "--json")
+    address = f"oci://{docker_registry}/copied:1"
+    pulled = made.trb(tmp_path, "pull", address, str(tmp_path / "copied"), "--json")
     assert pulled.returncode == 0, pulled.stderr
     assert hashlib.sha256((tmp_path / "copied/step/1/model.py").read_bytes()).digest() == (
         hashlib.sha256((repository / "step/1/model.py").read_bytes()).digest()

@@ -7,7 +7,8 @@ notices, and only its administrator can repair it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from tests.integration import oci_registry
 from tests.integration import serve_repository as made
 from tests.integration.test_push_registry import manifest
 from tests.integration.test_push_s3 import push
+from tests.support.small_registry import blob
 from triton_repo_builder.errors import Code
+
+Registry = Callable[[Path], AbstractContextManager[str]]
 
 
 @pytest.fixture
@@ -27,9 +31,14 @@ def storage(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=oci_registry.PARAMS)
+def registry_at(request: pytest.FixtureRequest) -> Registry:
+    return oci_registry.REGISTRIES[request.param]
+
+
 @pytest.fixture
-def url(storage: Path) -> Iterator[str]:
-    with oci_registry.running(storage) as address:
+def url(storage: Path, registry_at: Registry) -> Iterator[str]:
+    with registry_at(storage) as address:
         yield f"oci://{address}/team/two:1"
 
 
@@ -71,7 +80,7 @@ def test_a_damaged_blob_is_named_and_repaired_once_it_is_out_of_the_way(
 ) -> None:
     push(tmp_path, url, str(repository))
     digest = which(manifest(url)[1])
-    file = oci_registry.blob(storage, digest)
+    file = blob(storage, digest)
     damage(file)
     if which is not config:  # Nobody who pulls files reads that one.
         pulled = made.trb(tmp_path, "pull", url, str(tmp_path / "pulled"))
@@ -96,7 +105,7 @@ def test_a_damaged_blob_is_no_base_for_another_revision_or_image(
     tmp_path: Path, storage: Path, url: str, repository: Path
 ) -> None:
     old = push(tmp_path, url, str(repository))["revision"]
-    flip(oci_registry.blob(storage, largest(manifest(url)[1])))
+    flip(blob(storage, largest(manifest(url)[1])))
     (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# newer\n")
     assert made.trb(tmp_path, "push", url, str(repository)).returncode == Code.DIGEST_MISMATCH.exit
     assert manifest(url)[0] == old
@@ -110,16 +119,16 @@ def test_a_blob_whose_file_is_gone_is_sent_again(
 ) -> None:
     push(tmp_path, url, str(repository))
     digest = largest(manifest(url)[1])
-    oci_registry.blob(storage, digest).unlink()
+    blob(storage, digest).unlink()
     assert push(tmp_path, url, str(repository))["sent"] == [digest]
     assert made.trb(tmp_path, "pull", url, str(tmp_path / "pulled")).returncode == 0
 
 
 @pytest.mark.parametrize("garbage", [False, True])
 def test_a_damaged_manifest_is_named_and_the_next_revision_gets_past_it(
-    tmp_path: Path, storage: Path, repository: Path, garbage: bool
+    tmp_path: Path, storage: Path, registry_at: Registry, repository: Path, garbage: bool
 ) -> None:
-    with oci_registry.running(storage) as address:
+    with registry_at(storage) as address:
         url = f"oci://{address}/team/two:1"
         first = damaged_manifest(tmp_path, storage, url, repository, garbage)
         code = repository / "step" / "1" / "model.py"
@@ -127,9 +136,9 @@ def test_a_damaged_manifest_is_named_and_the_next_revision_gets_past_it(
         assert push(tmp_path, url, str(repository))["previous"] == ""
         assert made.trb(tmp_path, "pull", url, str(tmp_path / "pulled")).returncode == 0
         code.write_text(made.HEALTHY)
-        shutil.rmtree(oci_registry.blob(storage, first).parent)
+        shutil.rmtree(blob(storage, first).parent)
     # It remembers which manifests it has, so it is restarted, as the remedy says.
-    with oci_registry.running(storage) as address:
+    with registry_at(storage) as address:
         url = f"oci://{address}/team/two:1"
         assert push(tmp_path, url, str(repository))["revision"] == first
         assert made.trb(tmp_path, "pull", url, str(tmp_path / "pulled"), "--force").returncode == 0
@@ -137,7 +146,7 @@ def test_a_damaged_manifest_is_named_and_the_next_revision_gets_past_it(
 
 def damaged_manifest(tmp_path: Path, storage: Path, url: str, repository: Path, garbage: bool) -> str:
     first = str(push(tmp_path, url, str(repository))["revision"])
-    file = oci_registry.blob(storage, first)
+    file = blob(storage, first)
     data = file.read_bytes()
     file.write_bytes(bytes(len(data)) if garbage else data.replace(b"trb.revision", b"trb.revisioN"))
     pulled = made.trb(tmp_path, "pull", url, str(tmp_path / "pulled"))

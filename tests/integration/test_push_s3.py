@@ -22,7 +22,7 @@ import pytest
 
 from tests.integration import s3_server
 from tests.integration import serve_repository as made
-from triton_repo_builder import process
+from tests.support.cli import kind, trb
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.client.codec import encode_json
 from triton_repo_builder.errors import Code
@@ -283,7 +283,9 @@ def test_a_pull_names_the_argument_that_it_has(
 ) -> None:
     (tmp_path / "file").touch()
     failed = made.trb(tmp_path, "pull", url(address, request), str(tmp_path / "file" / "folder"))
-    assert (failed.returncode, "as FOLDER" in failed.stderr) == (30, True), failed.stderr
+    assert (kind(failed.stderr), "as FOLDER" in failed.stderr) == (Code.OUTPUT_NOT_WRITABLE, True), (
+        failed.stderr
+    )
     assert "--output" not in failed.stderr
     assert "[FOLDER]" in made.trb(tmp_path, "pull", "--help").stdout
 
@@ -437,7 +439,7 @@ def test_smoke_proves_what_lies_in_the_bucket(
     where = url(address, request)
     local = tmp_path / "minilm"
     argv = ["build", "--model", str(minilm_int8), "--name", "minilm", "--output", str(local)]
-    process.run([sys.executable, "-m", "triton_repo_builder", *argv], timeout=120)
+    trb(*argv)
     pushed = push(tmp_path, where, str(local))
     assert any(key.startswith("trb.minilm.source.") for key in pushed["labels"])
     smoke = made.trb(tmp_path, "smoke", where, "--engine=embedded", "--json")

@@ -48,7 +48,7 @@ def bucket(folder: Path, certificate: Certificate) -> Iterator[str]:
         yield f"s3://https://{address}/{s3_server.BUCKET}/m"
 
 
-@pytest.mark.parametrize("store", [registry, bucket])
+@pytest.mark.parametrize("store", [pytest.param(registry, marks=pytest.mark.docker), bucket])
 def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, store: type
 ) -> None:
@@ -79,6 +79,7 @@ def made_empty(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.docker
 def test_a_certificate_for_another_name_is_not_cured_by_its_ca(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_certificate_for_another_name_is_not_cured_by_its_ca(
 
 
 def test_tls_with_a_server_that_speaks_none(tmp_path: Path, repository: Path) -> None:
-    with oci_registry.running(tmp_path) as address:
+    with s3_server.running(tmp_path) as address:
         refused = made.trb(tmp_path, "push", f"s3://https://{address}/models/m", str(repository))
     assert (refused.returncode, "does not speak TLS" in refused.stderr) == (10, True), refused.stderr
     assert "plain HTTP" in refused.stderr

@@ -16,6 +16,7 @@ import pytest
 import salvo
 from tokenizers import Tokenizer
 
+from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient
@@ -38,7 +39,9 @@ def text(length: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[serve.RunningServer]:
+def server(
+    zoo: Zoo, tmp_path_factory: pytest.TempPathFactory, exported: Path
+) -> Iterator[serve.RunningServer]:
     repository = tmp_path_factory.mktemp("ragged") / "model_repository"
     for pooling in POOLINGS:
         options = BuildOptions(
@@ -52,8 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator
         made = build.build(options)
         assert made.entry["facts"]["padding"] == "ragged"
         publish.publish(publish.prepare(made, repository))
-    options_of_server = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(repository, options_of_server) as running:
+    with zoo.serving(repository) as running:
         yield running
 
 

@@ -1,9 +1,8 @@
-"""Sparse embeddings and late interaction on the real server against PyTorch (tests/exports_retrieval.py)."""
+"""Sparse embeddings and late interaction on the real server against PyTorch (tests/models/retrieval.py)."""
 
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,15 @@ import numpy.typing as npt
 import pytest
 import salvo
 
-from triton_repo_builder import process, serve
+from tests.support.cli import trb
+from tests.support.zoo import Zoo
+from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient
 
 pytestmark = pytest.mark.server
 SPARSE = {"splade": ("--task", "sparse-embedding"), "splade_sum": ()}
+SIZE = 700
+"""More than the tokens of the cut vocabulary."""
 LATE = {
     "pylate": ("pylate", "documents", ()),
     "pylate_query": ("pylate", "queries", ("--query",)),
@@ -28,10 +31,6 @@ LATE = {
     "colbert_query": ("colbert", "queries", ("--query",)),
 }
 Array = npt.NDArray[Any]
-
-
-def trb(*arguments: str) -> str:
-    return process.run([sys.executable, "-m", "triton_repo_builder", *arguments], timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,8 @@ def repository(retrieval: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serve.RunningServer]:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(repository, options) as running:
+def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(repository) as running:
         yield running
 
 
@@ -97,9 +95,8 @@ def test_sparse_embeddings_are_those_of_pytorch(
         assert not answer["values"][end:].any()
         assert (np.diff(answer["indices"][:end]) > 0).all()
         assert (answer["values"][:end] > 0).all()
-        got = np.zeros(30522)
+        got, want = np.zeros(SIZE), np.zeros(SIZE)
         got[answer["indices"][:end]] = answer["values"][:end]
-        want = np.zeros(30522)
         want[expected["indices"]] = expected["values"]
         np.testing.assert_allclose(got, want, atol=1e-4, err_msg=repr(text[:40]))
         # The same tokens, but for weights that are float noise.

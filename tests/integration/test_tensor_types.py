@@ -13,6 +13,7 @@ import tiny
 from onnx import TensorProto
 from tiny_onnx import FLOAT, INT64, constant, model, node, tensor
 
+from tests.support.zoo import Zoo
 from triton_repo_builder import (
     dtypes,
     repository,
@@ -134,9 +135,8 @@ def built(models: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(built: Path) -> Iterator[serve.RunningServer]:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(built, options) as running:
+def server(zoo: Zoo, built: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(built) as running:
         yield running
 
 

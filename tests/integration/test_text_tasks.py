@@ -1,11 +1,10 @@
 """Every text task on a real tritonserver, against the pipelines of transformers on the PyTorch model.
 
-The references were recorded by tests/task_exports.py: each cell has more than 50 inputs of mixed languages
+The references were recorded by tests/models/tasks.py: each cell has more than 50 inputs of mixed languages
 and lengths, hostile strings included. Nothing of ours takes part in them.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,9 @@ import numpy as np
 import pytest
 import salvo
 
-from triton_repo_builder import process, serve
+from tests.support.cli import trb
+from tests.support.zoo import Zoo
+from triton_repo_builder import serve
 from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.codec import encode_json
@@ -81,9 +82,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory, task_exported: Path) ->
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[serve.RunningServer]:
-    asked = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
-    with serve.start(repository, asked) as running:
+def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
+    with zoo.serving(repository) as running:
         yield running
 
 
@@ -383,9 +383,7 @@ SMOKED = (
 def test_smoke_passes_on_every_task(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
     chosen = (argument for name in SMOKED for argument in ("--endpoint", name))
-    said = process.run(
-        [sys.executable, "-m", "triton_repo_builder", "smoke", str(repository), *urls, *chosen], timeout=600
-    )
+    said = trb("smoke", repository, *urls, *chosen)
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
@@ -393,5 +391,4 @@ def test_smoke_passes_on_every_task(server: serve.RunningServer, repository: Pat
 
 
 def test_check_finds_nothing_wrong(repository: Path) -> None:
-    command = [sys.executable, "-m", "triton_repo_builder", "check", str(repository), "--json"]
-    assert json.loads(process.run(command, timeout=300)) == []
+    assert json.loads(trb("check", repository, "--json")) == []
