@@ -6,12 +6,13 @@ has done the same. Of operators outside ONNX's own set only ONNX Runtime knows t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_repo_builder.check.context import Site
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,7 @@ class Pair:
     @property
     def fits(self) -> bool:
         """Whether the config's shape is the graph's, or narrower."""
-        graph = self.spec.dims
-        same_rank = len(graph) == len(self.full)
-        return same_rank and all(g in (-1, c) for g, c in zip(graph, self.full, strict=True))
+        return ort_rules.fits(self.spec.dims, self.full, exact=False)
 
     def finding(self, code: str, message: str, *, remedy: str = "", field: str = "dims") -> Finding:
         """At this tensor's entry."""
@@ -77,65 +76,43 @@ class Pair:
 
 def check(pair: Pair) -> Iterator[Finding]:
     """The first rule that the tensor breaks, in the backend's order."""
-    spec, name = pair.spec, pair.site.name
+    spec, model, batching = pair.spec, pair.site.name, pair.rows > 0
     if pair.ragged:
-        if spec.dims != (-1,):
-            message = (
-                f"unable to load model '{name}', configuration expects model provides input with shape [-1]  "
-                f"for ragged input '{spec.name}', model provides {_list(spec.dims)}"
-            )
+        if message := ort_rules.ragged(model, spec.name, spec.dims):
             yield pair.finding("onnx-ragged", message, field="allow_ragged_batch")
     elif spec.shape is None:
         message = f"the graph does not state the shape of {pair.role} '{spec.name}'"
         yield pair.finding("onnx-shape-open", message)
     elif not spec.shape:
         yield from _scalar(pair)
-    elif pair.rows > 0 and isinstance(spec.shape[0], int):
-        message = (
-            f"model '{name}', tensor '{spec.name}': for the model to support batching the shape should have "
-            f"at least 1 dimension and the first dimension must be -1; but shape expected by the model is "
-            f"{_list(spec.dims)}"
-        )
+    elif message := ort_rules.batch_axis(model, spec.name, spec.dims, batching=batching):
         yield pair.finding("onnx-batch-axis", message)
     elif pair.given or pair.reshaped:
         yield from _compare(pair)
 
 
 def _scalar(pair: Pair) -> Iterator[Finding]:
-    name = pair.spec.name
-    if pair.given != [1]:
-        message = (
-            f"unable to load model '{pair.site.name}', scalar tensor '{name}', should only provide 1 in the "
-            f"model configuration when the model doesn't support batching. Model configuration provided: "
-            f"{_list(pair.full)}."
-        )
+    if message := ort_rules.scalar(pair.site.name, pair.spec.name, pair.given, pair.full):
         yield pair.finding("onnx-scalar", message)
     elif pair.rows > 0:
-        message = f"'{name}' is a scalar: the model loads, and a batch of 2 fails (501)"
+        message = f"'{pair.spec.name}' is a scalar: the model loads, and a batch of 2 fails (501)"
         yield pair.finding("onnx-scalar-batch", message)
 
 
 def _compare(pair: Pair) -> Iterator[Finding]:
-    """Inputs may be narrower than the graph; outputs must equal it, as ONNX Runtime sees it."""
-    graph, full, name = list(pair.spec.dims), pair.full, pair.spec.name
-    if pair.fits and (graph == full or pair.role == "input" or _scattered(pair)):
+    """Compare the dims with those that ONNX Runtime infers."""
+    graph, name, batching = pair.spec.dims, pair.spec.name, pair.rows > 0
+    exact = pair.role == "output" and not _scattered(pair)
+    message = ort_rules.dims(pair.site.name, name, graph, pair.given, batching=batching, exact=exact)
+    if not message:
         return
     if pair.open:
-        message = f"the graph leaves {_list(graph)} of '{name}' open, config.pbtxt fixes {_list(full)}"
+        shown = (ort_rules.shape_text(graph), ort_rules.shape_text(pair.full))
+        message = f"the graph leaves {shown[0]} of '{name}' open, config.pbtxt fixes {shown[1]}"
         yield pair.finding("onnx-shape-open", message)
         return
-    shape = f"(shape {_list(full)})"
-    if pair.rows > 0:
-        shape = (
-            f"(an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
-            f"making complete shape {_list(full)})"
-        )
-    message = (
-        f"model '{pair.site.name}', tensor '{name}': the model expects {len(graph)} dimensions (shape "
-        f"{_list(graph)}) but the model configuration specifies {len(full)} dimensions {shape}"
-    )
-    wanted = graph[1:] if pair.rows > 0 else graph
-    dims = f"dims: [ {', '.join(map(str, wanted))} ]" if wanted else "dims: [ 1 ] reshape { shape: [] }"
+    expected = graph[1:] if batching else graph
+    dims = f"dims: [ {', '.join(map(str, expected))} ]" if expected else "dims: [ 1 ] reshape { shape: [] }"
     yield pair.finding("onnx-shape", message, remedy=f"write {dims}")
 
 
@@ -143,7 +120,3 @@ def _scattered(pair: Pair) -> bool:
     """Whether a batch_output cuts the tensor into pieces, so that the graph's shape is not the answer's."""
     entries = pair.site.messages("batch_output")
     return any(pair.spec.name in item.get("target_name", []) for item in entries)
-
-
-def _list(dims: Sequence[int]) -> str:
-    return f"[{','.join(map(str, dims))}]"

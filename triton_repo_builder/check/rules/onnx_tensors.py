@@ -10,26 +10,20 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.rules import onnx_shapes
 from triton_repo_builder.check.rules.onnx_shapes import Pair
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
-
-DEFAULT_ROWS = 4
-"""The backend's default-max-batch-size, set when it completes a config by itself."""
+from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 
 def check(site: Site, graph: ModelSignature) -> Iterator[Finding]:
     """Everything the backend compares when it loads the model."""
     for role, specs in (("input", graph.inputs), ("output", graph.outputs)):
         for spec in specs:
-            if spec.kind != "tensor":
-                message = (
-                    f"Unsupported ONNX Type 'ONNX_TYPE_{spec.kind.upper()}' for I/O '{spec.name}', "
-                    f"expected 'ONNX_TYPE_TENSOR'."
-                )
+            if message := ort_rules.kind(spec.name, spec.kind.upper()):
                 yield site.finding("onnx-kind", message, role)
     inputs, outputs = site.messages("input"), site.messages("output")
     rows = site.rows
     if not inputs or not outputs:
         yield from _completed(site, graph)
-        rows = rows or (DEFAULT_ROWS if graph.batch.possible else 0)
+        rows = rows or (ort_rules.DEFAULT_MAX_BATCH_SIZE if graph.batch.possible else 0)
     if inputs:
         yield from _count(site, graph)
         yield from _names(site, "input", graph)
@@ -52,18 +46,15 @@ def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:
 
 
 def _completed(site: Site, graph: ModelSignature) -> Iterator[Finding]:
+    completed = ort_rules.DEFAULT_MAX_BATCH_SIZE
     if site.messages("input") or site.messages("output"):
         if site.rows == 0 and graph.batch.possible:
-            message = f"the server sets max_batch_size to {DEFAULT_ROWS} before it compares the dims"
+            message = f"the server sets max_batch_size to {completed} before it compares the dims"
             yield site.finding("onnx-completed", message, "max_batch_size")
-    elif site.rows > 0 and not graph.batch.possible:
-        message = (
-            f"autofill failed for model '{site.name}': model does not support batching while non-zero "
-            f"max_batch_size is specified"
-        )
+    elif message := ort_rules.autofill(site.name, batchable=graph.batch.possible, max_batch_size=site.rows):
         yield site.finding("onnx-batch-axis", message, "max_batch_size")
     elif site.rows == 0 and graph.batch.possible and site.written("max_batch_size"):
-        message = f"without inputs and outputs the server overwrites max_batch_size 0 with {DEFAULT_ROWS}"
+        message = f"without inputs and outputs the server overwrites max_batch_size 0 with {completed}"
         yield site.finding("onnx-completed", message, "max_batch_size")
 
 
@@ -72,11 +63,7 @@ def _count(site: Site, graph: ModelSignature) -> Iterator[Finding]:
     names = _configured(site)
     optional = {spec.name for spec in graph.optional_inputs}
     count = len(names) - sum(bool(item.get("optional")) for item in site.messages("input"))
-    if count != len(graph.inputs):
-        message = (
-            f"unable to load model '{site.name}', configuration expects {count} inputs, "
-            f"model provides {len(graph.inputs)}"
-        )
+    if message := ort_rules.input_count(site.name, count, len(graph.inputs)):
         missing = [spec.name for spec in graph.inputs if spec.name not in names]
         marked = [
             item["name"]
@@ -89,13 +76,10 @@ def _count(site: Site, graph: ModelSignature) -> Iterator[Finding]:
         hints += [f"drop {', '.join(listed)}, which is an initializer"] if listed else []
         yield site.finding("onnx-input-count", message, "input", remedy="; ".join(hints))
     for index, item in enumerate(site.messages("input")):
-        if item.get("optional") and site.rows > 0 and item.get("name") in optional:
-            message = (
-                f"unable to load model '{site.name}', optional input '{item['name']}' is not supported "
-                "for models "
-                f"that support batching"
-            )
-            yield site.finding("onnx-optional", message, "input", index, "optional")
+        if item.get("optional") and item.get("name") in optional:
+            message = ort_rules.optional(site.name, str(item["name"]), batching=site.rows > 0)
+            if message:
+                yield site.finding("onnx-optional", message, "input", index, "optional")
 
 
 def _configured(site: Site) -> list[str]:
@@ -109,17 +93,13 @@ def _configured(site: Site) -> list[str]:
 
 def _names(site: Site, role: str, graph: ModelSignature) -> Iterator[Finding]:
     specs = (*graph.inputs, *graph.optional_inputs) if role == "input" else graph.outputs
-    allowed = sorted(spec.name for spec in specs)
+    allowed = [spec.name for spec in specs]
     for index, item in enumerate(site.messages(role)):
-        if item.get("name") and item["name"] not in allowed:
-            message = (
-                f"unexpected inference {role} '{item['name']}', allowed {role}s are: {', '.join(allowed)}"
-            )
+        if item.get("name") and (message := ort_rules.name(role, item["name"], allowed)):
             yield site.finding("onnx-name", message, role, index, "name")
     for index, item in enumerate(site.messages("batch_input") if role == "input" else []):
         for target in item.get("target_name", []):
-            if target not in allowed:
-                message = f"unexpected inference input '{target}', allowed inputs are: {', '.join(allowed)}"
+            if message := ort_rules.name("input", target, allowed):
                 yield site.finding("onnx-name", message, "batch_input", index, "target_name")
 
 
@@ -129,14 +109,10 @@ def _type(site: Site, role: str, index: int, item: Mapping[str, Any], spec: Tens
     provided = "TYPE_BF16" if spec.dtype.name == "bfloat16" else spec.dtype.config
     if not provided or (provided == "TYPE_BF16" and not bf16):
         name = provided or spec.dtype.name
-        message = f"unsupported datatype {name} for {role} '{spec.name}' for model '{site.name}'"
+        message = ort_rules.unsupported_datatype(site.name, role, spec.name, name)
         yield site.finding("onnx-type-unsupported", message, role, index, "data_type")
-    elif given not in ("TYPE_INVALID", provided):
-        message = (
-            f"unable to load model '{site.name}', configuration expects datatype {given} for {role} "
-            f"'{spec.name}', "
-            f"model provides {provided}"
-        )
-        yield site.finding(
-            "onnx-type", message, role, index, "data_type", remedy=f"write data_type: {provided}"
-        )
+    elif given != "TYPE_INVALID" and (
+        message := ort_rules.datatype(site.name, role, spec.name, given, provided)
+    ):
+        remedy = f"write data_type: {provided}"
+        yield site.finding("onnx-type", message, role, index, "data_type", remedy=remedy)

@@ -1,4 +1,4 @@
-"""The graph against config.pbtxt: what the C++ backend refuses at load time, in its order and words."""
+"""Compare an open session with the configuration, in the order of the C++ backend; rules in ort_rules.py."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime as ort
 
 if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import INTERNAL, UNSUPPORTED, Refused
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_graph import (
-        TYPES,
-        TensorInfo,
-        shape_text,
-        tensor_infos,
-    )
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_graph import TYPES, TensorInfo, tensor_infos
 else:
+    import ort_rules
     from ort_errors import INTERNAL, UNSUPPORTED, Refused
-    from ort_graph import TYPES, TensorInfo, shape_text, tensor_infos
+    from ort_graph import TYPES, TensorInfo, tensor_infos
 
 _CONTROLS = {
     "CONTROL_SEQUENCE_START",
@@ -28,123 +25,71 @@ _CONTROLS = {
 
 
 def check(config: dict[str, Any], session: ort.InferenceSession) -> None:
-    """Raise ``Refused`` where the configuration does not fit the graph."""
+    """Raise ``Refused`` if the configuration does not fit the graph."""
     _check_inputs(config, session)
     _check_outputs(config, session)
 
 
 def dims_of(entry: dict[str, Any]) -> list[int]:
-    """What the graph is compared with: the reshape where there is one, else the dims."""
+    """The shape that is compared with the graph: the reshape if there is one, else the dims."""
     dims = entry["reshape"].get("shape", []) if entry.get("reshape") is not None else entry["dims"]
     return [int(dim) for dim in dims]
 
 
 def _check_inputs(config: dict[str, Any], session: ort.InferenceSession) -> None:
-    model, batch_size = config["name"], config["max_batch_size"]
+    model, batching = config["name"], config["max_batch_size"] > 0
     infos = tensor_infos(session.get_inputs())
     optional = tensor_infos(session.get_overridable_initializers())
     expected = sum(not entry.get("optional") for entry in config["input"])
     expected += len(config.get("batch_input") or []) + _sequence_inputs(config, infos)
-    if expected != len(infos):
-        raise Refused(
-            f"unable to load model '{model}', configuration expects {expected} inputs, "
-            f"model provides {len(infos)}"
-        )
+    _refuse(ort_rules.input_count(model, expected, len(infos)))
     infos |= optional
     for entry in config["input"]:
         name = entry["name"]
-        if entry.get("optional") and batch_size:
-            raise Refused(
-                f"unable to load model '{model}', optional input '{name}' is not supported for models "
-                "that support batching"
-            )
-        info = _named(entry, infos, "input")
-        _check_type(model, entry, info, "input")
+        if entry.get("optional"):
+            _refuse(ort_rules.optional(model, name, batching=batching))
+        _refuse(ort_rules.name("input", name, infos))
+        _check_type(model, entry, infos[name], "input")
         if entry.get("allow_ragged_batch"):
-            _check_ragged(model, entry, info)
+            _refuse(ort_rules.ragged(model, name, infos[name].dims, optional=bool(entry.get("optional"))))
         else:
-            _check_dims(model, info, dims_of(entry), batch_size, exact=False)
+            _check_dims(model, infos[name], dims_of(entry), batching=batching, exact=False)
 
 
 def _check_outputs(config: dict[str, Any], session: ort.InferenceSession) -> None:
+    model, batching = config["name"], config["max_batch_size"] > 0
     infos = tensor_infos(session.get_outputs())
     scattered = {name for entry in config.get("batch_output") or [] for name in entry["target_name"]}
     for entry in config["output"]:
-        info = _named(entry, infos, "output")
-        _check_type(config["name"], entry, info, "output")
-        if entry["name"] not in scattered:
-            _check_dims(config["name"], info, dims_of(entry), config["max_batch_size"], exact=True)
+        name = entry["name"]
+        _refuse(ort_rules.name("output", name, infos))
+        _check_type(model, entry, infos[name], "output")
+        if name not in scattered:
+            _check_dims(model, infos[name], dims_of(entry), batching=batching, exact=True)
 
 
-def _named(entry: dict[str, Any], infos: dict[str, TensorInfo], side: str) -> TensorInfo:
-    try:
-        return infos[entry["name"]]
-    except KeyError:
-        allowed = ", ".join(sorted(infos))
-        raise Refused(
-            f"unexpected inference {side} '{entry['name']}', allowed {side}s are: {allowed}"
-        ) from None
+def _refuse(message: str) -> None:
+    if message:
+        raise Refused(message)
 
 
-def _check_type(model: str, entry: dict[str, Any], info: TensorInfo, side: str) -> None:
-    given = entry["data_type"]
-    if given not in TYPES.values():
-        raise Refused(f"unsupported datatype {given} for {side} '{info.name}' for model '{model}'", INTERNAL)
-    if given != info.type:
-        raise Refused(
-            f"unable to load model '{model}', configuration expects datatype {given} for {side} "
-            f"'{info.name}', model provides {info.type or 'TYPE_<invalid>'}"
-        )
+def _check_type(model: str, entry: dict[str, Any], info: TensorInfo, role: str) -> None:
+    configured = entry["data_type"]
+    if configured not in TYPES.values():
+        raise Refused(ort_rules.unsupported_datatype(model, role, info.name, configured), INTERNAL)
+    _refuse(ort_rules.datatype(model, role, info.name, configured, info.type))
 
 
-def _check_ragged(model: str, entry: dict[str, Any], info: TensorInfo) -> None:
-    start = f"unable to load model '{model}', configuration expects model provides input with shape [-1] "
-    if entry.get("optional"):
-        raise Refused(f"{start}for ragged input '{info.name}', which is not supported for optional input")
-    if info.dims != (-1,):
-        raise Refused(f"{start} for ragged input '{info.name}', model provides {shape_text(info.dims)}")
-
-
-def _check_dims(model: str, info: TensorInfo, dims: Sequence[int], batch_size: int, *, exact: bool) -> None:
+def _check_dims(model: str, info: TensorInfo, dims: Sequence[int], *, batching: bool, exact: bool) -> None:
     if not info.dims:
-        if any(dim != 1 for dim in dims):
-            raise Refused(
-                f"unable to load model '{model}', scalar tensor '{info.name}', should only provide 1 in the "
-                "model configuration when the model doesn't support batching. Model configuration provided: "
-                f"{shape_text(dims)}."
-            )
+        _refuse(ort_rules.scalar(model, info.name, dims, dims))
         return
-    start = f"model '{model}', tensor '{info.name}': "
-    graph = shape_text(info.dims)
-    if batch_size > 0 and info.dims[0] != -1:
-        raise Refused(
-            f"{start}for the model to support batching the shape should have at least 1 dimension and the "
-            f"first dimension must be -1; but shape expected by the model is {graph}"
-        )
-    full = [-1, *dims] if batch_size > 0 else dims
-    if _fits(info.dims, full, exact):
-        return
-    shape = f"shape {shape_text(dims)}"
-    if batch_size > 0:
-        shape = (
-            "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
-            f"making complete shape {shape_text(full)}"
-        )
-    raise Refused(
-        f"{start}the model expects {len(info.dims)} dimensions (shape {graph}) but the model configuration "
-        f"specifies {len(full)} dimensions ({shape})"
-    )
-
-
-def _fits(graph: Sequence[int], given: Sequence[int], exact: bool) -> bool:
-    """Inputs may narrow a dimension that the graph leaves open; outputs may not."""
-    return len(graph) == len(given) and all(
-        want == have or (want == -1 and not exact) for want, have in zip(graph, given, strict=True)
-    )
+    _refuse(ort_rules.batch_axis(model, info.name, info.dims, batching=batching))
+    _refuse(ort_rules.dims(model, info.name, info.dims, dims, batching=batching, exact=exact))
 
 
 def _sequence_inputs(config: dict[str, Any], infos: dict[str, TensorInfo]) -> int:
-    """How many graph inputs the sequence batcher fills in; states need the C++ backend."""
+    """Number of graph inputs that the sequence batcher fills in; states need the C++ backend."""
     sequence = config.get("sequence_batching") or {}
     if sequence.get("state"):
         raise Refused(
@@ -163,7 +108,7 @@ def _sequence_inputs(config: dict[str, Any], infos: dict[str, TensorInfo]) -> in
         if dims != (1,):
             raise Refused(
                 f"unable to load model '{config['name']}', sequence control '{name}' in model has dims "
-                f"{shape_text(dims)} but dims [1] is expected"
+                f"{ort_rules.shape_text(dims)} but dims [1] is expected"
             )
     return len(names)
 

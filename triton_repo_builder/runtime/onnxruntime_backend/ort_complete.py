@@ -1,4 +1,4 @@
-"""What the C++ backend fills into a configuration that leaves inputs or outputs out."""
+"""Complete a configuration without inputs or outputs as the C++ backend does."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime as ort
 
 if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused
     from triton_repo_builder.runtime.onnxruntime_backend.ort_graph import TensorInfo, tensor_infos
 else:
+    import ort_rules
     from ort_errors import Refused
     from ort_graph import TensorInfo, tensor_infos
 
-DEFAULT_MAX_BATCH_SIZE = 4
-
 
 def is_complete(config: dict[str, Any]) -> bool:
-    """Whether nothing is to be done; the graph need not be opened then."""
+    """Whether nothing needs to be filled in; then the graph is not opened."""
     return bool((config["input"] or config.get("batch_input")) and config["output"])
 
 
 def complete(config: dict[str, Any], session: ort.InferenceSession) -> str:
-    """Change ``config`` in place; returns what the log should say, or nothing."""
+    """Change ``config`` in place; returns a line for the log, or an empty text."""
     inputs = tensor_infos(session.get_inputs())
     outputs = tensor_infos(session.get_outputs())
     note = _complete_batching(config, [*inputs.values(), *outputs.values()])
@@ -37,18 +37,16 @@ def complete(config: dict[str, Any], session: ort.InferenceSession) -> str:
 
 def _complete_batching(config: dict[str, Any], infos: Iterable[TensorInfo]) -> str:
     name, note = config["name"], ""
-    if not all(info.dims[:1] == (-1,) for info in infos):
-        if config["max_batch_size"]:
-            raise Refused(
-                f"autofill failed for model '{name}': model does not support batching while non-zero "
-                "max_batch_size is specified"
-            )
+    batchable = all(info.dims[:1] == (-1,) for info in infos)
+    if message := ort_rules.autofill(name, batchable=batchable, max_batch_size=config["max_batch_size"]):
+        raise Refused(message)
+    if not batchable:
         return note
     if config["max_batch_size"] == 0:
-        config["max_batch_size"] = DEFAULT_MAX_BATCH_SIZE
+        config["max_batch_size"] = ort_rules.DEFAULT_MAX_BATCH_SIZE
         note = (
-            f"autofilled max_batch_size to {DEFAULT_MAX_BATCH_SIZE} for model '{name}' since batching is "
-            "supported but no max_batch_size is specified in model configuration. Must specify "
+            f"autofilled max_batch_size to {ort_rules.DEFAULT_MAX_BATCH_SIZE} for model '{name}' since "
+            "batching is supported but no max_batch_size is specified in model configuration. Must specify "
             "max_batch_size to utilize autofill with a larger max batch size"
         )
     if config["max_batch_size"] > 1 and "sequence_batching" not in config:

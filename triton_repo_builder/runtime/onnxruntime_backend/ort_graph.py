@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import UNSUPPORTED, Refused
 else:
+    import ort_rules
     from ort_errors import UNSUPPORTED, Refused
 
 TYPES = {
@@ -26,7 +28,13 @@ TYPES = {
     "tensor(uint32)": "TYPE_UINT32",
     "tensor(uint64)": "TYPE_UINT64",
 }
-_KINDS = {"seq": "SEQUENCE", "map": "MAP", "opaque": "OPAQUE", "sparse_tensor": "SPARSETENSOR"}
+_KINDS = {
+    "tensor": "TENSOR",
+    "seq": "SEQUENCE",
+    "map": "MAP",
+    "opaque": "OPAQUE",
+    "sparse_tensor": "SPARSETENSOR",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +51,8 @@ def tensor_infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
     infos = {}
     for node in nodes:
         kind = node.type.partition("(")[0]
-        if kind != "tensor":
-            raise Refused(
-                f"Unsupported ONNX Type 'ONNX_TYPE_{_KINDS.get(kind, 'UNKNOWN')}' for I/O '{node.name}', "
-                "expected 'ONNX_TYPE_TENSOR'.",
-                UNSUPPORTED,
-            )
+        if message := ort_rules.kind(node.name, _KINDS.get(kind, "UNKNOWN")):
+            raise Refused(message, UNSUPPORTED)
         dims = tuple(dim if isinstance(dim, int) else -1 for dim in node.shape)
         infos[node.name] = TensorInfo(name=node.name, type=TYPES.get(node.type, ""), dims=dims)
     return infos
-
-
-def shape_text(dims: Iterable[int]) -> str:
-    """``[-1,4]``."""
-    return "[" + ",".join(map(str, dims)) + "]"
