@@ -123,6 +123,7 @@ def endpoint(
     return {
         "task": "embedding",
         "models": [name, f"{name}_model"],
+        "version": 1,
         "cases": file,
         "max_batch_size": size,
         "inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}],

@@ -219,7 +219,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
         report = json.loads(trb("smoke", str(repo), "--json", *url))
         assert report["ok"]
         assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
-    assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
+    assert repository.read(repo).manifest.endpoints["sentiment"].served.version == 1
 
 
 DEADLY = b"import os\nos._exit(1)\n"
@@ -268,7 +268,7 @@ def test_without_a_rehearsal_a_process_that_dies_is_noticed_at_once(repo: Path) 
             assert "start the server again" in caught.value.stderr
         assert infer(server, "sentiment", ["hello"], "scores").size == 3  # version 1 goes on answering
     assert (repo / "sentiment_tokenizer" / "config.pbtxt").read_bytes() == before
-    assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
+    assert repository.read(repo).manifest.endpoints["sentiment"].served.version == 1
 
 
 def test_a_server_on_another_repository_is_noticed(repo: Path, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_server_on_another_repository_is_noticed(repo: Path, tmp_path: Path) -
         assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "start it from this repository" in caught.value.stderr
         assert served(server) == only("1")
-    assert repository.read(repo).manifest["endpoints"]["sentiment"]["version"] == 1  # type: ignore[index]
+    assert repository.read(repo).manifest.endpoints["sentiment"].served.version == 1
 
 
 def test_promoted_in_the_repository_it_serves_what_it_says(repo: Path) -> None:

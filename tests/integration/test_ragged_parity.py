@@ -53,7 +53,7 @@ def server(
             golden=False,
         )
         made = build.build(options)
-        assert made.entry["facts"]["padding"] == "ragged"
+        assert made.entry.served.facts["padding"] == "ragged"
         publish.publish(publish.prepare(made, repository))
     with zoo.serving(repository) as running:
         yield running

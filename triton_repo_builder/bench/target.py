@@ -129,8 +129,9 @@ def _golden(variant: Variant, endpoint: str) -> cases.CaseFile | None:
     """Golden cases are an input here, not a promise: without them inputs are made."""
     repository = variant.repository
     model = repository.model(endpoint) if repository else None
-    manifest = (repository.manifest or {}) if repository else {}
-    named = manifest.get("endpoints", {}).get(endpoint, {}).get("cases")
+    manifest = repository.manifest if repository else None
+    entry = manifest.endpoints.get(endpoint) if manifest else None
+    named = entry.served.cases if entry else None
     if repository is None or (model is None and not named):
         return None
     file = repository.path / (named or f"{endpoint}/smoke.json")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import metadata
 from itertools import chain, count
 from pathlib import PurePosixPath
-from typing import Any
 
 from triton_repo_builder import (
     __version__,
@@ -16,7 +15,6 @@ from triton_repo_builder import (
     repository,
     tasks,
 )
-from triton_repo_builder.dtypes import BY_CONFIG
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.golden import cases, original
@@ -43,11 +41,13 @@ from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import refine
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.releases import Release
-from triton_repo_builder.render import config
-from triton_repo_builder.repository import provenance
+from triton_repo_builder.render import config, provenance
+from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
+from triton_repo_builder.repository.manifest import EndpointEntry, SourceFile, VersionEntry
 from triton_repo_builder.tasks import raw_outputs, tensor
 from triton_repo_builder.tasks.support import labels
 from triton_repo_builder.tasks.task import Kind, Task, TaskPlan
+from triton_repo_builder.write.built import BuiltEndpoint
 
 CASES_FILE = "smoke.json"
 LARGEST = (1 << 31) - 1
@@ -56,19 +56,11 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
-    """What will be written: the plan, every file, and this endpoint's entry for the manifest."""
+class Build(BuiltEndpoint):
+    """What will be written, and the plan and settings behind it."""
 
     plan: RepositoryPlan
-    files: tuple[File, ...]
-    entry: dict[str, Any]
-    notes: tuple[str, ...]
     settings: Settings
-
-    @property
-    def name(self) -> str:
-        """The endpoint's name."""
-        return self.plan.endpoint.name
 
 
 def build(
@@ -142,8 +134,9 @@ def build(
         files.append(File(path=f"{plan.network.name}/{labels.FILE}", content=lines.encode()))
     return Build(
         plan=plan,
+        version=plan.version,
         files=tuple(sorted(files, key=lambda file: file.path)),
-        entry=entry,
+        entry=EndpointEntry(served=entry),
         notes=(*notes, *more),
         settings=chosen,
     )
@@ -317,10 +310,8 @@ def _entry(
     plan: RepositoryPlan,
     release: Release,
     case_file: CaseFile | None,
-) -> dict[str, Any]:
+) -> VersionEntry:
     """This endpoint's part of manifest.json: no path and no date of this machine."""
-    import onnx  # noqa: TID251  only its version
-
     endpoint = plan.endpoint
     sources = [*src.weights]
     kind = tasks.TASKS[task.name].KIND if task.name in tasks.TASKS else Kind.TEXT
@@ -330,39 +321,32 @@ def _entry(
         slow = src.tokenizer.name in slow_tokenizer.VOCABULARIES
         sources += slow_tokenizer.sources(src.tokenizer) if slow else [src.tokenizer]
     given = [src.file(path) for path in sources]
-    return {
-        "task": task.name,
-        "facts": dict(task.facts),
-        "models": [model.name for model in plan.models],
-        **({"shared": list(plan.shared)} if plan.shared else {}),
-        "version": plan.version,
-        "cases": f"{endpoint.name}/{CASES_FILE}" if case_file else None,
-        "max_batch_size": endpoint.max_batch_size,
-        "inputs": [_io(endpoint, item) for item in endpoint.input],
-        "outputs": [_io(endpoint, item) for item in endpoint.output],
-        "triton_release": release.name,
-        "sources": [{"file": file.path, "sha256": file.sha256(), "bytes": file.size()} for file in given],
-        "opset": src.signature.opset,
-        "ir_version": src.signature.ir_version,
-        "tools": {"triton_repo_builder": __version__, "onnx": onnx.__version__},
-        **provenance.recorded(options),
-    }
+    asked = provenance.asked(options)
+    return VersionEntry(
+        task=task.name,
+        facts=dict(task.facts),
+        models=tuple(model.name for model in plan.models),
+        shared=plan.shared,
+        version=plan.version,
+        cases=f"{endpoint.name}/{CASES_FILE}" if case_file else None,
+        endpoint=Endpoint(
+            name=endpoint.name,
+            max_batch_size=endpoint.max_batch_size,
+            inputs=tuple(_tensor(endpoint, item) for item in endpoint.input),
+            outputs=tuple(_tensor(endpoint, item) for item in endpoint.output),
+        ),
+        triton_release=release.name,
+        sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in given),
+        opset=src.signature.opset,
+        ir_version=src.signature.ir_version,
+        tools={"triton_repo_builder": __version__, "onnx": metadata.version("onnx")},
+        options=asked,
+        options_digest=provenance.digest(asked),
+        provenance=provenance.origin(options),
+    )
 
 
-def _io(model: ModelPlan, item: TensorPlan) -> dict[str, Any]:
+def _tensor(model: ModelPlan, item: TensorPlan) -> Tensor:
     """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
-    batch = [-1] if model.max_batch_size else []
-    wire = BY_CONFIG[item.data_type].wire
-    stated = {"name": item.name, "datatype": wire, "shape": [*batch, *item.dims]}
-    return {**stated, "optional": True} if item.optional else stated
-
-
-def manifest(entries: dict[str, Any], files: dict[str, Any]) -> str:
-    """The text of manifest.json."""
-    document = {
-        "schema": 1,
-        "generator": {"name": "triton_repo_builder", "version": __version__},
-        "endpoints": dict(sorted(entries.items())),
-        "files": dict(sorted(files.items())),
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    shape = (-1, *item.dims) if model.max_batch_size else item.dims
+    return Tensor(name=item.name, datatype=wire_type(item.data_type), shape=shape, optional=item.optional)

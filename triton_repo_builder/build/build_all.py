@@ -15,6 +15,7 @@ from triton_repo_builder.read.options import BuildOptions, check, usage
 from triton_repo_builder.read.source import PREFERRED
 from triton_repo_builder.read.trb_toml import layered, read_toml
 from triton_repo_builder.write import publish
+from triton_repo_builder.write.built import BuiltEndpoint
 from triton_repo_builder.write.publish import Publication
 
 TOML = "trb.toml"
@@ -165,7 +166,7 @@ def build_all(
     step("", len(found), len(found))
     refused: set[str] = set()
 
-    def refuse(made: Build, error: TrbError) -> None:
+    def refuse(made: BuiltEndpoint, error: TrbError) -> None:
         refused.add(made.name)
         fails(builds[made.name][0], made.name, error)
 

@@ -67,7 +67,7 @@ def _report(made: Many, *, written: bool) -> None:
     for note in publication.changes.notes:
         console.note(note)
     for build in made.builds:
-        click.echo(f"  {build.name:<40} {build.entry['task']}")
+        click.echo(f"  {build.name:<40} {build.entry.served.task}")
     if not written:
         build_report.print_dry_run(publication.changes)
         return

@@ -23,12 +23,14 @@ def print_build(made: Any, publication: Any, *, written: bool) -> None:
         click.echo(f"  {model.name:<28} {model.about}")
     endpoint = made.plan.endpoint
     shapes = [
-        f"{'optional ' if t.get('optional') else ''}{t['name']} {t['datatype']}{t['shape']}"
-        for t in (*made.entry["inputs"], *made.entry["outputs"])
+        f"{'optional ' if t.optional else ''}{t.name} {t}"
+        for t in (*made.entry.served.endpoint.inputs, *made.entry.served.endpoint.outputs)
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
-    if made.entry["facts"]:
-        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry["facts"].items()))
+    if made.entry.served.facts:
+        click.echo(
+            "  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry.served.facts.items())
+        )
     where = shlex.quote(str(publication.output))
     click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
 
@@ -93,4 +95,4 @@ def about(made: Any) -> dict[str, Any]:
         name: {"value": setting.value, "reason": setting.reason}
         for name, setting in made.settings.explained()
     }
-    return {"endpoint": made.name, "settings": settings, **made.entry, "notes": made.notes}
+    return {"endpoint": made.name, "settings": settings, **made.entry.to_json(), "notes": made.notes}

@@ -1,4 +1,4 @@
-"""Two faces of an endpoint compared, in words that a client's author understands."""
+"""Two versions of an endpoint compared, in words that a client's author understands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from triton_repo_builder.deploy.snapshot import Face
+from triton_repo_builder.deploy.snapshot import Snapshot
+from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.text import counted
 
@@ -39,7 +40,7 @@ class Difference:
         return asdict(self)
 
 
-def compare(old: Mapping[str, Face], new: Mapping[str, Face]) -> list[Difference]:
+def compare(old: Mapping[str, Snapshot], new: Mapping[str, Snapshot]) -> list[Difference]:
     """Everything that changes from ``old`` to ``new``, what breaks clients first."""
     pairs = [(name, old.get(name), new.get(name)) for name in sorted({*old, *new})]
     if len(old) == len(new) == 1 and not {*old} & {*new}:
@@ -48,7 +49,7 @@ def compare(old: Mapping[str, Face], new: Mapping[str, Face]) -> list[Difference
     return sorted(found, key=lambda difference: (difference.endpoint, EFFECTS.index(difference.effect)))
 
 
-def _endpoint(name: str, old: Face | None, new: Face | None) -> Iterator[Difference]:
+def _endpoint(name: str, old: Snapshot | None, new: Snapshot | None) -> Iterator[Difference]:
     if old is None or new is None:
         effect, text = (COMPATIBLE, "is new") if old is None else (BREAKING, "is gone: requests get 404")
         yield Difference(endpoint=name, effect=effect, about="endpoint", text=text)
@@ -57,17 +58,16 @@ def _endpoint(name: str, old: Face | None, new: Face | None) -> Iterator[Differe
         yield Difference(endpoint=name, effect=effect, about=about, text=text)
 
 
-def _said(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
-    if old.name != new.name:
-        yield BREAKING, "endpoint", f"is called {new.name}, no longer {old.name}"
-    yield from _inputs(old.inputs, new.inputs)
-    yield from _outputs(old.outputs, new.outputs)
+def _said(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
+    if old.endpoint.name != new.endpoint.name:
+        yield BREAKING, "endpoint", f"is called {new.endpoint.name}, no longer {old.endpoint.name}"
+    yield from _inputs(old.endpoint.inputs, new.endpoint.inputs)
+    yield from _outputs(old.endpoint.outputs, new.endpoint.outputs)
     yield from _labels(old.facts.get("labels", ()), new.facts.get("labels", ()))
-    if old.max_batch_size != new.max_batch_size:
-        fewer = new.max_batch_size < old.max_batch_size
-        text = (
-            f"a request may carry {counted(new.max_batch_size or 1, 'row')}, before {old.max_batch_size or 1}"
-        )
+    rows, rows_now = old.endpoint.max_batch_size, new.endpoint.max_batch_size
+    if rows != rows_now:
+        fewer = rows_now < rows
+        text = f"a request may carry {counted(rows_now or 1, 'row')}, before {rows or 1}"
         yield (BREAKING if fewer else COMPATIBLE), "batching", text
     yield from _sources(old, new)
     for key in sorted({*old.facts, *new.facts} - {*_OWN_WORDS}):
@@ -125,11 +125,11 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if len(labels) > 8 else "")
 
 
-def _sources(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
+def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     if old.origin.model_sha256 != new.origin.model_sha256:
         shas = f"{old.origin.model_sha256[:12] or 'unknown'} → {new.origin.model_sha256[:12] or 'unknown'}"
         yield ANSWERS, "weights", f"another model ({shas}){_moved(old.cases, new.cases)}"
-    before, after = (dict(face.origin.sources[1:]) for face in (old, new))
+    before, after = (dict(each.origin.sources[1:]) for each in (old, new))
     for file in sorted({*before, *after}):
         if before.get(file) != after.get(file):
             what = (
@@ -137,10 +137,7 @@ def _sources(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
             )
             yield ANSWERS, "tokenizer" if "token" in file else "weights", f"{what} {file}"
     for role in sorted({*old.configs} & {*new.configs}):
-        values = [
-            face.configs[role].get("parameters", {}).get("max_length", {}).get("string_value")
-            for face in (old, new)
-        ]
+        values = [each.configs[role].parameters.get("max_length") for each in (old, new)]
         if values[0] != values[1]:
             limits = [value if value not in (None, "0") else "any number of" for value in values]
             yield ANSWERS, "truncation", f"texts are cut off after {limits[1]} tokens, before {limits[0]}"
@@ -175,37 +172,32 @@ def _flat(data: Any) -> list[Any]:
     return [leaf for item in data for leaf in _flat(item)] if isinstance(data, list) else [data]
 
 
-def _settings(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
+def _settings(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     for role in sorted({*old.configs} & {*new.configs}):
         of = f"{role}: " if role else ""
         before, after = old.configs[role], new.configs[role]
-        if ("dynamic_batching" in before) != ("dynamic_batching" in after):
-            state = "are joined into batches" if "dynamic_batching" in after else "run one by one"
+        batching, batched = before.dynamic_batching, after.dynamic_batching
+        if (batching is None) != (batched is None):
+            state = "run one by one" if batched is None else "are joined into batches"
             yield OPERATION, "batching", f"{of}waiting requests {state}"
-        elif before.get("dynamic_batching") != after.get("dynamic_batching"):
-            text = f"{_word(before['dynamic_batching'])} → {_word(after['dynamic_batching'])}"
-            yield OPERATION, "batching", f"{of}{text}"
+        elif batching != batched:
+            yield OPERATION, "batching", f"{of}{_word(batching)} → {_word(batched)}"
         groups = [_instances(config) for config in (before, after)]
         if groups[0] != groups[1]:
             yield OPERATION, "instances", f"{of}{groups[0]} → {groups[1]}"
-        threads = [
-            config.get("parameters", {}).get("intra_op_thread_count", {}).get("string_value")
-            for config in (before, after)
-        ]
+        threads = [config.parameters.get("intra_op_thread_count") for config in (before, after)]
         if threads[0] != threads[1]:
             yield OPERATION, "threads", f"{of}{_word(threads[0])} → {_word(threads[1])}"
     if old.release != new.release:
         yield OPERATION, "release", f"built for Triton {_word(new.release)}, before {_word(old.release)}"
 
 
-def _instances(config: Mapping[str, Any]) -> str:
-    groups = config.get("instance_group", [])
-    return (
-        ", ".join(f"{g.get('count', 1)} on {g.get('kind', 'KIND_AUTO')[5:]}" for g in groups) or "the default"
-    )
+def _instances(config: ModelConfig) -> str:
+    groups = [f"{group.count or 1} on {group.kind.removeprefix('KIND_')}" for group in config.instance_groups]
+    return ", ".join(groups) or "the default"
 
 
-def _origin(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
+def _origin(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     if old.version != new.version:
         yield ORIGIN, "version", f"{old.version} → {new.version}"
     for about, before, after in (
@@ -221,8 +213,8 @@ def _origin(old: Face, new: Face) -> Iterator[tuple[str, str, str]]:
             yield ORIGIN, about, f"{_word(before)} → {_word(after)}"
 
 
-def _keys(old: Face, new: Face) -> list[str]:
-    return sorted({key for face in (old, new) for key, _ in face.origin.labels})
+def _keys(old: Snapshot, new: Snapshot) -> list[str]:
+    return sorted({key for each in (old, new) for key, _ in each.origin.labels})
 
 
 def _word(value: Any) -> str:

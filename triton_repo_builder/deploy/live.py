@@ -22,7 +22,8 @@ from triton_repo_builder.client import HttpClient
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import CONFIG, MANIFEST, manifest, pbtxt
+from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.write import versions
 
@@ -60,7 +61,7 @@ def on_server(
     """
     for model in move.models:
         old, new = (
-            pbtxt.parse(shared[f"{model}/{versions.CONFIG}"].decode())
+            ModelConfig(pbtxt.parse(shared[f"{model}/{CONFIG}"].decode()))
             for shared in (move.old_files, move.new_files)
         )
         if field := versions.unlike(old, new):
@@ -76,7 +77,7 @@ def on_server(
         _rehearse(move, options, tell)
     tell(f"smoke: version {move.old} as it is served now")
     _prove(move, urls, options, "nothing was changed")
-    manifest = (move.root / repository.MANIFEST).read_bytes()
+    before = (move.root / MANIFEST).read_bytes()
     switched = False
     try:
         _load_both(move, site, tell)
@@ -87,11 +88,11 @@ def on_server(
         tell(f"version {move.old} goes on answering; its files are put back")
         for model in (*move.steps, move.name):
             promote.write(move, model, move.old_files, (move.old,))
-        files.write(move.root / repository.MANIFEST, manifest)
+        files.write(move.root / MANIFEST, before)
         raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
     except BaseException as error:
         tell(f"going back to version {move.old}")
-        lost = _back(move, site, manifest, switched)
+        lost = _back(move, site, before, switched)
         if lost and isinstance(error, TrbError):
             error.message += f"; and version {move.old} could not be loaded again: {lost}"
         raise
@@ -129,7 +130,7 @@ def _switch(move: Move, site: Site, options: smoke.Options, tell: Tell) -> None:
     tell(f"{move.name}: version {move.new}")
     promote.write(move, move.name, move.new_files, (move.new,))
     _load(move, site, move.name, (move.new,))
-    versions.write_manifest(move.root, promote.manifest(move))
+    manifest.write(move.root, promote.promoted(move))
     tell(f"smoke: version {move.new}")
     _prove(move, site.urls, options, f"version {move.old} serves again")
     for step in move.steps:
@@ -138,7 +139,7 @@ def _switch(move: Move, site: Site, options: smoke.Options, tell: Tell) -> None:
     tell(f"version {move.old} is unloaded")
 
 
-def _back(move: Move, site: Site, manifest: bytes, switched: bool) -> str:
+def _back(move: Move, site: Site, before: bytes, switched: bool) -> str:
     """Undo, as far as the server lets us; what could not be loaded."""
     if switched and move.steps:
         for step in move.steps:
@@ -150,7 +151,7 @@ def _back(move: Move, site: Site, manifest: bytes, switched: bool) -> str:
     for model in (*move.steps, move.name):
         promote.write(move, model, move.old_files, (move.old,))
         lost += [_again(site, model), _forget(move, site, model)]
-    files.write(move.root / repository.MANIFEST, manifest)
+    files.write(move.root / MANIFEST, before)
     return "; ".join(dict.fromkeys(text for text in lost if text))
 
 
@@ -163,10 +164,10 @@ def _forget(move: Move, site: Site, model: str) -> str:
     index = HttpClient(site.urls.http, 10).index_or_empty()
     if not any(entry.failed and (entry.name, entry.version) == (model, str(move.new)) for entry in index):
         return ""
-    path = f"{model}/{versions.CONFIG}"
-    config = pbtxt.parse(move.old_files[path].decode())
+    path = f"{model}/{CONFIG}"
+    config = ModelConfig(pbtxt.parse(move.old_files[path].decode()))
     instead = b""
-    if file := FILES.get(config.get("backend", "")):
+    if file := FILES.get(config.backend):
         instead = f'default_model_filename: "../{move.old}/{file}"\n'.encode()
     posed = {**move.old_files, path: move.old_files[path] + instead}
     promote.write(move, model, posed, sorted((move.old, move.new)))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.deploy import promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import manifest
 from triton_repo_builder.serve.engine import ServeOptions
 from triton_repo_builder.write import versions
 
@@ -50,11 +52,11 @@ def _lay_out(move: Move, root: Path) -> None:
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
         files.write(root / path, content)
-    whole = promote.manifest(move)
-    mine = tuple(f"{model}/" for model in move.models)
-    listed = {path: fact for path, fact in whole["files"].items() if path.startswith(mine)}
-    endpoints = {move.name: whole["endpoints"][move.name]}
-    versions.write_manifest(root, {**whole, "endpoints": endpoints, "files": listed})
+    whole = promote.promoted(move)
+    own = tuple(f"{model}/" for model in move.models)
+    listed = {path: record for path, record in whole.files.items() if path.startswith(own)}
+    endpoints = {move.name: whole.endpoints[move.name]}
+    manifest.write(root, replace(whole, endpoints=endpoints, files=listed))
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -1,15 +1,17 @@
-"""Serve another version of an endpoint, in the repository; ``takeover`` does it on a server that runs."""
+"""Serve another version of an endpoint, in the repository; ``deploy/live.py`` does it on a running server."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder import files, repository
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import CONFIG, SHARED, Manifest, manifest
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.write import versions
 
 
@@ -21,7 +23,7 @@ class Move:
     name: str
     models: tuple[str, ...]
     """The endpoint first."""
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     old: int
     new: int
     old_files: Mapping[str, bytes]
@@ -39,18 +41,18 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
 
     Raises ``TrbError`` PROMOTE_FAILED, EDITED_FILE.
     """
-    manifest = repository.read(root).manifest
-    if manifest is None or name not in manifest["endpoints"]:
-        known = ", ".join(sorted(manifest["endpoints"])) if manifest else ""
+    recorded = repository.read(root).manifest
+    if recorded is None or name not in recorded.endpoints:
+        known = ", ".join(sorted(recorded.endpoints)) if recorded else ""
         raise TrbError(
             Code.PROMOTE_FAILED,
             f"trb built no endpoint '{name}' here",
             where=str(root),
             remedy=f"its endpoints: {known}" if known else "name a repository that trb built",
         )
-    entry = manifest["endpoints"][name]
-    there, old = versions.present(root, entry["models"]), int(entry["version"])
-    new = entry.get("previous") if version is None else version
+    entry = recorded.endpoints[name]
+    there, old = versions.present(root, entry.models), entry.served.version
+    new = entry.previous if version is None else version
     if new is None or new not in there:
         others = [number for number in there if number != old]
         raise TrbError(
@@ -63,12 +65,12 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
         )
     if new == old:
         return None
-    shared = {number: versions.stored(root, entry["models"], number) for number in (old, new)}
+    shared = {number: versions.stored(root, entry.models, number) for number in (old, new)}
     move = Move(
         root=root,
         name=name,
-        models=tuple(entry["models"]),
-        manifest=manifest,
+        models=entry.models,
+        manifest=recorded,
         old=old,
         new=new,
         old_files=shared[old],
@@ -80,7 +82,7 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
 
 def _check(move: Move, force: bool) -> None:
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
-        missing = [model for model in move.models if f"{model}/{versions.CONFIG}" not in shared]
+        missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
         if missing:
             raise TrbError(
                 Code.PROMOTE_FAILED,
@@ -89,12 +91,12 @@ def _check(move: Move, force: bool) -> None:
                 remedy=f"build it again: trb build --name {move.name} --version {number} …",
             )
         for model in move.models:
-            versions.read_config(move.root / model / str(number) / versions.SHARED / versions.CONFIG)
-    recorded = move.manifest["files"]
+            versions.read_config(move.root / model / str(number) / SHARED / CONFIG)
+    recorded = move.manifest.files
     own = tuple(f"{model}/{move.new}/" for model in move.models)
     for path in sorted(path for path in recorded if path.startswith(own)):
         file = move.root / path
-        if not file.is_file() or files.hash_file(file) != recorded[path]["sha256"]:
+        if not file.is_file() or files.hash_file(file) != recorded[path].sha256:
             what = "was changed" if file.is_file() else "is missing"
             raise TrbError(
                 Code.PROMOTE_FAILED,
@@ -106,7 +108,7 @@ def _check(move: Move, force: bool) -> None:
         path
         for path in move.old_files
         if (file := move.root / path).is_file() and path in recorded
-        if files.hash_file(file) != recorded[path]["sha256"] and file.read_bytes() not in _halfway(move, path)
+        if files.hash_file(file) != recorded[path].sha256 and file.read_bytes() not in _halfway(move, path)
     ]
     if edited and not force:
         raise TrbError(
@@ -129,8 +131,8 @@ def _halfway(move: Move, path: str) -> list[bytes]:
 
 def served(root: Path, name: str) -> int:
     """The version that the repository serves."""
-    manifest = repository.read(root).manifest or {}
-    return int(manifest["endpoints"][name]["version"])
+    recorded = manifest.read(root) or Manifest()
+    return recorded.endpoints[name].served.version
 
 
 def check_server(root: Path, name: str, url: str) -> None:
@@ -150,7 +152,7 @@ def in_repository(move: Move) -> None:
     """Serve the new version from the next load on: the steps' files first, the manifest last."""
     for model in (*move.steps, move.name):
         write(move, model, move.new_files, (move.new,))
-    versions.write_manifest(move.root, manifest(move))
+    manifest.write(move.root, promoted(move))
 
 
 def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
@@ -164,12 +166,20 @@ def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable
             files.write(move.root / path, content)
 
 
-def manifest(move: Move) -> dict[str, Any]:
+def promoted(move: Move) -> Manifest:
     """The manifest once the new version is served."""
-    entries = versions.all_entries(move.manifest["endpoints"][move.name])
-    entry = versions.entry(entries, move.new, move.old)
-    facts = {p: f for p, f in move.manifest["files"].items() if p not in move.old_files}
-    for path, content in versions.serving(move.new_files, (move.new,)).items():
-        facts[path] = {"sha256": files.File(path=path, content=content).sha256(), "bytes": len(content)}
-    endpoints = {**move.manifest["endpoints"], move.name: entry}
-    return {**move.manifest, "endpoints": endpoints, "files": dict(sorted(facts.items()))}
+    entry = move.manifest.endpoints[move.name]
+    served = versions.serving(move.new_files, (move.new,)).items()
+    records = {
+        path: FileRecord(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+        for path, content in served
+    }
+    others = {path: record for path, record in move.manifest.files.items() if path not in move.old_files}
+    return replace(
+        move.manifest,
+        endpoints={
+            **move.manifest.endpoints,
+            move.name: versions.arrange(entry.versions, move.new, move.old),
+        },
+        files={**others, **records},
+    )

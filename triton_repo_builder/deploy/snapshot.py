@@ -14,8 +14,9 @@ from typing import Any
 
 from triton_repo_builder import process, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Model, Repository
-from triton_repo_builder.repository.interface import Endpoint, Tensor
+from triton_repo_builder.repository import CONFIG, SHARED, Model, Repository
+from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
 from triton_repo_builder.vcs.git import Git
@@ -27,41 +28,37 @@ _READ = re.compile(r"(\.pbtxt|\.json|\.txt|/\.gitkeep)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Face:
+class Snapshot:
     """One endpoint at one version."""
 
-    name: str
+    endpoint: Endpoint
     version: int
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    max_batch_size: int
     facts: Mapping[str, Any]
     """What was decided for the task: pooling, labels."""
     origin: Facts
-    configs: Mapping[str, Mapping[str, Any]]
-    """config.pbtxt of the endpoint and its steps, by their role: the name without the endpoint's."""
+    configs: Mapping[str, ModelConfig]
+    """The configurations of the endpoint and its steps, by their role: the name without the endpoint's."""
     cases: Mapping[str, Any]
     """Golden cases by name, as in smoke.json."""
     release: str = ""
 
 
 @contextlib.contextmanager
-def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
+def read(what: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
     """The endpoints of ``what``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
     if Path(what).is_dir():
         yield of_repository(repository.read(Path(what)), what)
     elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", what):
-        found = of_version(repository.read(repo), match[1], int(match[2]))
-        yield {found.name: found}
+        yield {match[1]: of_version(repository.read(repo), match[1], int(match[2]))}
     elif ":" in what:
         with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
             _extract(what, Path(scratch))
             try:
-                found_there = of_repository(repository.read(Path(scratch)), what)
+                snapshots = of_repository(repository.read(Path(scratch)), what)
             except TrbError as error:
                 error.where = error.where.replace(scratch, what.rstrip("/"))
                 raise
-            yield found_there
+            yield snapshots
     else:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
@@ -71,7 +68,7 @@ def read(what: str, repo: Path) -> Iterator[dict[str, Face]]:
         )
 
 
-def of_repository(read: Repository, where: str = "") -> dict[str, Face]:
+def of_repository(read: Repository, where: str = "") -> dict[str, Snapshot]:
     """Every endpoint, at the version that is served. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
     if read.manifest is None:
         if not any(model.stated for model in read.models):
@@ -83,16 +80,15 @@ def of_repository(read: Repository, where: str = "") -> dict[str, Face]:
             )
         return {model.name: _of_config(read, model.name) for model in read.endpoints if model.stated}
     return {
-        name: of_version(read, name, int(entry["version"]))
-        for name, entry in read.manifest["endpoints"].items()
+        name: of_version(read, name, entry.served.version) for name, entry in read.manifest.endpoints.items()
     }
 
 
-def of_version(read: Repository, name: str, version: int) -> Face:
+def of_version(read: Repository, name: str, version: int) -> Snapshot:
     """One endpoint at one version. Raises ``TrbError`` NOT_FOUND."""
-    entry = (read.manifest or {"endpoints": {}})["endpoints"].get(name)
-    entries = versions.all_entries(entry) if entry else {}
-    if version not in entries:
+    recorded = read.manifest.endpoints.get(name) if read.manifest else None
+    entries = recorded.versions if recorded else {}
+    if recorded is None or version not in entries:
         known = ", ".join(f"{name}@{number}" for number in sorted(entries))
         raise TrbError(
             Code.NOT_FOUND,
@@ -100,38 +96,32 @@ def of_version(read: Repository, name: str, version: int) -> Face:
             where=str(read.path),
             remedy=f"there are: {known}" if known else "'trb provenance' lists what there is",
         )
-    mine = entries[version]
-    served = version == int(entry["version"])
-    configs: dict[str, Mapping[str, Any]] = {}
-    for model in mine["models"]:
-        kept = read.path / model / str(version) / versions.SHARED / versions.CONFIG
-        own = not served and kept.is_file()
+    entry = entries[version]
+    configs: dict[str, ModelConfig] = {}
+    for model in entry.models:
+        kept = read.path / model / str(version) / SHARED / CONFIG
+        own = version != recorded.served.version and kept.is_file()
         configs[model] = versions.read_config(kept) if own else _config(read.model(model))
-    return Face(
-        name=name,
+    return Snapshot(
+        endpoint=entry.endpoint,
         version=version,
-        inputs=_ports(mine["inputs"]),
-        outputs=_ports(mine["outputs"]),
-        max_batch_size=int(mine["max_batch_size"]),
-        facts=mine["facts"],
-        origin=Facts.of_entry(name, mine),
-        configs={model.removeprefix(name).strip("_"): config for model, config in configs.items()},
-        cases=_cases(read.path, mine.get("cases")),
-        release=str(mine.get("triton_release", "")),
+        facts=entry.facts,
+        origin=Facts.of_entry(name, entry),
+        configs={_role(model, name): config for model, config in configs.items()},
+        cases=_cases(read.path, entry.cases),
+        release=entry.triton_release,
     )
 
 
-def _config(model: Model | None) -> Mapping[str, Any]:
+def _role(model: str, endpoint: str) -> str:
+    """What a model does for an endpoint, from its name: ``tokenizer``; empty for the endpoint itself."""
+    return model.removeprefix(endpoint).strip("_")
+
+
+def _config(model: Model | None) -> ModelConfig:
     if model is not None and model.error is not None:
-        raise versions.unreadable(model.path / versions.CONFIG, model.error)
-    return model.config.raw if model else {}
-
-
-def _ports(listed: Any) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(name=str(p["name"]), datatype=str(p["datatype"]), shape=tuple(map(int, p["shape"])))
-        for p in listed
-    )
+        raise versions.unreadable(model.path / CONFIG, model.error)
+    return model.config if model else ModelConfig()
 
 
 def _cases(root: Path, file: str | None) -> dict[str, Any]:
@@ -144,25 +134,17 @@ def _cases(root: Path, file: str | None) -> dict[str, Any]:
         return {}  # trb smoke and trb check say what is wrong with them
 
 
-def _of_config(read: Repository, name: str) -> Face:
+def _of_config(read: Repository, name: str) -> Snapshot:
     """Of a hand-made repository: what its config.pbtxt says."""
     model = read.model(name)
     assert model is not None
-    _config(model)
-    endpoint = Endpoint.of_config(name, model.config)
-    inner = [other for other in read.models if other.name in model.steps]
-    return Face(
-        name=name,
+    steps = [other for other in read.models if other.name in model.steps]
+    return Snapshot(
+        endpoint=Endpoint.of_config(name, _config(model)),
         version=max(model.versions, default=0),
-        inputs=endpoint.inputs,
-        outputs=endpoint.outputs,
-        max_batch_size=endpoint.max_batch_size,
         facts={},
         origin=Facts.of_config(name, model.config),
-        configs={
-            "": model.config.raw,
-            **{other.name.removeprefix(name).strip("_"): _config(other) for other in inner},
-        },
+        configs={_role(each.name, name): _config(each) for each in (model, *steps)},
         cases={},
     )
 

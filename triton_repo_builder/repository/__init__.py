@@ -1,13 +1,18 @@
 """A Triton model repository on disk, whoever wrote it."""
 
-from triton_repo_builder.repository.model import (
-    MANIFEST,
-    SHARED,
-    VERSION,
-    Model,
-    Repository,
-    read,
-    read_manifest,
-)
+from triton_repo_builder.repository.config import CONFIG
+from triton_repo_builder.repository.manifest import MANIFEST, Manifest
+from triton_repo_builder.repository.manifest import read as read_manifest
+from triton_repo_builder.repository.model import SHARED, VERSION, Model, Repository, read
 
-__all__ = ["MANIFEST", "SHARED", "VERSION", "Model", "Repository", "read", "read_manifest"]
+__all__ = [
+    "CONFIG",
+    "MANIFEST",
+    "SHARED",
+    "VERSION",
+    "Manifest",
+    "Model",
+    "Repository",
+    "read",
+    "read_manifest",
+]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import composition, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
+from triton_repo_builder.repository.manifest import Manifest
+from triton_repo_builder.repository.manifest import read as read_manifest
 
-MANIFEST = "manifest.json"
 SHARED = "shared"
 """In a version's folder: its own copy of what lies outside of version folders (``versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
@@ -60,7 +58,7 @@ class Repository:
 
     path: Path
     models: tuple[Model, ...]
-    manifest: Mapping[str, Any] | None
+    manifest: Manifest | None
 
     def model(self, name: str) -> Model | None:
         """The model of that name, if there is one."""
@@ -100,9 +98,8 @@ def read(path: Path) -> Repository:
             where=str(path),
             remedy="make the folder readable for the user that runs trb",
         ) from None
-    return Repository(
-        path=path, models=tuple(_model(folder) for folder in folders), manifest=read_manifest(path)
-    )
+    models = tuple(_model(folder) for folder in folders)
+    return Repository(path=path, models=models, manifest=read_manifest(path))
 
 
 def _model(folder: Path) -> Model:
@@ -127,53 +124,3 @@ def _model(folder: Path) -> Model:
             remedy="make it readable for this user",
         ) from None
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
-
-
-def read_manifest(path: Path) -> Mapping[str, Any] | None:
-    """The repository's manifest.json, None where there is none of ours; TrbError where it is broken."""
-    file = path / MANIFEST
-    if not file.is_file():
-        return None
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"is not readable JSON: {error}",
-            where=str(file),
-            remedy="restore it (git checkout) or build the repository again",
-        ) from None
-    if not isinstance(manifest, dict) or not {"endpoints", "files"} <= manifest.keys():
-        return None  # other tools write a manifest.json, too
-    if not _complete(manifest):
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            "is a manifest of trb that was damaged",
-            where=str(file),
-            remedy="restore it (git checkout) or build the repository again",
-        )
-    read: Mapping[str, Any] = manifest
-    return read
-
-
-def _complete(manifest: Mapping[str, Any]) -> bool:
-    """Whether the parts that ``publish`` relies on are there."""
-    endpoints, files = manifest.get("endpoints"), manifest.get("files")
-    return (
-        isinstance(endpoints, dict)
-        and all(
-            _entry(e) and all(_entry(v) for v in e.get("versions", {}).values()) for e in endpoints.values()
-        )
-        and isinstance(files, dict)
-        and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() for f in files.values())
-    )
-
-
-def _entry(entry: Any) -> bool:
-    """Whether an endpoint's entry has the types that its readers rely on; the schema says it in full."""
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("models"), list)
-        and all(isinstance(entry.get(key, {}), dict) for key in ("versions", "provenance", "tools", "facts"))
-        and isinstance(entry.get("sources", []), list)
-    )

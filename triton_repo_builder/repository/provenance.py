@@ -1,4 +1,4 @@
-"""Where an endpoint comes from: what the manifest records of a build, and the same in each config.pbtxt.
+"""Where an endpoint comes from: read from the manifest, and from the parameters of each config.pbtxt.
 
 A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it can say itself
 what it serves.
@@ -6,64 +6,18 @@ what it serves.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.plan.model import RepositoryPlan
-from triton_repo_builder.read.options import ORIGINS, BuildOptions
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
 LABEL = "label."
-_GIVEN = ("source_run", "dataset_id", "label")
-_PLACES = (
-    "model",
-    "name",
-    "tokenizer",
-    "output",
-    "version",
-    "tokenizers_wheel",
-    "pillow_wheel",
-    ORIGINS,
-    *_GIVEN,
-)
-"""Options that say where or who, not how: two builds that differ in these alone are built alike."""
 
 
-def recorded(options: BuildOptions) -> dict[str, Any]:
-    """How an endpoint was built and of what, for its entry in the manifest; only what was given."""
-    how = asked(options)
-    said: dict[str, Any] = {"options": how, "options_digest": digest(how)}
-    origin: dict[str, Any] = {}
-    if options.source_run is not None:
-        origin["source_run"] = options.source_run
-    if options.dataset_id is not None:
-        origin["dataset_id"] = options.dataset_id
-    if options.label:
-        origin["labels"] = dict(sorted(options.label))
-    return said | ({"provenance": origin} if origin else {})
-
-
-def asked(options: BuildOptions) -> dict[str, Any]:
-    """The options that differ from their defaults, as JSON values, paths left out."""
-    given: dict[str, Any] = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if field.name not in _PLACES and value != field.default and not isinstance(value, Path):
-            given[field.name] = list(value) if isinstance(value, tuple) else value
-    return dict(sorted(given.items()))
-
-
-def digest(options: Mapping[str, Any]) -> str:
-    """Hex sha256 of options: equal where two builds were asked for alike."""
-    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
-
-
-def parameters(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
     """An entry of the manifest as parameters of a config.pbtxt.
 
     Not the options: what they change shows in the files, and a file that they do not change stays the same.
@@ -78,16 +32,6 @@ def parameters(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         *((LABEL + key, value) for key, value in facts.labels),
     ]
     return tuple((PREFIX + key, value) for key, value in pairs if value)
-
-
-def stamp(plan: RepositoryPlan, entry: Mapping[str, Any]) -> RepositoryPlan:
-    """The plan with an entry's facts among its models' parameters; not of those that endpoints share."""
-    facts = parameters(entry)
-    models = tuple(
-        model if model.name in plan.shared else replace(model, parameters=(*model.parameters, *facts))
-        for model in plan.models
-    )
-    return replace(plan, models=models)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,21 +53,20 @@ class Facts:
     """Which versions are served."""
 
     @classmethod
-    def of_entry(cls, name: str, entry: Mapping[str, Any]) -> Facts:
-        """From an endpoint's entry in manifest.json, older ones too."""
-        sources = tuple((str(s["file"]), str(s["sha256"])) for s in entry.get("sources", ()))
-        origin = entry.get("provenance", {})
+    def of_entry(cls, name: str, entry: VersionEntry) -> Facts:
+        """From what manifest.json records of one version."""
+        sources = tuple((source.file, source.sha256) for source in entry.sources)
         return cls(
             name=name,
             model_sha256=sources[0][1] if sources else "",
             sources=sources,
-            options_digest=str(entry.get("options_digest", "")),
-            options=entry.get("options"),
-            trb_version=str(entry.get("tools", {}).get("triton_repo_builder", "")),
-            source_run=str(origin.get("source_run", "")),
-            dataset_id=str(origin.get("dataset_id", "")),
-            labels=tuple((str(k), str(v)) for k, v in origin.get("labels", {}).items()),
-            versions=(int(entry["version"]),) if "version" in entry else (),
+            options_digest=entry.options_digest,
+            options=entry.options,
+            trb_version=entry.tools.get("triton_repo_builder", ""),
+            source_run=entry.provenance.source_run,
+            dataset_id=entry.provenance.dataset_id,
+            labels=tuple(entry.provenance.labels.items()),
+            versions=(entry.version,),
         )
 
     @classmethod

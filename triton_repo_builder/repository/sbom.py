@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import __version__, files
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Manifest, Repository
 from triton_repo_builder.repository.provenance import Facts
 
 SPEC = "1.5"
@@ -21,10 +21,10 @@ SPEC = "1.5"
 
 def cyclonedx(repository: Repository) -> dict[str, Any]:
     """The document. It bears no date and no random number: the same repository gives the same bytes."""
-    manifest = repository.manifest or {}
+    manifest = repository.manifest or Manifest()
     components: dict[str, dict[str, Any]] = {}
-    for name, entry in sorted(manifest.get("endpoints", {}).items()):
-        model = _model(Facts.of_entry(name, entry))
+    for name, entry in sorted(manifest.endpoints.items()):
+        model = _model(Facts.of_entry(name, entry.served))
         components[model["bom-ref"]] = model
     for metadata in sorted(repository.path.glob("*/*/vendor/**/*.dist-info/METADATA")):
         library = _library(metadata, repository.path)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 from triton_repo_builder.repository import Model, Repository, composition
 from triton_repo_builder.repository.interface import Endpoint
+from triton_repo_builder.repository.manifest import VersionEntry
 
 MANIFEST = "manifest.json"
 CONFIG = "config.pbtxt"
@@ -59,27 +59,19 @@ def targets(
 def _in_repository(repository: Repository, golden: bool) -> tuple[Target, ...]:
     if repository.manifest is None:
         return tuple(_from_config(model) for model in repository.endpoints)
-    entries = repository.manifest["endpoints"]
-    return tuple(_from_manifest(repository, name, entry, golden) for name, entry in sorted(entries.items()))
+    entries = sorted(repository.manifest.endpoints.items())
+    return tuple(_from_manifest(repository, entry.served, golden) for _, entry in entries)
 
 
-def _from_manifest(repository: Repository, name: str, entry: Mapping[str, Any], golden: bool) -> Target:
-    try:
-        file = entry.get("cases")
-        return Target(
-            name=name,
-            source=MANIFEST,
-            stated=Endpoint.of_manifest(name, entry),
-            golden=_golden(repository, file) if file and golden else None,
-            why="" if file else f"the manifest names no golden cases for {name}",
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"endpoint {name} cannot be read: {type(error).__name__} {error}",
-            where=str(repository.path / MANIFEST),
-            remedy="restore it (git checkout) or build the repository again",
-        ) from None
+def _from_manifest(repository: Repository, entry: VersionEntry, golden: bool) -> Target:
+    name = entry.endpoint.name
+    return Target(
+        name=name,
+        source=MANIFEST,
+        stated=entry.endpoint,
+        golden=_golden(repository, entry.cases) if entry.cases and golden else None,
+        why="" if entry.cases else f"the manifest names no golden cases for {name}",
+    )
 
 
 def _golden(repository: Repository, file: str) -> cases.CaseFile:

@@ -10,14 +10,14 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder import files, repository, transfer
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import Manifest
 from triton_repo_builder.stores import STORES, failures, filesystem
 from triton_repo_builder.stores.store import Hints
 
@@ -107,21 +107,21 @@ def _sha256(url: str) -> str:
         return ""
 
 
-def fetch(root: Path, manifest: Mapping[str, Any], tell: Callable[[str], None]) -> tuple[list[str], int]:
+def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[list[str], int]:
     """Get every file that has a URL and is missing or damaged: names fetched, number that were there.
 
     A file appears whole and verified, or not at all. Raises ``TrbError`` DOWNLOAD_FAILED.
     """
     fetched, present = [], 0
-    external = {name: fact for name, fact in sorted(manifest["files"].items()) if "url" in fact}
+    external = {name: record for name, record in sorted(manifest.files.items()) if record.url}
     for name in external:
         transfer.check_inside(name, str(root / repository.MANIFEST), root)
-    for name, fact in external.items():
-        target, url, sha256 = root / name, str(fact["url"]), str(fact["sha256"])
+    for name, record in external.items():
+        target, url, sha256 = root / name, record.url, record.sha256
         with _explained(url, READ):
             if (
                 target.is_file()
-                and target.stat().st_size == fact["bytes"]
+                and target.stat().st_size == record.bytes
                 and files.hash_file(target) == sha256
             ):
                 present += 1

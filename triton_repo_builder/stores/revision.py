@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder import repository, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
+from triton_repo_builder.repository import Manifest
 
 PLACEHOLDER = ".gitkeep"
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -119,17 +119,15 @@ def read_index(document: bytes, digest: str, where: str) -> Index:
     )
 
 
-def labels(manifest: Mapping[str, Any] | None) -> dict[str, str]:
+def labels(manifest: Manifest | None) -> dict[str, str]:
     """Provenance as flat labels."""
     if manifest is None:
         return {}
-    generator = manifest.get("generator", {})
-    flat = {"trb.version": str(generator.get("version", ""))}
-    for name, entry in sorted(manifest["endpoints"].items()):
-        for source in entry.get("sources", ()):
-            flat[f"trb.{name}.source.{source.get('file', '')}"] = f"sha256:{source.get('sha256', '')}"
-        provenance = entry.get("provenance")
-        for key, value in sorted(provenance.items() if isinstance(provenance, dict) else ()):
+    flat = {"trb.version": manifest.generator.get("version", "")}
+    for name, entry in sorted(manifest.endpoints.items()):
+        for source in entry.served.sources:
+            flat[f"trb.{name}.source.{source.file}"] = f"sha256:{source.sha256}"
+        for key, value in sorted(entry.served.provenance.to_json().items()):
             flat[f"trb.{name}.{key}"] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return flat
 

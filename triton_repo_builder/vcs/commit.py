@@ -15,7 +15,7 @@ from pathlib import Path
 
 from triton_repo_builder import check, process, releases, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Manifest, Repository
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git, large_files, target_branch
 from triton_repo_builder.vcs.git import Git
@@ -100,8 +100,8 @@ def commit(path: Path, options: CommitOptions) -> Committed:
 
 
 def _check(read: Repository, options: CommitOptions) -> None:
-    entries = (read.manifest or {}).get("endpoints", {}).values()
-    named = sorted({str(entry["triton_release"]) for entry in entries if entry.get("triton_release")})
+    entries = read.manifest.endpoints.values() if read.manifest else ()
+    named = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
     release = releases.get(named[0]) if named else releases.default()
     errors = [finding for finding in check.check(read, release) if finding.severity == "error"]
     if errors and not options.force:
@@ -164,12 +164,13 @@ def trailers(read: Repository) -> Iterator[tuple[str, str]]:
 
     ``git log --format='%(trailers:key=Model-Sha256)'`` lists them.
     """
-    endpoints = sorted((read.manifest or {}).get("endpoints", {}).items())
+    manifest = read.manifest or Manifest(generator={})
+    endpoints = sorted(manifest.endpoints.items())
     for name, entry in endpoints:
-        facts = Facts.of_entry(name, entry)
+        facts = Facts.of_entry(name, entry.served)
         of = f" {name}" if len(endpoints) > 1 else ""
         pairs = [
-            ("Endpoint", f"{name} version {entry.get('version', 1)}"),
+            ("Endpoint", f"{name} version {entry.served.version}"),
             ("Model-Sha256", facts.model_sha256 + of),
             *(("Source-Sha256", f"{sha} {file}{of}") for file, sha in facts.sources[1:]),
             ("Options-Digest", facts.options_digest and facts.options_digest + of),
@@ -177,9 +178,8 @@ def trailers(read: Repository) -> Iterator[tuple[str, str]]:
             ("Dataset-Id", facts.dataset_id and facts.dataset_id + of),
         ]
         yield from ((key, value) for key, value in pairs if value.strip())
-    generator = (read.manifest or {}).get("generator", {})
-    if generator.get("version"):
-        yield "Trb-Version", str(generator["version"])
+    if version := manifest.generator.get("version"):
+        yield "Trb-Version", version
 
 
 def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:

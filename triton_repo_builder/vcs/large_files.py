@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder import files, process, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Manifest, Repository, manifest
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.vcs import git
 from triton_repo_builder.vcs.git import Git
@@ -36,8 +36,8 @@ def prepare(
     ``weights`` None: files that lie elsewhere stay there, other heavy ones go to LFS. Raises ``TrbError``.
     """
     root, notes = read.path, list[str]()
-    known = dict((read.manifest or {}).get("files", {}))
-    pointed = {name for name, fact in known.items() if "url" in fact}
+    known = dict(read.manifest.files) if read.manifest else {}
+    pointed = {name for name, record in known.items() if record.url}
     heavy = [
         name
         for name in walk(root)
@@ -49,12 +49,9 @@ def prepare(
         notes += _store(root, known, external, url)
     elif weights is not None:
         for name in pointed:
-            known[name] = {key: value for key, value in known[name].items() if key != "url"}
-    if read.manifest is not None and known != read.manifest["files"]:
-        files.write(
-            root / repository.MANIFEST,
-            _dump({**read.manifest, "files": dict(sorted(known.items()))}).encode(),
-        )
+            known[name] = replace(known[name], url="")
+    if read.manifest is not None and known != read.manifest.files:
+        manifest.write(root, replace(read.manifest, files=known))
     lfs = [name for name in heavy if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
     lines += [f"{in_attributes(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
@@ -80,7 +77,7 @@ def committed(path: Path, here: Git, prefix: str) -> list[str]:
 
     What git ignores of the rest stays out, and so does what lies elsewhere.
     """
-    known = (repository.read_manifest(path) or {}).get("files", {})
+    known = (repository.read_manifest(path) or Manifest()).files
     own = {repository.MANIFEST, *known}
     found = list(walk(path))
     asked = "".join(f"{prefix}/{name}\0" for name in found if name not in own)
@@ -91,11 +88,11 @@ def committed(path: Path, here: Git, prefix: str) -> list[str]:
             raise
         said = ""
     ignored = {name.removeprefix(f"{prefix}/") for name in said.split("\0")}
-    return [name for name in found if name not in ignored and "url" not in known.get(name, {})]
+    return [name for name in found if name not in ignored and not _url(known, name)]
 
 
-def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> list[str]:
-    if not url and all("url" in known.get(name, {}) for name in names):
+def _store(root: Path, known: dict[str, FileRecord], names: list[str], url: str) -> list[str]:
+    if not url and all(_url(known, name) for name in names):
         return []  # they lie elsewhere already, and stay there
     if not url:
         raise TrbError(
@@ -118,8 +115,12 @@ def _store(root: Path, known: dict[str, Any], names: list[str], url: str) -> lis
         target = f"{url.rstrip('/')}/{sha256}"
         if external_weights.put(root / name, target, sha256):
             notes.append(f"copied {name} to {target}")
-        known[name] = {"sha256": sha256, "bytes": (root / name).stat().st_size, "url": target}
+        known[name] = FileRecord(sha256=sha256, bytes=(root / name).stat().st_size, url=target)
     return notes
+
+
+def _url(known: Mapping[str, FileRecord], name: str) -> str:
+    return known[name].url if name in known else ""
 
 
 def _install(here: Git) -> list[str]:
@@ -174,7 +175,3 @@ def _block(file: Path, lines: list[str]) -> None:
         files.write(file, os.fsencode(new))
     elif not new and file.is_file():
         file.unlink()
-
-
-def _dump(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"

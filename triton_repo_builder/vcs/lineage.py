@@ -38,8 +38,8 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
     """Every endpoint of a repository; of one that ``trb`` did not build, what its configs say."""
     commit = git.last_commit(repository.path)
     if repository.manifest is not None:
-        entries = sorted(repository.manifest["endpoints"].items())
-        return tuple(Link(facts=Facts.of_entry(name, entry), commit=commit) for name, entry in entries)
+        entries = sorted(repository.manifest.endpoints.items())
+        return tuple(Link(facts=Facts.of_entry(name, entry.served), commit=commit) for name, entry in entries)
     return tuple(
         Link(facts=Facts.of_config(model.name, model.config), commit=commit) for model in repository.endpoints
     )

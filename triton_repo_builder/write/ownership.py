@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import files, repository
-from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord, VersionEntry
+from triton_repo_builder.write.built import BuiltEndpoint
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """What one build does to the directories that are its own, or become its own."""
 
-    made: Build
+    made: BuiltEndpoint
     mine: frozenset[str]
-    recorded: Mapping[str, Any]
+    recorded: Mapping[str, FileRecord]
     """What the manifest says of the files in ``mine``."""
     kept: tuple[str, ...]
     present: Mapping[str, Path]
@@ -27,24 +29,24 @@ class Claim:
 
 
 def claim(
-    made: Build, old: Mapping[str, Any], taken: Mapping[str, str], built: set[str], output: Path, force: bool
+    made: BuiltEndpoint, old: Manifest, taken: Mapping[str, str], built: set[str], output: Path, force: bool
 ) -> Claim:
     """What a build would do to what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
-    planned = {model.name for model in made.plan.models}
     _check_unique(made, taken)
-    mine = set(old["endpoints"].get(made.name, {}).get("models", []))
+    before = old.endpoints.get(made.name)
+    mine = set(before.models if before else ())
     _check_ours(made, old, mine, output)
     # What others still need stays as it is; what they share with this build is also this build's.
-    needed = {m for name, e in old["endpoints"].items() if name not in built for m in e["models"]}
-    mine = (mine - needed) | {name for name in made.plan.shared if (output / name).exists()}
-    recorded: dict[str, Any] = {p: f for p, f in old["files"].items() if p.split("/")[0] in mine}
+    needed = {m for name, entry in old.endpoints.items() if name not in built for m in entry.models}
+    mine = (mine - needed) | {name for name in made.shared if (output / name).exists()}
+    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in mine}
     found = present(output, sorted(mine))
     edited = _edited(made, recorded, found, output)
     if edited and not force:
         remedy = "keep your edit elsewhere (or see it with --diff) and build with --force"
         raise edited_error(edited, output, remedy)
     new = {file.path for file in made.files}
-    kept = [path for path in found if path not in new and _keep(path, recorded, made.plan.version, planned)]
+    kept = [path for path in found if path not in new and _keep(path, recorded, made.version, made.models)]
     return Claim(
         made=made,
         mine=frozenset(mine),
@@ -52,15 +54,14 @@ def claim(
         kept=tuple(kept),
         present=found,
         edited=tuple(edited),
-        notes=_replaced(made, old, kept, force),
+        notes=_replaced(made, before, kept, force),
     )
 
 
-def previous(output: Path) -> Mapping[str, Any]:
+def previous(output: Path) -> Manifest:
     """The manifest of the repository; an empty one for a new folder. Raises ``TrbError`` OUTPUT_FOREIGN."""
-    empty: Mapping[str, Any] = {"endpoints": {}, "files": {}}
     if not output.exists():
-        return empty
+        return Manifest()
     if not output.is_dir():
         raise TrbError(
             Code.OUTPUT_FOREIGN,
@@ -78,52 +79,51 @@ def previous(output: Path) -> Mapping[str, Any]:
             where=str(output),
             remedy="choose an empty or a new folder with --output",
         )
-    return empty
+    return Manifest()
 
 
-def _check_unique(made: Build, taken: Mapping[str, str]) -> None:
+def _check_unique(made: BuiltEndpoint, taken: Mapping[str, str]) -> None:
     """Two endpoints of one run may share a tokenizer model, and no other directory."""
-    for model in made.plan.models:
-        if model.name in taken and model.name not in made.plan.shared:
+    for model in made.models:
+        if model in taken and model not in made.shared:
             raise TrbError(
                 Code.BAD_NAME,
-                f"its directory '{model.name}' is also one of the endpoint '{taken[model.name]}'",
+                f"its directory '{model}' is also one of the endpoint '{taken[model]}'",
                 where=made.name,
                 remedy="give one of them another name: name = ... in the [build] table of its trb.toml",
             )
 
 
-def _check_ours(made: Build, old: Mapping[str, Any], mine: set[str], output: Path) -> None:
+def _check_ours(made: BuiltEndpoint, old: Manifest, mine: set[str], output: Path) -> None:
     """No directory that the build replaces may belong to another endpoint or to the user."""
-    for model in made.plan.models:
-        if model.name in mine or not (output / model.name).exists():
+    for model in made.models:
+        if model in mine or not (output / model).exists():
             continue
-        owners = [name for name, entry in old["endpoints"].items() if model.name in entry["models"]]
-        if owners and model.name in made.plan.shared:
+        owners = [name for name, entry in old.endpoints.items() if model in entry.models]
+        if owners and model in made.shared:
             continue  # called by its content, so it is theirs and ours
         owner = next(iter(owners), None)
         whose = f"belongs to the endpoint '{owner}'" if owner else "was not written by trb"
         raise TrbError(
             Code.OUTPUT_FOREIGN,
             f"the directory {whose}; nothing was touched",
-            where=str(output / model.name),
+            where=str(output / model),
             remedy="choose another name with --name, or move it away",
         )
 
 
-def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool) -> tuple[str, ...]:
+def _replaced(
+    made: BuiltEndpoint, before: EndpointEntry | None, kept: list[str], force: bool
+) -> tuple[str, ...]:
     """A note where another model goes; ``TrbError`` where its other versions could not be served any more.
 
     All versions of a model share one config.pbtxt: they must have the same inputs and outputs.
     """
-    before = old["endpoints"].get(made.name)
     if before is None:
         return ()
-    others = sorted(
-        {version for path in kept if (version := _version(path)) not in (None, made.plan.version)}
-    )
-    face = ("task", "inputs", "outputs", "models")
-    if others and any(before.get(key) != made.entry[key] for key in face) and not force:
+    old, new = before.served, made.entry.served
+    others = sorted({version for path in kept if (version := _version(path)) not in (None, made.version)})
+    if others and _interface(old) != _interface(new) and not force:
         listed = ", ".join(map(str, others))
         raise TrbError(
             Code.OUTPUT_FOREIGN,
@@ -131,11 +131,16 @@ def _replaced(made: Build, old: Mapping[str, Any], kept: list[str], force: bool)
             where=made.name,
             remedy="build it under another --name, or with --force if the older versions need not be served",
         )
-    was, now = (entry["sources"][0] for entry in (before, made.entry))
-    if was["sha256"] == now["sha256"] or before.get("version") != made.plan.version:
+    was, now = old.sources[:1], new.sources[:1]
+    if [file.sha256 for file in was] == [file.sha256 for file in now] or old.version != made.version:
         return ()
-    models = " → ".join(f"{source['file']} {source['sha256'][:12]}" for source in (was, now))
+    models = " → ".join(f"{source.file} {source.sha256[:12]}" for source in (*was, *now))
     return (f"the endpoint '{made.name}' was built from another model, which this replaces ({models})",)
+
+
+def _interface(entry: VersionEntry) -> tuple[Any, ...]:
+    tensors = (*entry.endpoint.inputs, *entry.endpoint.outputs)
+    return entry.task, entry.models, tensors, [tensor.optional for tensor in tensors]
 
 
 def present(output: Path, models: list[str]) -> dict[str, Path]:
@@ -149,20 +154,22 @@ def present(output: Path, models: list[str]) -> dict[str, Path]:
     return found
 
 
-def _edited(made: Build, recorded: Mapping[str, Any], present: Mapping[str, Path], output: Path) -> list[str]:
+def _edited(
+    made: BuiltEndpoint, recorded: Mapping[str, FileRecord], present: Mapping[str, Path], output: Path
+) -> list[str]:
     """Files whose bytes are no longer those that trb wrote, and that the build would replace or drop."""
     sources = {file.path: file.source for file in made.files}
     edited = []
-    for path, fact in recorded.items():
+    for path, record in recorded.items():
         file = present.get(path)
         if file is None or not file.is_file():
             continue
         source = sources.get(path)
         if source is not None and source.exists() and file.samefile(source):
             continue  # a hard link to the very file we would write: the user's model, not an edit
-        if _version(path) not in (None, made.plan.version):
+        if _version(path) not in (None, made.version):
             continue  # another version stays as it is, edited or not
-        if file.stat().st_size != fact["bytes"] or files.hash_file(file) != fact["sha256"]:
+        if not same(record, record, file):
             edited.append(path)
     return edited
 
@@ -172,18 +179,18 @@ def _version(path: str) -> int | None:
     return int(parts[1]) if len(parts) > 2 and repository.VERSION.fullmatch(parts[1]) else None
 
 
-def _keep(path: str, recorded: Mapping[str, Any], version: int, planned: set[str]) -> bool:
+def _keep(path: str, recorded: Mapping[str, FileRecord], version: int, planned: Collection[str]) -> bool:
     """The user's own files stay, and so do other versions of a model that still exists."""
     if path not in recorded:
         return True
     return path.split("/")[0] in planned and _version(path) not in (None, version)
 
 
-def same(fact: Mapping[str, Any], old: Mapping[str, Any] | None, file: Path) -> bool:
-    """Whether the file has the bytes that ``fact`` tells of."""
-    if not file.is_file() or (old is not None and fact["sha256"] != old["sha256"]):
+def same(record: FileRecord, old: FileRecord | None, file: Path) -> bool:
+    """Whether the file has the recorded bytes; ``old`` is what the manifest has of the file until now."""
+    if not file.is_file() or (old is not None and record.sha256 != old.sha256):
         return False
-    return bool(file.stat().st_size == fact["bytes"]) and files.hash_file(file) == fact["sha256"]
+    return file.stat().st_size == record.bytes and files.hash_file(file) == record.sha256
 
 
 def edited_error(edited: Sequence[str], output: Path, remedy: str) -> TrbError:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder import files, repository
-from triton_repo_builder.build import build
-from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.files import File
+from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.write import ownership, staging, swap
+from triton_repo_builder.write.built import BuiltEndpoint
 
 TEXT = (".pbtxt", ".json", ".txt", ".py")
 DIFFED = 256 * 1024
@@ -50,17 +50,17 @@ class Publication:
     changes: Changes
 
 
-def prepare(made: Build, output: Path, *, force: bool = False) -> Publication:
+def prepare(made: BuiltEndpoint, output: Path, *, force: bool = False) -> Publication:
     """Compare with what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
     return prepare_all((made,), output, force=force)
 
 
 def prepare_all(
-    builds: Sequence[Build],
+    builds: Sequence[BuiltEndpoint],
     output: Path,
     *,
     force: bool = False,
-    refused: Callable[[Build, TrbError], None] | None = None,
+    refused: Callable[[BuiltEndpoint, TrbError], None] | None = None,
 ) -> Publication:
     """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
     claims: list[ownership.Claim] = []
@@ -76,7 +76,7 @@ def prepare_all(
                     raise
                 refused(made, error)
                 continue
-            taken |= {model.name: made.name for model in made.plan.models if model.name not in taken}
+            taken |= {model: made.name for model in made.models if model not in taken}
         if len(claims) < len(builds):
             # One that stays as it was may need what the others would give up.
             return prepare_all([claim.made for claim in claims], output, force=force, refused=refused)
@@ -85,18 +85,18 @@ def prepare_all(
         raise files.explain(error, output) from error
 
 
-def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], output: Path) -> Publication:
+def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path) -> Publication:
     """The claims of all builds as one change; a directory that several share counts once."""
     new = {file.path: file for claim in claims for file in claim.made.files}
     present = {path: file for claim in claims for path, file in claim.present.items()}
     recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
-    planned = {model.name for claim in claims for model in claim.made.plan.models}
+    planned = {model for claim in claims for model in claim.made.models}
     mine = {name for claim in claims for name in claim.mine}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
-    described = {path: _described(file, recorded.get(path, {})) for path, file in new.items()}
+    described = {path: _record(file, recorded.get(path)) for path, file in new.items()}
     others = {
-        path: fact for path, fact in old["files"].items() if path in kept or path.split("/")[0] not in mine
+        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in mine
     }
     entries = {claim.made.name: claim.made.entry for claim in claims}
     changes = Changes(
@@ -104,8 +104,8 @@ def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], outp
         changed=tuple(
             sorted(
                 path
-                for path, fact in described.items()
-                if path in present and not ownership.same(fact, recorded.get(path), output / path)
+                for path, record in described.items()
+                if path in present and not ownership.same(record, recorded.get(path), output / path)
             )
         ),
         removed=tuple(sorted(path for path in present if path not in new and path not in kept)),
@@ -117,17 +117,17 @@ def _publication(claims: Sequence[ownership.Claim], old: Mapping[str, Any], outp
     return Publication(
         output=output,
         files=tuple(new.values()),
-        manifest=build.manifest({**old["endpoints"], **entries}, {**others, **described}),
+        manifest=Manifest(endpoints={**old.endpoints, **entries}, files={**others, **described}).to_text(),
         names=(*names, *sorted(mine - planned), repository.MANIFEST),
         changes=changes,
     )
 
 
-def _described(file: File, before: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's line of the manifest; the same content still lies where a commit put it (``trb fetch``)."""
-    fact = {"sha256": file.sha256(), "bytes": file.size()}
-    elsewhere = {"url": before["url"]} if "url" in before and before["sha256"] == fact["sha256"] else {}
-    return fact | elsewhere
+def _record(file: File, before: FileRecord | None) -> FileRecord:
+    """A file's line of the manifest; the same content is still where a commit put it (``trb fetch``)."""
+    sha256 = file.sha256()
+    url = before.url if before and before.sha256 == sha256 else ""
+    return FileRecord(sha256=sha256, bytes=file.size(), url=url)
 
 
 def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, ...]:
@@ -138,9 +138,9 @@ def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, 
     touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
     swapped: dict[str, None] = {}
     for claim in claims:
-        names = [model.name for model in reversed(claim.made.plan.models)]
+        names = list(reversed(claim.made.models))
         if touched & {*names, *claim.mine}:
-            kept = {name for name in claim.made.plan.shared if name not in touched}
+            kept = {name for name in claim.made.shared if name not in touched}
             swapped |= dict.fromkeys(name for name in names if name not in kept)
     return tuple(swapped)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triton_repo_builder import repository
-from triton_repo_builder.build import build
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import Manifest
 from triton_repo_builder.write import ownership
 from triton_repo_builder.write.publish import Changes, Publication
 
@@ -19,20 +19,20 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
     """
     old = ownership.previous(output)
     for name in names:
-        if name not in old["endpoints"]:
-            known = ", ".join(sorted(old["endpoints"])[:8]) or "none"
+        if name not in old.endpoints:
+            known = ", ".join(sorted(old.endpoints)[:8]) or "none"
             raise TrbError(
                 Code.NOT_FOUND,
                 f"no endpoint '{name}' that trb built",
                 where=str(output),
                 remedy=f"its endpoints: {known}",
             )
-    left = {name: entry for name, entry in old["endpoints"].items() if name not in names}
-    needed = {model for entry in left.values() for model in entry["models"]}
-    gone = [m for name in names for m in old["endpoints"][name]["models"] if m not in needed]
+    left = {name: entry for name, entry in old.endpoints.items() if name not in names}
+    needed = {model for entry in left.values() for model in entry.models}
+    gone = [m for name in names for m in old.endpoints[name].models if m not in needed]
     present = ownership.present(output, gone)
-    recorded = {path: fact for path, fact in old["files"].items() if path.split("/")[0] in gone}
-    edited = [path for path, fact in recorded.items() if not ownership.same(fact, fact, output / path)]
+    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in gone}
+    edited = [path for path, record in recorded.items() if not ownership.same(record, record, output / path)]
     edited = [path for path in edited if path in present]
     if edited and not force:
         raise ownership.edited_error(edited, output, "keep your edit elsewhere and use --force")
@@ -40,11 +40,11 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
     changes = Changes(
         added=(), changed=(), removed=tuple(sorted(set(present) - set(kept))), kept=kept, edited=tuple(edited)
     )
-    facts = {path: fact for path, fact in old["files"].items() if path not in recorded}
+    others = {path: record for path, record in old.files.items() if path not in recorded}
     return Publication(
         output=output,
         files=(),
-        manifest=build.manifest(left, facts),
+        manifest=Manifest(endpoints=left, files=others).to_text(),
         # The ensemble first, what it needs after.
         names=(*dict.fromkeys(gone), repository.MANIFEST),
         changes=changes,

@@ -8,30 +8,29 @@ step: no request ever runs through the tokenizer of one version and the model of
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triton_repo_builder import files, repository
-from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import CONFIG, SHARED, Manifest, manifest, pbtxt
+from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.manifest import EndpointEntry, VersionEntry
+from triton_repo_builder.repository.provenance import PREFIX
+from triton_repo_builder.write.built import BuiltEndpoint
 
-SHARED = repository.SHARED
-CONFIG = "config.pbtxt"
+Built = TypeVar("Built", bound=BuiltEndpoint)
 POLICY = (
     "# Of the version folders this one is served; 'trb promote' and 'trb rollback' change it.\n"
     "version_policy {{ specific {{ versions: [ {} ] }} }}\n"
 )
 _POLICY = re.compile(r"(?:# Of the version folders .*\n)?^version_policy \{.*\}\n", re.MULTILINE)
 _PIN = re.compile(r"^(\s*model_version: )-?\d+$", re.MULTILINE)
-_OF_THE_SERVED = ("versions", "previous")
-"""What an entry of the manifest says of the whole endpoint, not of one version."""
 _TUNING = ("instance_group", "dynamic_batching", "version_policy", "model_warmup", "optimization")
 
 
@@ -49,35 +48,34 @@ def following(output: Path, name: str) -> int:
     entry = _entry(output, name)
     if entry is None:
         return 1
-    taken = [version for model in entry["models"] for version in present(output, [model])]
+    taken = [version for model in entry.models for version in present(output, [model])]
     return max(taken, default=0) + 1
 
 
-def _entry(output: Path, name: str) -> Mapping[str, Any] | None:
-    manifest = repository.read_manifest(output) if output.is_dir() else None
-    entry: Mapping[str, Any] | None = (manifest or {"endpoints": {}})["endpoints"].get(name)
-    return entry
+def _entry(output: Path, name: str) -> EndpointEntry | None:
+    recorded = manifest.read(output)
+    return recorded.endpoints.get(name) if recorded else None
 
 
-def place(made: Build, output: Path, *, serve: bool, force: bool = False) -> Build:
+def place(made: Built, output: Path, *, serve: bool, force: bool = False) -> Built:
     """The build as it has to be written beside the versions that are there; unchanged where there are none.
 
     A new version is served with ``serve``; one that was there stays what it was. Raises ``TrbError``.
     """
-    old, version = _entry(output, made.name), made.plan.version
+    old, version = _entry(output, made.name), made.version
     if old is None:
         return made
-    there = present(output, old["models"])
+    there = present(output, old.models)
     if not {*there} - {version}:
         return made
-    served = int(old["version"])
+    served = old.served.version
     if not force:
         _check(made, old, output)
     own = _shared_of(made)
     rest = tuple(file for file in made.files if _is_versioned(file.path, version))
     kept = {version: own}
     if served != version:
-        kept[served] = stored(output, old["models"], served) or current(output, old["models"], served)
+        kept[served] = stored(output, old.models, served) or current(output, old.models, served)
     now = version if (serve and version not in there) or served not in there else served
     written = [
         File(path=f"{path.split('/')[0]}/{number}/{SHARED}/{path.split('/', 1)[1]}", content=content)
@@ -85,13 +83,13 @@ def place(made: Build, output: Path, *, serve: bool, force: bool = False) -> Bui
         for path, content in shared.items()
     ]
     front = [File(path=path, content=content) for path, content in serving(kept[now], (now,)).items()]
-    entries = {**all_entries(old), version: made.entry}
+    entries = {**old.versions, version: made.entry.served}
     everything = tuple(
         sorted((*_linked(rest, output, version, served), *written, *front), key=lambda f: f.path)
     )
-    previous = served if now != served else old.get("previous")
+    previous = served if now != served else old.previous
     notes = (*made.notes, _note(made.name, version, now))
-    return replace(made, files=everything, entry=entry(entries, now, previous), notes=notes)
+    return replace(made, files=everything, entry=arrange(entries, now, previous), notes=notes)
 
 
 def _note(name: str, version: int, now: int) -> str:
@@ -100,15 +98,15 @@ def _note(name: str, version: int, now: int) -> str:
     return f"version {now} of '{name}' stays the one that is served; 'trb promote {name} --version {version}'"
 
 
-def _check(made: Build, old: Mapping[str, Any], output: Path) -> None:
+def _check(made: BuiltEndpoint, old: EndpointEntry, output: Path) -> None:
     """All versions of a model are loaded with one config.pbtxt while one takes over from another."""
-    others = f"version {old['version']}"
-    if old.get("shared") or [model.name for model in made.plan.models] != old["models"]:
+    others = f"version {old.served.version}"
+    if old.served.shared or made.models != old.models:
         raise _other(made.name, f"{others} is made of other models, or of models that endpoints share")
     new = {file.path: file.content for file in made.files if file.path.endswith(f"/{CONFIG}")}
-    for model in old["models"]:
+    for model in old.models:
         before = read_config(output / model / CONFIG)
-        after = pbtxt.parse(new[f"{model}/{CONFIG}"].decode())
+        after = ModelConfig(pbtxt.parse(new[f"{model}/{CONFIG}"].decode()))
         field = unlike(before, after)
         if field:
             raise _other(f"{made.name}: {model}", f"{others} has another {field}")
@@ -123,38 +121,34 @@ def _other(where: str, message: str) -> TrbError:
     )
 
 
-def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def unlike(one: ModelConfig, other: ModelConfig) -> str:
     """The first field in which two configurations mean something else to a version; empty where none."""
     left, right = (_meaning(config) for config in (one, other))
     return next((field for field in sorted({*left, *right}) if left.get(field) != right.get(field)), "")
 
 
-def _meaning(config: Mapping[str, Any]) -> dict[str, Any]:
+def _meaning(config: ModelConfig) -> dict[str, Any]:
     """What a version's answers depend on: no sizes of pools and queues, no provenance."""
-    backend = config.get("backend", "")
-    found = {key: value for key, value in config.items() if key not in (*_TUNING, "parameters")}
-    for key, value in config.get("parameters", {}).items():
-        settings = backend == "onnxruntime" and not key.startswith("ragged")
-        if not key.startswith("trb.") and not settings:
-            found[f"parameter {key}"] = value
-    steps = config.get("ensemble_scheduling", {}).get("step", [])
-    if steps:
-        found["ensemble_scheduling"] = [{k: v for k, v in s.items() if k != "model_version"} for s in steps]
-    return found
+    meaning = {key: value for key, value in config.raw.items() if key not in (*_TUNING, "parameters")}
+    for key, value in config.parameters.items():
+        session_setting = config.backend == "onnxruntime" and not key.startswith("ragged")
+        if not key.startswith(PREFIX) and not session_setting:
+            meaning[f"parameter {key}"] = value
+    if config.steps:
+        meaning["ensemble_scheduling"] = [replace(step, model_version=-1) for step in config.steps]
+    return meaning
 
 
 def _is_versioned(path: str, version: int) -> bool:
     return path.split("/")[1] == str(version)
 
 
-def _shared_of(made: Build) -> dict[str, bytes]:
+def _shared_of(made: BuiltEndpoint) -> dict[str, bytes]:
     """What a build writes outside its version folders, as its version wants it."""
     return {
-        file.path: pinned(
-            file.path, file.source.read_bytes() if file.source else file.content, made.plan.version
-        )
+        file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, made.version)
         for file in made.files
-        if not _is_versioned(file.path, made.plan.version)
+        if not _is_versioned(file.path, made.version)
     }
 
 
@@ -177,10 +171,10 @@ def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
     return found
 
 
-def read_config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> ModelConfig:
     """A config.pbtxt. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
     try:
-        return pbtxt.parse(file.read_text(encoding="utf-8"))
+        return ModelConfig(pbtxt.parse(file.read_text(encoding="utf-8")))
     except (pbtxt.PbtxtError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
 
@@ -198,9 +192,8 @@ def unreadable(file: Path, error: Exception) -> TrbError:
 
 def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
     """What lies outside the version folders, of the files that ``trb`` wrote."""
-    manifest = repository.read_manifest(root) or {"files": {}}
     found = {}
-    for path in manifest["files"]:
+    for path in (manifest.read(root) or Manifest()).files:
         model, *rest = path.split("/")
         if model in models and rest and not repository.VERSION.fullmatch(rest[0]) and (root / path).is_file():
             found[path] = pinned(path, (root / path).read_bytes(), version)
@@ -217,45 +210,38 @@ def serving(shared: Mapping[str, bytes], versions: Iterable[int]) -> dict[str, b
 
 def _linked(new: Iterable[File], output: Path, version: int, served: int) -> Iterable[File]:
     """Files that are those of the served version become links to them."""
-    recorded = (repository.read_manifest(output) or {"files": {}})["files"]
+    recorded = (manifest.read(output) or Manifest()).files
     for file in new:
         model, _, rest = file.path.split("/", 2)
         twin = f"{model}/{served}/{rest}"
         if version != served and twin in recorded and (output / twin).is_file():
-            fact = recorded[twin]
-            same = fact["bytes"] == file.size() and fact["sha256"] == file.sha256()
-            if same and files.hash_file(output / twin) == fact["sha256"]:
+            record = recorded[twin]
+            same = record.bytes == file.size() and record.sha256 == file.sha256()
+            if same and files.hash_file(output / twin) == record.sha256:
                 yield File(path=file.path, source=output / twin)
                 continue
         yield file
 
 
-def all_entries(entry: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Each version's own entry."""
-    own = {key: value for key, value in entry.items() if key not in _OF_THE_SERVED}
-    return {int(entry["version"]): own, **{int(v): dict(e) for v, e in entry.get("versions", {}).items()}}
+def arrange(versions: Mapping[int, VersionEntry], served: int, previous: int | None = None) -> EndpointEntry:
+    """The endpoint's entry while ``served`` is served."""
+    return EndpointEntry(
+        served=_with_cases(versions[served], served=True),
+        previous=previous if previous in versions and previous != served else None,
+        others={
+            number: _with_cases(entry, served=False)
+            for number, entry in sorted(versions.items())
+            if number != served
+        },
+    )
 
 
-def entry(entries: Mapping[int, Mapping[str, Any]], served: int, previous: Any = None) -> dict[str, Any]:
-    """The endpoint's entry where ``served`` is served."""
-    others = {}
-    for version, each in sorted(entries.items()):
-        if version != served:
-            others[str(version)] = dict(each) | {"cases": _cases(each, version, served=False)}
-    mine = dict(entries[served])
-    return {
-        **mine,
-        "cases": _cases(mine, served, served=True),
-        **({"previous": previous} if previous in entries and previous != served else {}),
-        **({"versions": others} if others else {}),
-    }
-
-
-def _cases(entry: Mapping[str, Any], version: int, *, served: bool) -> str | None:
-    if not entry.get("cases"):
-        return None
-    parts = str(entry["cases"]).split("/")
-    return f"{parts[0]}/{parts[-1]}" if served else f"{parts[0]}/{version}/{SHARED}/{parts[-1]}"
+def _with_cases(entry: VersionEntry, *, served: bool) -> VersionEntry:
+    """With the path at which the golden cases of a version are."""
+    if not entry.cases:
+        return entry
+    model, *_, name = entry.cases.split("/")
+    return replace(entry, cases=f"{model}/{name}" if served else f"{model}/{entry.version}/{SHARED}/{name}")
 
 
 def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -263,43 +249,44 @@ def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str,
 
     Returns those that were removed, and files of the user's own for which one was left as it is.
     """
-    manifest = repository.read_manifest(root)
-    if manifest is None or name not in manifest["endpoints"]:
+    recorded = manifest.read(root)
+    if recorded is None or name not in recorded.endpoints:
         return (), ()
-    old = manifest["endpoints"][name]
-    there = present(root, old["models"])
-    stay = {*there[-keep:], int(old["version"]), old.get("previous")}
+    old = recorded.endpoints[name]
+    there = present(root, old.models)
+    stay = {*there[-keep:], old.served.version, old.previous}
     kept: list[str] = []
     gone: list[int] = []
     for version in there:
         if version not in stay:
-            foreign = _foreign(root, manifest, [f"{model}/{version}" for model in old["models"]])
+            foreign = _foreign(root, recorded, [f"{model}/{version}" for model in old.models])
             kept += foreign
             gone += [] if foreign else [version]
     if not gone:
         return (), tuple(kept)
-    entries = {v: e for v, e in all_entries(old).items() if v not in gone}
-    folders = [f"{model}/{version}/" for model in old["models"] for version in gone]
-    endpoints = {**manifest["endpoints"], name: entry(entries, int(old["version"]), old.get("previous"))}
-    left = {p: f for p, f in manifest["files"].items() if not p.startswith(tuple(folders))}
-    write_manifest(root, {**manifest, "endpoints": endpoints, "files": left})
+    left = {number: entry for number, entry in old.versions.items() if number not in gone}
+    folders = [f"{model}/{version}/" for model in old.models for version in gone]
+    manifest.write(
+        root,
+        replace(
+            recorded,
+            endpoints={**recorded.endpoints, name: arrange(left, old.served.version, old.previous)},
+            files={
+                path: record for path, record in recorded.files.items() if not path.startswith(tuple(folders))
+            },
+        ),
+    )
     for folder in folders:
         shutil.rmtree(root / folder)
     return tuple(gone), tuple(kept)
 
 
-def _foreign(root: Path, manifest: Mapping[str, Any], folders: Sequence[str]) -> list[str]:
+def _foreign(root: Path, recorded: Manifest, folders: Sequence[str]) -> list[str]:
     """Files in these folders that are not as ``trb`` wrote them."""
     found = []
     for file in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.is_file()):
         path = file.relative_to(root).as_posix()
-        fact = manifest["files"].get(path)
-        if fact is None or files.hash_file(file) != fact["sha256"]:
+        record = recorded.files.get(path)
+        if record is None or files.hash_file(file) != record.sha256:
             found.append(path)
     return found
-
-
-def write_manifest(root: Path, manifest: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    files.write(root / repository.MANIFEST, text.encode())

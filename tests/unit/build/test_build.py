@@ -53,10 +53,10 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
         "bert_tokenizer/1/tokenizer.json",
         "bert_tokenizer/config.pbtxt",
     ]
-    assert made.entry["facts"] == {"pooling": "mean", "normalize": True, "padding": "ragged"}
-    assert made.entry["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
-    assert made.entry["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
-    assert [source["file"] for source in made.entry["sources"]] == ["model.onnx", "tokenizer.json"]
+    assert made.entry.served.facts == {"pooling": "mean", "normalize": True, "padding": "ragged"}
+    assert made.entry.to_json()["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
+    assert made.entry.to_json()["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
+    assert [source.file for source in made.entry.served.sources] == ["model.onnx", "tokenizer.json"]
     assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "24"}
 
 
@@ -182,7 +182,7 @@ def test_a_raw_output_called_like_what_the_tokenizer_sends(tmp_path: Path, outpu
 @pytest.mark.parametrize("name", ["trb_tokens", "trb_lengths", "trb_types", "trb_places"])
 def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Path, output: Path) -> None:
     made = tiny.make(_another_output(tiny.classifier(tmp_path / "bert"), name), output, raw_output=True)
-    assert made.entry["facts"]["padding"] == "batch"
+    assert made.entry.served.facts["padding"] == "batch"
     assert f"output '{name}' is called like a tensor of the front" in made.notes[0]
     assert [entry["name"] for entry in parsed(made, "bert")["output"]] == ["logits", name]
 
@@ -308,7 +308,7 @@ def test_a_text_model_without_tokenizer_is_served_as_tensors(tmp_path: Path, out
     )
     given = tiny.tokenizer(tmp_path / "elsewhere" / "mine.json")
     tiny.pooling(given.parent)
-    assert tiny.make(tmp_path / "m.onnx", output, tokenizer=given).entry["task"] == "embedding"
+    assert tiny.make(tmp_path / "m.onnx", output, tokenizer=given).entry.served.task == "embedding"
 
 
 # --- other models ------------------------------------------------------------------------------------
@@ -576,7 +576,7 @@ def test_logits_are_no_embedding(tmp_path: Path, output: Path) -> None:
 )
 def test_padding(options: dict[str, Any], padding: str, tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, **options)
-    assert made.entry["facts"]["padding"] == padding
+    assert made.entry.served.facts["padding"] == padding
     model = parsed(made, "bert_model")
     assert ("batch_input" in model) == (padding == "ragged")
     assert ("pad_together" in parsed(made, "bert_tokenizer")["parameters"]) == (padding == "batch")
@@ -587,7 +587,7 @@ def test_padding(options: dict[str, Any], padding: str, tmp_path: Path, output: 
 
 def test_what_the_ragged_front_cannot_take_is_said(tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert", batch=1), output)
-    assert made.entry["facts"]["padding"] == "rows"
+    assert made.entry.served.facts["padding"] == "rows"
     assert made.notes == ("served without batching: the first axis of input 'input_ids' is fixed at 1",)
 
 
@@ -602,7 +602,7 @@ def test_where_the_graph_takes_no_front_the_tokenizers_batch_is_padded(tmp_path:
     model.graph.node.insert(0, t.node("Cast", ["attention_mask"], ["whole_mask"], to=t.INT64))
     onnx.save(model, folder / "model.onnx")
     made = tiny.make(folder, output, golden=True)
-    assert made.entry["facts"]["padding"] == "batch"
+    assert made.entry.served.facts["padding"] == "batch"
     assert made.notes == (
         "no ragged front, rows are padded to the longest of the tokenizer's batch (on a CPU measure "
         "--padding rows, too): input 'attention_mask' is float, not int32 or int64",
@@ -620,14 +620,16 @@ def test_an_answer_is_never_as_long_as_somebody_elses_text(tmp_path: Path, outpu
 
 def test_raw_output_keeps_the_models_own_outputs(tmp_path: Path, output: Path) -> None:
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, raw_output=True, golden=True)
-    assert made.entry["task"] == "raw-output"
+    assert made.entry.served.task == "raw-output"
     # An answer per token is as long as its text: only texts of one length may share a batch.
-    assert made.entry["facts"] == {"padding": "rows"}
-    assert made.entry["outputs"] == [{"name": "last_hidden_state", "datatype": "FP32", "shape": [-1, -1, 8]}]
+    assert made.entry.served.facts == {"padding": "rows"}
+    assert made.entry.to_json()["outputs"] == [
+        {"name": "last_hidden_state", "datatype": "FP32", "shape": [-1, -1, 8]}
+    ]
     assert made.notes[-1].endswith("output 'last_hidden_state' is as long as its row")
     scores = tiny.make(tiny.classifier(tmp_path / "classifier"), output, raw_output=True)
-    assert scores.entry["facts"] == {"padding": "ragged"}
-    assert scores.entry["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 3]}]
+    assert scores.entry.served.facts == {"padding": "ragged"}
+    assert scores.entry.to_json()["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 3]}]
     assert all("labels.txt" not in file.path for file in scores.files)
 
 

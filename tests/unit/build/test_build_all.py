@@ -277,7 +277,7 @@ def test_options_of_each_model(models: Path, output: Path) -> None:
     (models / "plain" / "trb.toml").write_text("[build]\ninstances = 5\n")
     found = build_all.discover(models)
     made = build_all.build_all(found, {"max_batch_size": 9}, QUICK, output)
-    sizes = {build.name: build.entry["max_batch_size"] for build in made.builds}
+    sizes = {build.name: build.entry.to_json()["max_batch_size"] for build in made.builds}
     assert sizes == {"de_mini": 9, "en_mini": 9, "mood": 3, "other": 9, "plain_nat": 9, "plain_net": 9}
     counts = {build.name: build.plan.models[-1].instance_group.count for build in made.builds}  # type: ignore[union-attr]
     assert (counts["plain_nat"], counts["tone" if "tone" in counts else "mood"]) == (5, 2)

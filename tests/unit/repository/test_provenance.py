@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options as trb_options
 from triton_repo_builder.read import trb_toml
 from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.repository import pbtxt, provenance, sbom
+from triton_repo_builder.render import provenance
+from triton_repo_builder.repository import pbtxt, sbom
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.manifest import Origin
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.write import publish, versions
 
@@ -101,13 +104,13 @@ def test_a_damaged_entry_is_refused_when_it_is_read(
 
 def test_every_config_says_where_its_model_comes_from(model: Path, output: Path) -> None:
     tiny.put(model, output, **GIVEN)
-    entry = manifest(output)["endpoints"]["bert"]
-    assert entry["provenance"] == {
+    entry = repository.read(output).manifest.endpoints["bert"].served
+    assert entry.provenance.to_json() == {
         "source_run": "run-77",
         "dataset_id": 'ds 2026/10 "full"',
         "labels": {"team": "search", "tier": "1"},
     }
-    for name in entry["models"]:
+    for name in entry.models:
         facts = Facts.of_config(
             name, ModelConfig(pbtxt.parse((output / name / "config.pbtxt").read_text())), (1,)
         )
@@ -116,7 +119,7 @@ def test_every_config_says_where_its_model_comes_from(model: Path, output: Path)
         assert (facts.source_run, facts.dataset_id) == ("run-77", 'ds 2026/10 "full"')
         assert facts.labels == (("team", "search"), ("tier", "1"))
         assert facts.same(Facts.of_entry("bert", entry))
-    other = Facts.of_entry("bert", {**entry, "provenance": {"source_run": "run-78"}})
+    other = Facts.of_entry("bert", replace(entry, provenance=Origin(source_run="run-78")))
     assert not other.same(Facts.of_entry("bert", entry))
 
 
@@ -130,7 +133,7 @@ def test_what_was_not_given_is_not_written(model: Path, output: Path) -> None:
 
 def test_the_digest_is_of_how_not_of_where(tmp_path: Path) -> None:
     def digest(**given: Any) -> str:
-        return str(provenance.recorded(BuildOptions(**{"model": tmp_path / "a", **given}))["options_digest"])
+        return provenance.digest(provenance.asked(BuildOptions(**{"model": tmp_path / "a", **given})))
 
     assert digest() == digest(model=tmp_path / "b", output=tmp_path, name="x", version=3, source_run="y")
     assert digest() == digest(label=(("a", "b"),), tokenizer=tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import Manifest
 from triton_repo_builder.stores import revision
 
 
@@ -57,13 +58,18 @@ def test_labels_say_what_was_built_from_what() -> None:
         "generator": {"name": "triton_repo_builder", "version": "1.2"},
         "endpoints": {
             "bert": {
+                "models": ["bert"],
+                "version": 1,
+                "max_batch_size": 0,
+                "inputs": [],
+                "outputs": [],
                 "sources": [{"file": "model.onnx", "sha256": "12"}],
                 "provenance": {"source_run": "run 7", "labels": {"team": "nlp"}},
             }
         },
         "files": {},
     }
-    assert revision.labels(manifest) == {
+    assert revision.labels(Manifest.of_json(manifest)) == {
         "trb.version": "1.2",
         "trb.bert.source.model.onnx": "sha256:12",
         "trb.bert.source_run": "run 7",

@@ -202,13 +202,16 @@ def test_what_is_built(tmp_path: Path, output: Path) -> None:
     } <= paths
     assert {"vit/smoke.json", "vit/1/.gitkeep", "vit_preprocess/warmup/image"} <= paths
     assert "vit_preprocess/1/vendor/cp310/PIL/Image.py" in paths
-    assert [(item["name"], item["shape"]) for item in made.entry["outputs"]] == [
+    assert [(item["name"], item["shape"]) for item in made.entry.to_json()["outputs"]] == [
         ("label", [-1, 1]),
         ("score", [-1, 1]),
         ("top_labels", [-1, 2]),
         ("top_scores", [-1, 2]),
     ]
-    assert [entry["file"] for entry in made.entry["sources"]] == ["model.onnx", "preprocessor_config.json"]
+    assert [source.file for source in made.entry.served.sources] == [
+        "model.onnx",
+        "preprocessor_config.json",
+    ]
     content = {file.path: file.content for file in made.files}
     settings = json.loads(content["vit_preprocess/1/preprocess.json"])
     assert (settings["resize"], settings["layout"]) == ({"height": 8, "width": 8}, "NCHW")

@@ -71,7 +71,7 @@ def content(made: build.Build, path: str) -> bytes:
 
 
 def facts(made: build.Build) -> tuple[str, dict[str, Any]]:
-    return made.entry["task"], made.entry["facts"]
+    return made.entry.served.task, made.entry.served.facts
 
 
 def test_a_masked_language_model_alone_is_no_sparse_encoder(tmp_path: Path, output: Path) -> None:

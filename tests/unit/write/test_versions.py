@@ -13,7 +13,8 @@ import two_versions
 from triton_repo_builder import check, files, releases, repository
 from triton_repo_builder.deploy import diff, promote, snapshot
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import Manifest, pbtxt
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.write import publish, versions
 
@@ -206,8 +207,8 @@ def test_fetch_writes_nothing_outside_of_the_repository(tmp_path: Path, name: st
     (root / "link").symlink_to(elsewhere_folder)
     source = tmp_path / "file"
     source.write_text("x")
-    fact = {"sha256": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881", "bytes": 1}
-    manifest = {"files": {name: {**fact, "url": source.as_uri()}}}
+    sha256 = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    manifest = Manifest(files={name: FileRecord(sha256=sha256, bytes=1, url=source.as_uri())})
     with pytest.raises(TrbError, match="lists a file outside of the repository"):
         external_weights.fetch(root, manifest, lambda text: None)
     assert not list(tmp_path.rglob("outside"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from triton_repo_builder import files
 from triton_repo_builder.check.context import report
@@ -18,26 +17,20 @@ def check(repository: Repository) -> Iterator[Finding]:
     """Files that changed, went or came since the build; nothing where there is no manifest."""
     if repository.manifest is None:
         return
-    known = dict(_checksums(repository.manifest))
-    for name, checksum in sorted(known.items()):
+    recorded = repository.manifest.files
+    for name, record in sorted(recorded.items()):
         file = repository.path / name
         if not file.is_file():
             message = "manifest.json lists this file and it is not there"
-            pointed = isinstance(entry := repository.manifest["files"][name], Mapping) and "url" in entry
-            remedy = f"get it with: trb fetch {repository.path}" if pointed else ""
+            remedy = f"get it with: trb fetch {repository.path}" if record.url else ""
             yield report("manifest-missing", str(file), message, remedy=remedy)
-        elif files.hash_file(file) != checksum:
+        elif files.hash_file(file) != record.sha256:
             yield report("manifest-changed", str(file), "changed since trb built it: its sha256 is another")
-    ours = {name.split("/")[0] for name in known if "/" in name}
+    ours = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
         if model.name not in ours:
             continue
         for file in sorted(model.path.rglob("*")):
             path = file.relative_to(repository.path)
-            if file.is_file() and path.as_posix() not in known and not BY_THE_SERVER & set(path.parts):
+            if file.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
                 yield report("manifest-extra", str(file), "manifest.json does not list this file")
-
-
-def _checksums(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, entry in manifest["files"].items():
-        yield name, str(entry["sha256"] if isinstance(entry, Mapping) else entry)

@@ -42,16 +42,16 @@ def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository,
 
 def _check_fetched(repo: Repository, chosen: Targets) -> None:
     """Raise ``TrbError`` NOT_FOUND if files that are needed were not fetched."""
-    recorded = (repo.manifest or {}).get("files", {})
+    recorded = repo.manifest.files if repo.manifest else {}
     missing = [
         path
-        for path, fact in recorded.items()
-        if "url" in fact and path.split("/")[0] in chosen.members and not (repo.path / path).is_file()
+        for path, record in recorded.items()
+        if record.url and path.split("/")[0] in chosen.members and not (repo.path / path).is_file()
     ]
     if missing:
         raise TrbError(
             Code.NOT_FOUND,
-            f"was not fetched: it is stored at {recorded[missing[0]]['url']}"
+            f"was not fetched: it is stored at {recorded[missing[0]].url}"
             + (f" (and {len(missing) - 1} more files are not here)" if missing[1:] else ""),
             where=str(repo.path / missing[0]),
             remedy=f"get it first: trb fetch {repo.path}",

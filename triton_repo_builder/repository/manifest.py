@@ -1,0 +1,262 @@
+"""manifest.json: what ``trb`` built from what, and every file that it wrote.
+
+Its schema is docs/schema/manifest.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import __version__, files
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository.interface import Endpoint
+
+MANIFEST = "manifest.json"
+GENERATOR = {"name": "triton_repo_builder", "version": __version__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """One of the user's files that an endpoint was built from."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> SourceFile:
+        return cls(
+            file=str(document["file"]), sha256=str(document["sha256"]), bytes=int(document.get("bytes", 0))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.file, "sha256": self.sha256, "bytes": self.bytes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """A file that ``trb`` wrote."""
+
+    sha256: str
+    bytes: int
+    url: str = ""
+    """Where ``trb fetch`` gets the file if it is not in git; else empty."""
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> FileRecord:
+        return cls(
+            sha256=str(document["sha256"]), bytes=int(document["bytes"]), url=str(document.get("url", ""))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        stated = {"sha256": self.sha256, "bytes": self.bytes}
+        return {**stated, "url": self.url} if self.url else stated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What the user said of a model's origin: --source-run, --dataset-id, --label."""
+
+    source_run: str = ""
+    dataset_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Origin:
+        return cls(
+            source_run=str(document.get("source_run", "")),
+            dataset_id=str(document.get("dataset_id", "")),
+            labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        stated = {
+            "source_run": self.source_run,
+            "dataset_id": self.dataset_id,
+            "labels": dict(sorted(self.labels.items())),
+        }
+        return {key: value for key, value in stated.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionEntry:
+    """One version of an endpoint."""
+
+    version: int
+    models: tuple[str, ...]
+    """Model directories, the endpoint first."""
+    endpoint: Endpoint
+    task: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What was decided for the task: pooling, activation, labels, padding."""
+    shared: tuple[str, ...] = ()
+    """Models that other endpoints may use, too."""
+    cases: str | None = None
+    """The file of golden cases, by its path in the repository."""
+    triton_release: str = ""
+    sources: tuple[SourceFile, ...] = ()
+    """The user's files, the model first."""
+    opset: int | None = None
+    ir_version: int | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] | None = None
+    """The options of the build that differ from their defaults; None if an older trb did not record them."""
+    options_digest: str = ""
+    provenance: Origin = field(default_factory=Origin)
+
+    @classmethod
+    def of_json(cls, name: str, document: Mapping[str, Any]) -> VersionEntry:
+        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged entry."""
+        models = _listed(document, "models")
+        if not models:
+            raise ValueError("'models' is empty")
+        return cls(
+            version=int(document["version"]),
+            models=tuple(map(str, models)),
+            endpoint=Endpoint.of_manifest(name, document),
+            task=str(document.get("task", "")),
+            facts={**document.get("facts", {})},
+            shared=tuple(map(str, _listed(document, "shared"))),
+            cases=document.get("cases"),
+            triton_release=str(document.get("triton_release", "")),
+            sources=tuple(map(SourceFile.of_json, _listed(document, "sources"))),
+            opset=document.get("opset"),
+            ir_version=document.get("ir_version"),
+            tools={**document.get("tools", {})},
+            options=document.get("options"),
+            options_digest=str(document.get("options_digest", "")),
+            provenance=Origin.of_json(document.get("provenance", {})),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        provenance = self.provenance.to_json()
+        return {
+            "task": self.task,
+            "facts": dict(self.facts),
+            "models": list(self.models),
+            **({"shared": list(self.shared)} if self.shared else {}),
+            "version": self.version,
+            "cases": self.cases,
+            **self.endpoint.to_manifest(),
+            "triton_release": self.triton_release,
+            "sources": [source.to_json() for source in self.sources],
+            **({"opset": self.opset} if self.opset is not None else {}),
+            **({"ir_version": self.ir_version} if self.ir_version is not None else {}),
+            "tools": dict(self.tools),
+            **({"options": dict(self.options)} if self.options is not None else {}),
+            **({"options_digest": self.options_digest} if self.options_digest else {}),
+            **({"provenance": provenance} if provenance else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointEntry:
+    """An endpoint with all its versions."""
+
+    served: VersionEntry
+    previous: int | None = None
+    """The version that was served before, to which ``trb rollback`` goes back."""
+    others: Mapping[int, VersionEntry] = field(default_factory=dict)
+    """The versions that are there and not served, by number."""
+
+    @property
+    def versions(self) -> Mapping[int, VersionEntry]:
+        """Every version by its number."""
+        return {self.served.version: self.served, **self.others}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model directories of the served version, the endpoint first."""
+        return self.served.models
+
+    @classmethod
+    def of_json(cls, name: str, document: Mapping[str, Any]) -> EndpointEntry:
+        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged entry."""
+        return cls(
+            served=VersionEntry.of_json(name, document),
+            previous=document.get("previous"),
+            others={
+                int(version): VersionEntry.of_json(name, entry)
+                for version, entry in document.get("versions", {}).items()
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        others = {str(version): entry.to_json() for version, entry in sorted(self.others.items())}
+        return {
+            **self.served.to_json(),
+            **({"previous": self.previous} if self.previous is not None else {}),
+            **({"versions": others} if others else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All endpoints that ``trb`` built in a repository, and all files that it wrote there, by path."""
+
+    endpoints: Mapping[str, EndpointEntry] = field(default_factory=dict)
+    files: Mapping[str, FileRecord] = field(default_factory=dict)
+    generator: Mapping[str, str] = field(default_factory=lambda: GENERATOR)
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Manifest:
+        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged document."""
+        return cls(
+            endpoints={
+                name: EndpointEntry.of_json(name, entry) for name, entry in document["endpoints"].items()
+            },
+            files={path: FileRecord.of_json(record) for path, record in document["files"].items()},
+            generator=document.get("generator", {}),
+        )
+
+    def to_text(self) -> str:
+        """The text of manifest.json: the same for the same content."""
+        document = {
+            "schema": 1,
+            "generator": dict(self.generator),
+            "endpoints": {name: entry.to_json() for name, entry in sorted(self.endpoints.items())},
+            "files": {path: record.to_json() for path, record in sorted(self.files.items())},
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _listed(document: Mapping[str, Any], key: str) -> list[Any]:
+    value = document.get(key, [])
+    if not isinstance(value, list):
+        raise TypeError(f"'{key}' is not a list")
+    return value
+
+
+def read(folder: Path) -> Manifest | None:
+    """The manifest of a repository; None without one of ours. Raises ``TrbError`` if it is damaged."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(file, f"cannot be read as JSON: {error}") from None
+    if not isinstance(document, dict) or not {"endpoints", "files"} <= document.keys():
+        return None  # other tools write a manifest.json, too
+    try:
+        return Manifest.of_json(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(file, f"is a damaged manifest of trb: {type(error).__name__} {error}") from None
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest, whole or not at all."""
+    files.write(folder / MANIFEST, manifest.to_text().encode())
+
+
+def _damaged(file: Path, message: str) -> TrbError:
+    return TrbError(
+        Code.REPOSITORY_UNREADABLE,
+        message,
+        where=str(file),
+        remedy="restore it (git checkout) or build the repository again",
+    )
