@@ -48,12 +48,6 @@ KNOWN: frozenset[tuple[str, str]] = frozenset(
     {
         ("plan.image", "render.vendor_pillow"),
         ("plan.text", "render.vendor_tokenizers"),
-        ("repository.provenance", "plan.model"),
-        ("repository.provenance", "read.options"),
-        ("write.ownership", "build.build"),
-        ("write.publish", "build.build"),
-        ("write.remove", "build.build"),
-        ("write.versions", "build.build"),
     }
 )
 """Imports that break the rule today. The list may only get shorter."""
