@@ -7,6 +7,10 @@ the type names of the KServe v2 protocol.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +76,23 @@ STRING = BY_NAME["string"]
 def from_onnx(number: int) -> DType:
     """The type with this ONNX number; one made up for a number newer than this table."""
     return BY_ONNX.get(number) or DType(onnx=number, name=f"onnx type {number}", size=1, numpy="")
+
+
+def pattern(shape: tuple[int, ...], datatype: str, seed: int) -> NDArray[Any]:
+    """A tensor that any program can make again: u = ((i * 2654435761 + seed) mod 2**32) / 2**32.
+
+    Floating types take u, uniform in [0, 1); integer types floor(2u), bool u >= 0.5. The multiplier is
+    Knuth's (The Art of Computer Programming, vol. 3, 6.4).
+    """
+    import numpy as np  # with the first tensor only: most users of this table need none
+
+    count = int(np.prod(shape, dtype=np.int64))
+    index = np.arange(count, dtype=np.uint64)
+    unit = ((index * np.uint64(2654435761) + np.uint64(seed)) % np.uint64(2**32)).astype(np.float64) / 2.0**32
+    if datatype == "BYTES":
+        return np.array([b"a" if u < 0.5 else b"b" for u in unit], dtype=object).reshape(shape)
+    dtype = np.dtype(BY_WIRE[datatype].numpy)
+    if dtype.kind == "b":
+        return (unit >= 0.5).reshape(shape)
+    values = unit if dtype.kind == "f" else np.floor(unit * 2)
+    return values.astype(dtype).reshape(shape)

@@ -28,7 +28,7 @@ from triton_repo_builder import (
     serve,
 )
 from triton_repo_builder.bench import connectivity
-from triton_repo_builder.bench.measure.cpu import listener
+from triton_repo_builder.bench.measure.cpu import server_process
 from triton_repo_builder.bench.report import table
 from triton_repo_builder.cli import main
 from triton_repo_builder.client import JSON, Body, HttpClient, statistics
@@ -339,7 +339,7 @@ def test_a_client_that_is_the_bottleneck_is_named(server: serve.RunningServer, f
 
 
 def test_the_process_of_a_server_is_found_by_its_port(server: serve.RunningServer) -> None:
-    assert listener(server.urls.http) == server.pid
+    assert server_process(server.urls.http) == server.pid
 
 
 def test_lengths_are_exact_and_each_is_a_level(server: serve.RunningServer, folder: Path) -> None:

@@ -55,7 +55,7 @@ def find(variant: Variant) -> Target:
     except RequestFailed as error:
         raise _no_answer(variant, error) from None
     configs = [_config(http, model) for model in models]
-    pid = variant.pid or cpu.listener(http.url)
+    pid = variant.pid or cpu.server_process(http.url)
     return Target(
         variant=variant,
         http=http,

@@ -8,6 +8,7 @@ from triton_repo_builder.client.http import Answer, HttpClient
 from triton_repo_builder.client.values import (
     BROKEN,
     JSON,
+    NOT_IN_JSON,
     REFUSED,
     SILENT,
     Body,
@@ -20,6 +21,7 @@ from triton_repo_builder.client.values import (
 __all__ = [
     "BROKEN",
     "JSON",
+    "NOT_IN_JSON",
     "REFUSED",
     "SILENT",
     "Answer",

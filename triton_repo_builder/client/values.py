@@ -9,6 +9,8 @@ from typing import Any
 
 JSON = {"Content-Type": "application/json"}
 """Sent with every JSON body: else the server parses it as a form, and one above 4 MB crashes the server."""
+NOT_IN_JSON = frozenset({"FP16", "BF16"})
+"""Datatypes that plain JSON cannot carry: the protocol has no notation for them."""
 
 REFUSED = "refused"
 """The request was judged wrong (HTTP 4xx and the like)."""

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.codegen import example
-from triton_repo_builder.codegen.example import NOT_IN_JSON
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 

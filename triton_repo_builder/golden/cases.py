@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.dtypes import BY_WIRE
+from triton_repo_builder.dtypes import BY_WIRE, pattern
 
 SCHEMA = 1
 LARGE = 4096
@@ -83,24 +83,6 @@ class CaseFile:
     recorded_with: str
     tolerance: Tolerance
     cases: tuple[Case, ...]
-
-
-def pattern(shape: tuple[int, ...], datatype: str, seed: int) -> npt.NDArray[Any]:
-    """A tensor that any program can make again: u = ((i * 2654435761 + seed) mod 2**32) / 2**32.
-
-    Floating types take u, uniform in [0, 1); integer types floor(2u), bool u >= 0.5. The multiplier is
-    Knuth's (The Art of Computer Programming, vol. 3, 6.4).
-    """
-    count = int(np.prod(shape, dtype=np.int64))
-    index = np.arange(count, dtype=np.uint64)
-    unit = ((index * np.uint64(2654435761) + np.uint64(seed)) % np.uint64(2**32)).astype(np.float64) / 2.0**32
-    if datatype == "BYTES":
-        return np.array([b"a" if u < 0.5 else b"b" for u in unit], dtype=object).reshape(shape)
-    dtype = np.dtype(BY_WIRE[datatype].numpy)
-    if dtype.kind == "b":
-        return (unit >= 0.5).reshape(shape)
-    values = unit if dtype.kind == "f" else np.floor(unit * 2)
-    return values.astype(dtype).reshape(shape)
 
 
 def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:

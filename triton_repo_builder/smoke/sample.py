@@ -1,7 +1,6 @@
-"""Inputs made from the metadata, for endpoints without golden cases.
+"""Cases for endpoints without golden ones: made inputs, and what the server first answers as expected.
 
-The server's own first answers become the expected ones: that shows whether answers are repeatable and the
-same alone and in a batch. It says nothing of whether they are right.
+That shows whether answers are repeatable and the same alone and in a batch, not whether they are right.
 """
 
 from __future__ import annotations
@@ -10,37 +9,27 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client import RequestFailed, sample_inputs
 from triton_repo_builder.client.codec import Array, wire_type
 from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.dtypes import BY_WIRE
 from triton_repo_builder.golden import cases
-from triton_repo_builder.repository.interface import Endpoint, Tensor
-
-TEXTS = (
-    "A short text.",
-    "Größe, naïve café, 東京 🙂: letters beyond ASCII.",
-    "The quick brown fox jumps over the lazy dog near the river bank. " * 4,
-)
-VARIABLE = (8, 224)
-"""Sizes tried, in this order, for axes that the model leaves open."""
+from triton_repo_builder.repository.interface import Endpoint
 
 
 def record(grpc: GrpcClient, endpoint: Endpoint) -> tuple[cases.CaseFile | None, Mapping[str, Array], str]:
     """Cases from the server's first answers, the first case's inputs, and why there are none."""
-    unknown = [tensor for tensor in endpoint.inputs + endpoint.outputs if tensor.datatype not in BY_WIRE]
+    unknown = sample_inputs.unknown_type(endpoint.inputs + endpoint.outputs)
     if unknown:
-        return None, {}, f"smoke has no numbers of type {unknown[0].datatype} ({unknown[0].name})"
+        return None, {}, f"smoke has no numbers of type {unknown.datatype} ({unknown.name})"
     inputs: Mapping[str, Array] = {}
     reason = "the model has no inputs"
-    for size in VARIABLE if endpoint.inputs else ():
+    for size in sample_inputs.OPEN_AXES if endpoint.inputs else ():
         try:
             recorded = []
-            for number in range(len(TEXTS)):
-                inputs = {
-                    tensor.name: _array(tensor, number, size, bool(endpoint.max_batch_size))
-                    for tensor in endpoint.inputs
-                }
+            for number in range(len(sample_inputs.TEXTS)):
+                inputs = sample_inputs.request(
+                    endpoint.inputs, number, batched=bool(endpoint.max_batch_size), size=size
+                )
                 recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(endpoint.name, inputs)))
         except RequestFailed as error:
             reason = f"the server does not answer inputs made from its metadata ({error})"
@@ -54,22 +43,6 @@ def record(grpc: GrpcClient, endpoint: Endpoint) -> tuple[cases.CaseFile | None,
         )
         return file, first, ""
     return None, inputs, reason
-
-
-def _array(tensor: Tensor, number: int, size: int, batched: bool) -> Array:
-    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
-    if batched:
-        shape = (1, *shape[1:])
-    if tensor.datatype == "BYTES":
-        # One text per row is the usual front of a text model; an open axis gets one text as well.
-        shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
-        array = np.empty(shape, dtype=object)
-        array.fill(TEXTS[number].encode())
-        return array
-    if "mask" in tensor.name.lower():
-        return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
-    # A different start for every case; 0 and 1 are valid tokens of any vocabulary.
-    return cases.pattern(shape, tensor.datatype, 1_000_003 * (number + 1))
 
 
 def _case(name: str, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -> cases.Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.golden import cases
@@ -17,7 +17,6 @@ from triton_repo_builder.smoke.target import Target
 GRPC = "gRPC"
 JSON = "HTTP JSON"
 BINARY = "HTTP binary"
-NOT_IN_JSON = {"FP16", "BF16"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triton_repo_builder.dtypes import BY_WIRE
+from triton_repo_builder.dtypes import BY_WIRE, pattern
 from triton_repo_builder.golden import cases
 from triton_repo_builder.golden.cases import (
     Case,
@@ -87,7 +87,7 @@ def test_a_file_of_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("datatype", sorted(BY_WIRE))
 def test_a_pattern_is_the_documented_formula(datatype: str) -> None:
-    array = cases.pattern((2, 5), datatype, 7)
+    array = pattern((2, 5), datatype, 7)
     assert array.shape == (2, 5)
     units = [((i * 2654435761 + 7) % 2**32) / 2**32 for i in range(10)]
     if datatype == "BYTES":
@@ -100,7 +100,7 @@ def test_a_pattern_is_the_documented_formula(datatype: str) -> None:
 
 
 def test_different_seeds_give_different_patterns() -> None:
-    assert not np.array_equal(cases.pattern((64,), "FP32", 1), cases.pattern((64,), "FP32", 2))
+    assert not np.array_equal(pattern((64,), "FP32", 1), pattern((64,), "FP32", 2))
 
 
 def test_an_array_is_what_was_recorded() -> None:

@@ -12,22 +12,17 @@ import numpy as np
 
 from triton_repo_builder.bench.options import Options
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import RequestFailed
+from triton_repo_builder.client import NOT_IN_JSON, RequestFailed, sample_inputs
 from triton_repo_builder.client.codec import Array, encode_binary, encode_json, wire_type
-from triton_repo_builder.dtypes import BY_WIRE
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
-from triton_repo_builder.repository.interface import Tensor
 
-OPEN_AXES = (8, 224)
-"""Sizes tried for axes that a model leaves open."""
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
 LONG = 3000
 """Words of the text that shows whether any length is taken."""
 ROOM = 64 * 2**20
-"""Bytes of ready requests that each client process keeps at most."""
-NO_JSON = {"FP16", "BF16"}
+"""Most bytes of ready requests that a client process keeps."""
 
 Inputs = Mapping[str, Array]
 
@@ -59,20 +54,19 @@ def takes_text(target: Target) -> bool:
 
 def check_kind(target: Target, options: Options) -> None:
     """Raise ``TrbError`` on options that choose texts where none of them would be sent."""
-    given = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
+    chosen = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
     sent = "its golden cases" if target.golden else "tensors made from its metadata"
-    for option in (option for option, is_given in given.items() if is_given):
+    for option in (option for option, is_chosen in chosen.items() if is_chosen):
         raise TrbError(
             Code.USAGE,
-            f"does not take texts as they come and is sent {sent}: {option} would change nothing",
+            f"{option} has no effect: this endpoint is benchmarked with {sent}",
             where=target.name,
             remedy=f"leave {option} out",
         )
     if options.lengths and not open_axes(target):
         raise TrbError(
             Code.USAGE,
-            "neither takes texts as they come nor leaves an axis of its tensors open, and is sent "
-            f"{sent}: every level of --lengths would be the same",
+            f"--lengths has no effect: this endpoint is benchmarked with {sent}, and has no open axis",
             where=target.name,
             remedy="leave --lengths out",
         )
@@ -100,27 +94,17 @@ def check_rows(target: Target, rows: int) -> None:
 
 
 def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]:
-    """Requests of ``rows`` neighbouring texts each; inputs that are no text are made."""
-    made: list[Inputs] = []
-    for start in range(len(texts)):
-        chosen = [texts[(start + number) % len(texts)] for number in range(rows)]
-        made.append(
-            {
-                tensor.name: _texts(tensor, chosen, bool(target.endpoint.max_batch_size))
-                if tensor.datatype == "BYTES"
-                else _made(tensor, start, OPEN_AXES[0], rows, bool(target.endpoint.max_batch_size))
-                for tensor in target.endpoint.needed
-            }
+    """Requests of ``rows`` neighbouring texts each; inputs that are not texts are made."""
+    batched = bool(target.endpoint.max_batch_size)
+    return [
+        sample_inputs.request(
+            target.endpoint.needed,
+            start,
+            batched=batched,
+            texts=[texts[(start + number) % len(texts)] for number in range(rows)],
         )
-    return made
-
-
-def _texts(tensor: Tensor, texts: Sequence[str], batched: bool) -> Array:
-    shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
-    array = np.empty((len(texts), *shape[1:]) if batched else shape, dtype=object)
-    for number, text in enumerate(texts if batched else texts[:1]):
-        array[number if batched else ...] = text.encode()
-    return array
+        for start in range(len(texts))
+    ]
 
 
 def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
@@ -130,24 +114,22 @@ def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[I
         names = {tensor.name for tensor in target.endpoint.needed}
         if golden and all(names <= inputs.keys() for inputs in golden):
             return golden, f"{len(golden)} golden cases"
-    unknown = [tensor for tensor in target.endpoint.needed if tensor.datatype not in BY_WIRE]
+    unknown = sample_inputs.unknown_type(target.endpoint.needed)
     if unknown:
         raise TrbError(
             Code.UNSUPPORTED_TYPE,
-            f"input {unknown[0].name} has type {unknown[0].datatype}, which bench cannot make",
+            f"input {unknown.name} has type {unknown.datatype}, which bench cannot make",
             where=target.name,
             remedy="choose another endpoint with --endpoint",
         )
-    sizes = (length,) if length else OPEN_AXES
+    batched = bool(target.endpoint.max_batch_size)
+    sizes = (length,) if length else sample_inputs.OPEN_AXES
     for size in sizes:
         made: list[Inputs] = [
-            {
-                tensor.name: _made(tensor, number, size, rows, bool(target.endpoint.max_batch_size))
-                for tensor in target.endpoint.needed
-            }
+            sample_inputs.request(target.endpoint.needed, number, batched=batched, size=size, rows=rows)
             for number in range(MADE)
         ]
-        if len(sizes) == 1 or size == sizes[-1] or _accepted(target, made[0]):
+        if size == sizes[-1] or _accepted(target, made[0]):
             break
     return made, f"{MADE} inputs made from the metadata, open axes {size}"
 
@@ -160,16 +142,6 @@ def _golden(file: cases.CaseFile, rows: int, batched: bool) -> list[Inputs]:
     return [
         {name: np.repeat(array[:1], rows, axis=0) for name, array in single.items()} for single in singles
     ]
-
-
-def _made(tensor: Tensor, number: int, size: int, rows: int, batched: bool) -> Array:
-    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
-    if batched:
-        shape = (rows, *shape[1:])
-    if "mask" in tensor.name.lower() and tensor.datatype in BY_WIRE and tensor.datatype != "BYTES":
-        return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
-    # Steps of the golden ratio: the first numbers of all requests lie far apart.
-    return cases.pattern(shape, tensor.datatype, 2_654_435_769 * (number + 1) % 2**32)
 
 
 def _accepted(target: Target, inputs: Inputs) -> bool:
@@ -217,8 +189,8 @@ def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, M
     if protocol == "grpc":
         return _grpc(target.name, inputs), {}
     types = {tensor.datatype for tensor in target.endpoint.inputs + target.endpoint.outputs}
-    # Neither half floats nor the bytes of a file can travel as JSON (TRITON.md, section 7).
-    no_json = types & NO_JSON or any(_no_text(array) for array in inputs.values())
+    # Neither half floats nor the bytes of a file can travel as JSON.
+    no_json = types & NOT_IN_JSON or any(_no_text(array) for array in inputs.values())
     encoder = encode_binary if protocol == "http-binary" or no_json else encode_json
     body = encoder(inputs)
     return body.data, body.headers

@@ -1,17 +1,18 @@
-"""CPU time of a server and everything below it, and of the whole machine, from /proc."""
+"""CPU time of a server with all processes below it, and of the whole machine, from /proc."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-PROC = Path("/proc")
+from triton_repo_builder.serve.processes.proc import PROC, listener, name, pids
+from triton_repo_builder.serve.processes.proc import stat as process_stat
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FRONTS = ("docker-proxy", "rootlessport", "pasta", "slirp4netns", "gvproxy")
-"""Programs that listen in place of a server in a container; their CPU says nothing of the server's."""
+"""Programs that listen for a server in a container; their CPU time is not the server's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,23 +24,16 @@ class Busy:
 
 
 def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
-    """Seconds of CPU of a process and all its descendants, ended ones included; None when it is gone."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError, IndexError, ValueError):
-            # The name, field 2, may hold blanks and brackets; fields as in proc_pid_stat(5).
-            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            parents[int(entry.name)] = int(fields[1])
-            ticks[int(entry.name)] = sum(int(value) for value in fields[11:15])
-    if pid not in ticks:
+    """Seconds of CPU of a process and all its descendants, ended ones included; None if it is gone."""
+    stats = {number: stat for number in pids(proc) if len(stat := process_stat(number, proc)) >= 15}
+    if pid not in stats:
         return None
     members = {pid}
-    while more := {child for child, parent in parents.items() if parent in members} - members:
+    # Fields 4 (parent) and 14 to 17 (user, system, and the same of ended children) of proc_pid_stat(5).
+    while more := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
         members |= more
-    return sum(ticks[member] for member in members) / os.sysconf("SC_CLK_TCK")
+    ticks = sum(int(value) for member in members for value in stats[member][11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def machine(proc: Path = PROC) -> Busy | None:
@@ -65,32 +59,11 @@ def local(url: str) -> bool:
     return parts.hostname in LOOPBACK or (parts.hostname or "").startswith("127.")
 
 
-def listener(url: str, proc: Path = PROC) -> int | None:
+def server_process(url: str, proc: Path = PROC) -> int | None:
     """The process that listens on a loopback url's port, as far as this user may see it."""
     parts = urlsplit(url if "://" in url else f"//{url}")
-    if not local(url) or parts.port is None:
-        return None
-    sockets = _sockets(parts.port, proc)
-    for entry in proc.iterdir() if sockets else ():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):
-            if any(str(handle.readlink()) in sockets for handle in (entry / "fd").iterdir()):
-                name = (entry / "comm").read_text().strip()
-                return None if name in FRONTS else int(entry.name)
-    return None
-
-
-def _sockets(port: int, proc: Path) -> set[str]:
-    """Listening sockets in the form in which /proc/PID/fd names them; columns as in proc_net_tcp(5)."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in (proc / "net" / table).read_text().splitlines()[1:]:
-                columns = line.split()
-                if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
-                    found.add(f"socket:[{columns[9]}]")
-    return found
+    pid = listener(parts.port, proc) if local(url) and parts.port is not None else 0
+    return pid if pid and name(pid, proc) not in FRONTS else None
 
 
 def count() -> int:

@@ -23,8 +23,8 @@ from triton_repo_builder.bench.options import (
     processes,
     shapes,
 )
+from triton_repo_builder.dtypes import pattern
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases
 from triton_repo_builder.golden.cases import (
     Case,
     CaseFile,
@@ -148,7 +148,7 @@ def test_requests_are_encoded_for_each_protocol() -> None:
 
 def test_ready_requests_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_requests, "ROOM", 1000)
-    array = cases.pattern((1, 100), "FP32", 1)
+    array = pattern((1, 100), "FP32", 1)
     made = load_requests.encode(target(FIXED), "grpc", [{"X": array}] * 5)
     assert len(made.bodies) == 2
 
@@ -220,7 +220,7 @@ def test_what_is_not_read_cannot_be_chosen(changes: dict[str, Any]) -> None:
         assert (raised.value.code, raised.value.where) == (Code.USAGE, "a model")
         assert raised.value.remedy == f"leave --{name} out"
     if name != "lengths":
-        with pytest.raises(TrbError, match="is sent tensors made from its metadata"):
+        with pytest.raises(TrbError, match="benchmarked with tensors made from its metadata"):
             load_requests.check_kind(target(OPEN), Options(**changes))
 
 

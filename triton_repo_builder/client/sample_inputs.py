@@ -1,0 +1,93 @@
+"""Inputs made from an endpoint's metadata: texts, masks of ones, patterned numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder.client.codec import Array
+from triton_repo_builder.dtypes import BY_WIRE, pattern
+from triton_repo_builder.repository.interface import Tensor
+
+TEXTS = (
+    "A short text.",
+    "Größe, naïve café, 東京 🙂: letters beyond ASCII.",
+    "The quick brown fox jumps over the lazy dog near the river bank. " * 4,
+)
+OPEN_AXES = (8, 224)
+"""Sizes to try, in this order, for axes that a model leaves open."""
+GOLDEN_RATIO = 2_654_435_769
+"""Of 2**32: the patterns of consecutive requests start far apart."""
+
+
+def unknown_type(tensors: Iterable[Tensor]) -> Tensor | None:
+    """The first tensor of a type that numpy, and so this module, does not have."""
+    return next((tensor for tensor in tensors if tensor.datatype not in BY_WIRE), None)
+
+
+def request(
+    tensors: Iterable[Tensor],
+    number: int,
+    *,
+    batched: bool,
+    size: int = OPEN_AXES[0],
+    rows: int = 1,
+    texts: Sequence[str] = (),
+) -> dict[str, Array]:
+    """The inputs of request ``number``, with ``size`` for every open axis.
+
+    ``texts`` are those of the rows; by default one of ``TEXTS``. Raises KeyError for an unknown type.
+    """
+    lines = texts or [TEXTS[number % len(TEXTS)]] * rows
+    return {
+        tensor.name: _texts(tensor, lines, batched)
+        if tensor.datatype == "BYTES"
+        else _numbers(tensor, number, size, len(lines), batched)
+        for tensor in tensors
+    }
+
+
+def constants(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
+    """A request of one row in the protocol's JSON: "hello" for text, else zeros, open axes 1.
+
+    ``data`` is one value, to be repeated for every element.
+    """
+    return [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": [max(1, dim) for dim in tensor.shape],
+            "data": _constant(tensor.datatype),
+        }
+        for tensor in tensors
+    ]
+
+
+def _texts(tensor: Tensor, texts: Sequence[str], batched: bool) -> Array:
+    """A text for each row, repeated along the other axes."""
+    # One text per row is the usual front of a text model; an open axis gets one text as well.
+    shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
+    array = np.empty((len(texts), *shape[1:]) if batched else shape, dtype=object)
+    for number, text in enumerate(texts if batched else texts[:1]):
+        array[number if batched else ...] = text.encode()
+    return array
+
+
+def _numbers(tensor: Tensor, number: int, size: int, rows: int, batched: bool) -> Array:
+    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
+    if batched:
+        shape = (rows, *shape[1:])
+    if "mask" in tensor.name.lower():
+        return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
+    # Of integers a pattern has 0 and 1: valid tokens of any vocabulary.
+    return pattern(shape, tensor.datatype, GOLDEN_RATIO * (number + 1) % 2**32)
+
+
+def _constant(datatype: str) -> Any:
+    if datatype == "BYTES":
+        return "hello"
+    if datatype == "BOOL":
+        return False
+    return 0.0 if datatype.startswith("FP") else 0
