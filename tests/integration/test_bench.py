@@ -245,6 +245,7 @@ def once_under_load(
         acted.result(timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     folder: Path, signal_: signal.Signals
@@ -268,6 +269,7 @@ def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     assert report.notes[-1] == "1 of 2 levels were not measured: the server had stopped answering"
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(folder: Path) -> None:
     options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
     with serve.start(folder, options) as doomed:
@@ -281,6 +283,7 @@ def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(fold
     assert (level.models, level.server_cpu_ms, level.client.busiest_core) == ((), None, None)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
     def again() -> None:
         for verb in ("unload", "load"):
@@ -298,6 +301,7 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
     assert level.models[0].requests > 0, "no count has fallen"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_unloaded_leaves_a_split_of_its_own_time(folder: Path) -> None:
     options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment", "picky"))
     with serve.start(folder, options) as other:

@@ -79,6 +79,7 @@ def test_inspect_of_a_file_written_in_one_piece_stays_small(tmp_path: Path) -> N
     assert run("inspect", str(tmp_path / "big.onnx"))["resident"] < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1_300_000_000 // 16384 * 16384, 2_600_000_000 // 16384 * 16384])
 def test_build_with_golden_cases_needs_no_memory_for_the_weights(tmp_path: Path, size: int) -> None:
     """Of any size, also where ONNX Runtime itself could not load the file: protobuf ends at 2 GB."""
@@ -89,6 +90,7 @@ def test_build_with_golden_cases_needs_no_memory_for_the_weights(tmp_path: Path,
     assert len(recorded.cases) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_file_beyond_protobufs_limit_is_served(tmp_path: Path) -> None:
     """ONNX Runtime refuses a model.onnx over 2 GB; the user's file lies beside a small one instead."""

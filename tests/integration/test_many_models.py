@@ -84,6 +84,7 @@ def loaded(server: Serve) -> set[str]:
         return {entry["name"] for entry in json.load(answer) if entry.get("state") == "READY"}
 
 
+@pytest.mark.slow
 def test_two_hundred_models_loaded_on_demand(tmp_path: Path, models: Path, repository: Path) -> None:
     assert len([path for path in repository.iterdir() if path.is_dir()]) == 150 + 2 * 50 + 2
     with serve(tmp_path, repository, "--load", name(0), "--load", name(1), "--json") as running:
@@ -121,6 +122,7 @@ def test_two_hundred_models_loaded_on_demand(tmp_path: Path, models: Path, repos
         assert running.err.read_text().count("lost its Python process") == 0
 
 
+@pytest.mark.slow
 def test_golden_cases_of_endpoints_that_share_a_tokenizer(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--load", name(0), "--load", name(4), "--json") as running:
         about = running.ready()
@@ -142,6 +144,7 @@ def test_golden_cases_of_endpoints_that_share_a_tokenizer(tmp_path: Path, reposi
         assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_nothing_loaded_at_start(tmp_path: Path, repository: Path) -> None:
     said = trb(tmp_path, "serve", str(repository), *FREE, "--load", "none", "--detach", "--json")
     assert said.returncode == 0, said.stderr

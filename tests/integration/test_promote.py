@@ -148,6 +148,7 @@ def test_the_two_versions_differ_on_every_text(made: Path) -> None:
     assert all(not np.allclose(one[text], two[text], atol=1e-3) for text in one if text)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # seven smokes beside six clients that never pause
 def test_no_request_is_lost_while_versions_change(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # As on an overloaded machine: an unloaded version's process is seen dead before the server buries it.
