@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.integration import oci_registry
+from tests.support import oci_registry
 from tests.support import zoo as shared
 from triton_repo_builder import process
 from triton_repo_builder.demo import samples

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from needs import unavailable
 
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 from tests.support.cli import trb
 from triton_repo_builder import container_image, process
 from triton_repo_builder.errors import TrbError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 
 NAME = "trbfar"
 HERE, THERE = "10.77.31.1", "10.77.31.2"

@@ -11,7 +11,7 @@ from needs import unavailable
 
 from tests.docker import far
 from tests.docker.conftest import ours
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.docker

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import two_versions
-from test_promote import Load, golden, only, served
 
+from tests.integration.test_promote import Load, golden, only, served
 from tests.support.cli import trb
+from tests.support.servers import free
 from triton_repo_builder import serve
 from triton_repo_builder.serve.engine import ContainerOptions
 
@@ -22,7 +23,7 @@ def test_no_request_is_lost_in_a_container(tmp_path: Path, slim: str) -> None:
     trb("build", "--model", str(one), "--output", str(repo))
     trb("build", "--model", str(two), "--output", str(repo), "--version", "next")
     container = ContainerOptions(image=slim, pull="never")
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, container=container)
+    options = free(container=container)
     with serve.start(repo, options, engine="docker") as server:
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
         with Load(server.urls.http, golden(repo, 1), golden(repo, 2)) as load:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 
 pytestmark = pytest.mark.docker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docker.conftest import BASE
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.docker

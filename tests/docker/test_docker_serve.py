@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.docker.conftest import ours
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.docker import cleanup
 from triton_repo_builder.serve.processes import shared_memory

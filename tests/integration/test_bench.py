@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import trb
+from tests.support.servers import free
 from triton_repo_builder import (
     bench,
     process,
@@ -94,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[serve.RunningServer]:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    options = free()
     with serve.start(folder, options) as running:
         yield running
 
@@ -250,7 +251,7 @@ def once_under_load(
 def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     folder: Path, signal_: signal.Signals
 ) -> None:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    options = free("sentiment")
     with serve.start(folder, options) as doomed:
         assert doomed.pid is not None
         kill = partial(os.kill, doomed.pid, signal_)
@@ -271,7 +272,7 @@ def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
 
 @pytest.mark.slow
 def test_a_server_that_ends_in_the_first_window_leaves_what_the_clients_saw(folder: Path) -> None:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment",))
+    options = free("sentiment")
     with serve.start(folder, options) as doomed:
         assert doomed.pid is not None
         kill = partial(os.kill, doomed.pid, signal.SIGKILL)
@@ -290,7 +291,7 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
             body = Body(data=b"{}", headers={})
             http.send("POST", f"/v2/repository/models/picky/{verb}", body)
 
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("picky",))
+    options = free("picky")
     with serve.start(folder, options) as other:
         http = HttpClient(other.urls.http)
         changes: dict[str, Any] = {"endpoint": "picky", "window": 0.5, "min_windows": 20, "max_windows": 20}
@@ -303,7 +304,7 @@ def test_a_model_that_is_loaded_again_ends_the_level(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_is_unloaded_leaves_a_split_of_its_own_time(folder: Path) -> None:
-    options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=("sentiment", "picky"))
+    options = free("sentiment", "picky")
     with serve.start(folder, options) as other:
         http = HttpClient(other.urls.http)
         body = Body(data=b"{}", headers={})

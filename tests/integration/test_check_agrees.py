@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import test_onnxruntime_refusals as refusals
 import tiny_onnx
 from bad_repositories import findings, lay_out
-from raw_server import RawServer, raw_server
+
+from tests.integration import test_onnxruntime_refusals as refusals
+from tests.support.raw_server import RawServer, raw_server
 
 pytestmark = pytest.mark.server
 

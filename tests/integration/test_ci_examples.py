@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
 from triton_repo_builder.cli import COMMANDS
 
 pytestmark = pytest.mark.server

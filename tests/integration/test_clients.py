@@ -14,7 +14,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import tiny
-from serve_repository import HALF, Serve, python, serve, text, trb
+
+from tests.support.serve_repository import HALF, Serve, python, serve, text, trb
 
 pytestmark = pytest.mark.server
 LANGUAGES = ("curl", "python", "javascript")

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_commit import web
 
-from tests.integration import s3_server
+from tests.integration.test_commit import web
+from tests.support import s3_server
 from tests.support.cli import ARGV, kind
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import external_weights

@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
-from serve_repository import Serve, serve, until, whole
 
+from tests.support.serve_repository import Serve, serve, until, whole
+from tests.support.servers import free
 from triton_repo_builder import process
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve import workdir
 from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.embedded import supervisor
 from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
-from triton_repo_builder.serve.engine import ServeOptions
 
 pytestmark = pytest.mark.server
 
@@ -81,7 +81,7 @@ def test_trb_makes_no_folder_before_its_guard(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(process, "spawn_with_pipes", leashed)
     with pytest.raises(Killed):
-        EmbeddedEngine().start(repository, ServeOptions(http_port=0, grpc_port=0, metrics_port=0))
+        EmbeddedEngine().start(repository, free())
     with pytest.raises(Killed):
         Cleanup(repository)
     assert not any((tmp_path / "tmp").iterdir())

@@ -18,8 +18,8 @@ import salvo
 import tiny
 import tiny_images
 from onnx import TensorProto
-from test_clients import RUN
 
+from tests.integration.test_clients import RUN
 from tests.models import images
 from tests.support.cli import call, trb
 from tests.support.zoo import Zoo

@@ -15,9 +15,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import tiny
-from raw_server import raw_server
-from serve_repository import FREE, RAISES, Serve, ensemble, python, serve, trb, until
 
+from tests.support.raw_server import raw_server
+from tests.support.serve_repository import FREE, RAISES, Serve, ensemble, python, serve, trb, until
 from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.server

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as http
-from raw_server import BACKEND as BACKEND_FOLDER
-from raw_server import RawServer, raw_server
 from tiny_onnx import (
     BOOL,
     FLOAT,
@@ -32,6 +30,9 @@ from tiny_onnx import (
     tensor,
     write,
 )
+
+from tests.support.raw_server import BACKEND as BACKEND_FOLDER
+from tests.support.raw_server import RawServer, raw_server
 
 pytestmark = pytest.mark.server
 

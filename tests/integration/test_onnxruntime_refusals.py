@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from raw_server import RawServer, raw_server
 from tiny_onnx import (
     BF16,
     FLOAT,
@@ -25,6 +24,8 @@ from tiny_onnx import (
     tensor,
     write,
 )
+
+from tests.support.raw_server import RawServer, raw_server
 
 pytestmark = pytest.mark.server
 

@@ -18,9 +18,10 @@ import onnxruntime
 import pytest
 import tiny
 import two_versions
-from test_main_job import infer
 
+from tests.integration.test_main_job import infer
 from tests.support.cli import trb
+from tests.support.servers import free
 from triton_repo_builder import process, repository
 from triton_repo_builder import serve as serve_module
 from triton_repo_builder.client import HttpClient
@@ -50,7 +51,7 @@ def repo(made: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def serve(repo: Path) -> Iterator[serve_module.RunningServer]:
-    options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    options = free()
     with serve_module.start(repo, options, engine="embedded") as server:
         yield server
 

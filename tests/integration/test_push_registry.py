@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from needs import unavailable
 
-from tests.integration import serve_repository as made
 from tests.integration.test_push_s3 import Stalling, push
+from tests.support import serve_repository as made
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.oci_client import Client

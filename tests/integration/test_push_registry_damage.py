@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration import oci_registry
-from tests.integration import serve_repository as made
 from tests.integration.test_push_registry import manifest
 from tests.integration.test_push_s3 import push
+from tests.support import oci_registry
+from tests.support import serve_repository as made
 from tests.support.small_registry import blob
 from triton_repo_builder.errors import Code
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration import s3_server
-from tests.integration import serve_repository as made
+from tests.support import s3_server
+from tests.support import serve_repository as made
 from tests.support.cli import kind, trb
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.client.codec import encode_json

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import certificates, oci_registry, s3_server
-from tests.integration import serve_repository as made
-from tests.integration.certificates import Certificate
 from tests.integration.test_push_s3 import push
+from tests.support import certificates, oci_registry, s3_server
+from tests.support import serve_repository as made
+from tests.support.certificates import Certificate
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code
 from triton_repo_builder.stores import failures

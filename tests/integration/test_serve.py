@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from serve_repository import (
+
+from tests.support.serve_repository import (
     DIES,
     EXITS,
     FREE,
@@ -27,7 +28,7 @@ from serve_repository import (
     until,
     whole,
 )
-
+from tests.support.servers import free
 from triton_repo_builder import serve as serve_module
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.processes import stubs
@@ -145,7 +146,7 @@ def test_a_stub_that_was_never_seen_alive_is_attributed(
     # As on a busy machine, where it is a zombie before anyone looks; then its arguments are gone.
     monkeypatch.setattr(stubs.StubProcesses, "_describe", lambda self, pid: None)
     python(repository, "dies", "import os\nos.write(2, b'last words\\n')\nos._exit(3)\n")
-    options = serve_module.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+    options = free()
     with pytest.raises(TrbError) as caught:
         serve_module.start(repository, options, engine="embedded")
     assert "dies: its Python process ended while starting (exit code 3)" in caught.value.message

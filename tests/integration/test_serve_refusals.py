@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import tiny
-from serve_repository import FREE, trb
 from tiny_onnx import add_subtract, identity, lookup, write
 
+from tests.support.serve_repository import FREE, trb
+from tests.support.servers import free
 from triton_repo_builder import hardware, serve
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.embedded import install
@@ -22,7 +23,7 @@ XY = (
     'output { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] }\n'
     "instance_group { count: 1 kind: KIND_CPU }\n"
 )
-OPTIONS = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
+OPTIONS = free()
 
 
 @pytest.fixture

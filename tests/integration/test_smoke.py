@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.integration import smoke_repository as made
-from tests.integration.raw_server import RawServer, raw_server
+from tests.support import smoke_repository as made
+from tests.support.raw_server import RawServer, raw_server
 from triton_repo_builder.cli import main
 from triton_repo_builder.errors import Code
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import requests
 
-from tests.integration import serve_repository as made
+from tests.support import serve_repository as made
+from tests.support.servers import free
 from triton_repo_builder import serve
 
 PLATFORM = 'platform: "ensemble"'
@@ -58,11 +59,6 @@ def running(root: Path) -> Iterator[Zoo]:
     made.python(root, "zoo_keeper")
     with serve.start(root, free("none")) as server:
         yield Zoo(server=server, root=root)
-
-
-def free(*models: str) -> serve.ServeOptions:
-    """Any free ports, and only these models if there are any."""
-    return serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=models)
 
 
 def _link(source: str, target: str) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from needs import unavailable
 
-from tests.integration import serve_repository as made
-from tests.integration.certificates import Certificate
+from tests.support import serve_repository as made
 from tests.support import small_registry
+from tests.support.certificates import Certificate
 
 CONFIG = """version: 0.1
 log: {{level: error}}

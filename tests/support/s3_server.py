@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.integration import serve_repository as made
-from tests.integration.certificates import Certificate
+from tests.support import serve_repository as made
+from tests.support.certificates import Certificate
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",

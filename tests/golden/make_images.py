@@ -1,6 +1,6 @@
 """Writes the image files that golden cases are recorded with (triton_repo_builder/golden/images/).
 
-    .venv/bin/python tests/make_golden_images.py
+    .venv/bin/python tests/golden/make_images.py
 
 They are kept in git, so that a build does not depend on the encoder of the Pillow that is installed.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-FOLDER = Path(__file__).resolve().parents[1] / "triton_repo_builder" / "golden" / "images"
+FOLDER = Path(__file__).resolve().parents[2] / "triton_repo_builder" / "golden" / "images"
 TURNED = 6
 """EXIF orientation: to be turned by 90 degrees."""
 

@@ -14,7 +14,7 @@ from triton_repo_builder import check, releases, repository
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.releases import Release
 
-FOLDER = Path(__file__).parent / "errors" / "repositories"
+FOLDER = Path(__file__).parents[1] / "errors" / "repositories"
 NAMES = sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
 
 
