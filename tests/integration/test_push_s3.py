@@ -227,7 +227,7 @@ def test_pull_touches_nothing_it_should_not(
     target.mkdir()
     (target / "mine").write_text("mine")
     refused = made.trb(tmp_path, "pull", where, str(target))
-    assert (refused.returncode, made.files(target)) == (31, ["mine"])
+    assert (refused.returncode, made.files(target)) == (Code.OUTPUT_FOREIGN.exit, ["mine"])
     assert made.trb(tmp_path, "pull", where, str(target), "--force").returncode == 0
     before = (target / "step" / "config.pbtxt").stat()
     again = made.trb(tmp_path, "pull", where, str(target))
@@ -291,22 +291,23 @@ def test_a_pull_names_the_argument_that_it_has(
 
 
 @pytest.mark.parametrize(
-    ("where", "code", "words"),
+    ("where", "code"),
     [
-        ("s3://{address}/nobucket/x", 10, "there is no such bucket"),
-        ("s3://{address}/models@sha256:12", 10, "is no digest"),
-        ("s3://{closed}/models/x", 10, "does not answer"),
-        ("ftp://host/x", 10, "is no place that trb can push to"),
-        ("s3://models/a/../b", 10, "is no prefix"),
-        ("oci://registry/Upper", 10, "invalid image name"),
+        ("s3://{address}/nobucket/x", Code.STORAGE_MISSING),
+        ("s3://{address}/models@sha256:12", Code.BAD_LOCATION),
+        ("s3://{closed}/models/x", Code.STORAGE_UNREACHABLE),
+        ("ftp://host/x", Code.BAD_LOCATION),
+        ("s3://models/a/../b", Code.BAD_LOCATION),
+        ("oci://registry/Upper", Code.BAD_LOCATION),
     ],
 )
-def test_failures_of_a_push_each_have_a_message_and_a_code(
-    tmp_path: Path, address: str, repository: Path, where: str, code: int, words: str
+def test_failures_of_a_push_each_have_a_code(
+    tmp_path: Path, address: str, repository: Path, where: str, code: Code
 ) -> None:
     shown = where.format(address=address, closed=f"127.0.0.1:{made.free_port()}")
     failed = made.trb(tmp_path, "push", shown, str(repository))
-    assert (failed.returncode, words in failed.stderr) == (code, True), failed.stderr
+    assert (failed.returncode, f"[{code.kind}]" in failed.stderr) == (code.exit, True), failed.stderr
+    assert f"error: {shown}: " in failed.stderr
     assert "fix: " in failed.stderr
     assert "Traceback" not in failed.stderr
 

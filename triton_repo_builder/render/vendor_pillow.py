@@ -1,8 +1,8 @@
 """Pillow as files for the image model, one folder for each Python that may run it.
 
-Unlike ``tokenizers`` its shared libraries are made for one Python version. That of this process is taken from
-the installed Pillow; that of the target release, where it is another, from a wheel: one that the user names,
-else the one pinned in ``wheels.toml``, fetched once.
+Unlike those of ``tokenizers`` its shared libraries are made for one Python version. For this process they are
+taken from the installed Pillow; for the target release, if its Python is another, from a wheel: one that the
+user names, else the one pinned in ``wheels.toml``, fetched once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pillow(target: str, release_python: str, wheels: Sequence[Path] = ()) -> lis
 
 
 def unlike(files: Sequence[File]) -> str:
-    """What to tell where the Pythons get different versions of Pillow; empty where they do not."""
+    """A note if the Pythons get different versions of Pillow; empty if not."""
     found = {}
     for file in files:
         if file.path.endswith("/PIL/_version.py"):
@@ -103,7 +103,7 @@ def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
             content = [File(path=name, content=archive.read(name)) for name in names]
     except (OSError, zipfile.BadZipFile) as error:
         raise TrbError(
-            Code.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
+            Code.USAGE, f"not a wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
         ) from None
     for file in content:
         match = CORE.fullmatch(file.path)

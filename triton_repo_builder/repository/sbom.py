@@ -1,6 +1,6 @@
 """A CycloneDX list of what a repository contains: its models, and the libraries that travel with them.
 
-Read from the repository alone: the dist-info beside each vendored library says what it is.
+Read from the repository alone: the dist-info beside each vendored library describes it.
 https://cyclonedx.org/docs/1.5/json/
 """
 
@@ -45,7 +45,7 @@ def cyclonedx(repository: Repository) -> dict[str, Any]:
 
 
 def _model(facts: Facts) -> dict[str, Any]:
-    told = {
+    properties = {
         "source_run": facts.source_run,
         "dataset_id": facts.dataset_id,
         **{f"label.{key}": value for key, value in facts.labels},
@@ -56,7 +56,7 @@ def _model(facts: Facts) -> dict[str, Any]:
         "name": facts.name,
         **({"version": str(facts.versions[0])} if facts.versions else {}),
         "hashes": _hashes([facts.model_sha256] if facts.model_sha256 else []),
-        "properties": [{"name": f"trb:{key}", "value": value} for key, value in told.items() if value],
+        "properties": [{"name": f"trb:{key}", "value": value} for key, value in properties.items() if value],
     }
 
 
@@ -85,13 +85,13 @@ def _library(metadata: Path, root: Path) -> dict[str, Any]:
 
 
 def _belongs(library: Path, metadata: Path) -> bool:
-    """Whether a shared object lies in the folder of this dist-info's package."""
+    """Whether a shared object is in the folder of this dist-info's package."""
     folder = library.relative_to(metadata.parent.parent).parts[0]
     return folder.lower().split(".")[0] == metadata.parent.name.split("-")[0].lower()
 
 
 def _licences(about: Message) -> list[dict[str, Any]]:
-    """An SPDX expression where the library gives one, else the name of its licence."""
+    """An SPDX expression if the library has one, else the name of its licence."""
     expression = about["License-Expression"]
     if expression:
         return [{"expression": str(expression)}]

@@ -25,7 +25,7 @@ from triton_repo_builder.stores.store import Hints
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 ACCEPTED = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3})(:\d+)?")
-REPAIR = "push the same files again: that repairs it, or says what the registry's administrator must do"
+REPAIR = "push the same files again: that repairs it, or reports what the registry's administrator must do"
 TIMEOUT = (10, 300)
 """Seconds to connect, and between two pieces of an answer."""
 BLOCK = 1 << 20
@@ -75,7 +75,7 @@ class Client:
         return int(answer.headers.get("Content-Length", -1))
 
     def put_blob(self, digest: str, blocks: Iterator[bytes], size: int) -> None:
-        """Send a blob; the registry refuses what does not have this digest."""
+        """Send a blob; the registry refuses it if its digest is another."""
         begun = self._ask("POST", "blobs/uploads/", headers={"Content-Length": "0"})
         self._check(begun, 202)
         target = urljoin(self._base, begun.headers["Location"])
@@ -93,7 +93,7 @@ class Client:
 
     def digest(self, digest: str) -> str:
         """Digest of what the registry really has under this digest; empty if it is not a whole blob."""
-        # HEAD proves nothing: a registry that remembers sizes says so of a blob whose file is gone.
+        # HEAD proves nothing: a registry that remembers sizes answers for a blob whose file is gone.
         answer = self._ask("GET", f"blobs/{digest}", stream=True)
         if answer.status_code == 404:
             return ""
@@ -118,11 +118,11 @@ class Client:
             ) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """One request, again over TLS or with a login where the registry asks for that."""
+        """One request, repeated over TLS or with a login if the registry asks for that."""
         url = urljoin(self._base, path)
         answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         if answer.status_code == 400 and url.startswith("http:") and b"HTTPS" in answer.content:
-            # What Go's server and nginx say on a port that speaks TLS. Nothing secret was sent so far.
+            # The answer of Go's server and nginx on a port that speaks TLS. Nothing secret was sent so far.
             self._base = self._base.replace("http:", "https:", 1)
             url = urljoin(self._base, path)
             answer = self._session.request(method, url, timeout=TIMEOUT, **more)
@@ -131,7 +131,7 @@ class Client:
         return answer
 
     def _log_in(self, challenge: str) -> bool:
-        """Answer a challenge with what ``docker login`` stored; anonymously where that is nothing."""
+        """Answer a challenge with what ``docker login`` stored, else anonymously."""
         stored = credentials(self._image.registry)
         kind, _, rest = challenge.partition(" ")
         login = (stored["Username"], stored["Password"]) if stored.get("Password") else None

@@ -1,6 +1,6 @@
 """The layers of a model image: plain tar streams that are the same bytes for the same files.
 
-Content lies under ``/models``, where KServe and Kubernetes image volumes look for it. Layers are not
+The files are under ``/models``, where KServe and Kubernetes image volumes look for them. Layers are not
 compressed: another zlib would give other bytes and with them another digest, weights hardly shrink, and a
 tar of a file that is already on disk can be hashed and sent without a copy of it.
 """
@@ -18,7 +18,7 @@ from triton_repo_builder.stores.revision import LocalRevision
 
 ROOT = "models"
 LARGE = 1 << 20
-"""Bytes from which a file has a layer of its own, so that a change elsewhere does not send it again."""
+"""A file of this many bytes has a layer of its own, so that a change elsewhere does not send it again."""
 MOST = 60
 """Layers of either kind; overlay file systems mount 127 or so at most."""
 BLOCK = 1 << 20
@@ -35,7 +35,7 @@ class Layer:
     size: int
 
     def blocks(self) -> Iterator[bytes]:
-        """The stream, again."""
+        """The stream, made anew."""
         return _stream(self.files)
 
 
@@ -55,7 +55,7 @@ class Reader:
 
     def read(self, size: int | None = -1) -> bytes:
         """At most ``size`` bytes; nothing at the end."""
-        # An empty piece is no end: an empty file has one.
+        # An empty piece is not the end: an empty file has one.
         while not self._rest and (block := next(self._blocks, None)) is not None:
             self._rest = block
         count = len(self._rest) if size is None or size < 0 else size
@@ -64,7 +64,7 @@ class Reader:
 
 
 def split(local: LocalRevision) -> tuple[Layer, ...]:
-    """Large files alone, the rest of each model together."""
+    """One layer for each large file, and one for the rest of each model."""
     entries = local.index.entries
     large = sorted(entries, key=lambda entry: (-entry.bytes, entry.path))[:MOST]
     alone = {entry.path for entry in large if entry.bytes >= LARGE}

@@ -107,7 +107,7 @@ class RegistryStore:
         for digest, size, blocks in blobs:
             progress(digest, done, total)
             # Read back, both what was there and what was sent: a registry that has a file under a digest
-            # keeps that file, damaged or not, throws away what is sent, and says that all is well.
+            # keeps that file, damaged or not, discards what is sent, and answers that all is well.
             if self._client.size(digest) != size or self._client.digest(digest) != digest:
                 sent.append((digest, size))
                 if not dry_run:
@@ -130,7 +130,7 @@ class RegistryStore:
         return manifest[0] if manifest else ""
 
     def _tag(self, digest: str, manifest: bytes) -> str:
-        """Move the tag, and say where it was: another push may have moved it since ours began."""
+        """Move the tag; returns where it was: another push may have moved it since ours began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
             self._client.put_manifest(self.location.tag, manifest)
@@ -150,7 +150,7 @@ class RegistryStore:
             raise self._damaged(digest, "is not there")
 
     def _damaged(self, digest: str, what: str) -> TrbError:
-        """The registry keeps what it has under a digest, and that is something else."""
+        """The error for a registry that keeps something else under a digest."""
         hexed = digest.removeprefix("sha256:")
         return TrbError(
             Code.DIGEST_MISMATCH,
@@ -161,7 +161,7 @@ class RegistryStore:
         )
 
     def _manifest(self) -> tuple[str, dict[str, Any]]:
-        """Digest and manifest of the image that the location names."""
+        """Digest and manifest of the location's image."""
         answer = self._client.manifest(self.location.reference)
         if answer is None:
             raise TrbError(

@@ -46,7 +46,7 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
 
 
 def of_server(url: str) -> tuple[Link, ...]:
-    """Every ready model of a server, by what its configuration says. Raises ``TrbError`` UNREACHABLE."""
+    """Every ready model of a server, from its configuration. Raises ``TrbError`` UNREACHABLE."""
     http = HttpClient(url)
     try:
         ready: dict[str, list[int]] = {}
@@ -61,7 +61,7 @@ def of_server(url: str) -> tuple[Link, ...]:
     except RequestFailed as error:
         raise TrbError(
             Code.UNREACHABLE,
-            f"does not say what it serves: {error}",
+            f"cannot list its models: {error}",
             where=http.url,
             remedy="name the HTTP url of a running tritonserver with --url",
         ) from None

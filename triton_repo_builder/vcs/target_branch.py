@@ -107,7 +107,7 @@ def _branch(here: Git, text: str) -> str:
 
 
 def _check_free(here: Git, branch: str) -> None:
-    """git keeps branches as files in folders: with ``a`` there is no ``a/b``, and with ``a/b`` no ``a``."""
+    """git keeps branches as files in folders: ``a`` and ``a/b`` exclude each other."""
     parts = branch.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     named = [f"refs/heads/{name}" for name in (*above, f"{branch}/")]

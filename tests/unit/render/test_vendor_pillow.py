@@ -93,8 +93,8 @@ def test_without_a_network_the_way_out_is_named(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no zip", "is no wheel: "),
-        (None, "is no wheel: "),
+        (b"no zip", "not a wheel: "),
+        (None, "not a wheel: "),
         (tiny_images.LIBRARY.replace(b"\x3e", b"\xb7"), "holds no Pillow for Linux x86-64 with glibc"),
     ],
 )
