@@ -54,7 +54,7 @@ def asked(repo: Path, *argv: str) -> list[str]:
 
 
 def test_a_line_of_gitattributes_is_about_that_file_alone(repo: Path) -> None:
-    large_files._block(
+    large_files.write_block(
         repo / ".gitattributes", [f"{large_files.in_attributes(name)} filter=lfs" for name in NAMES]
     )
     said = asked(repo, "check-attr", "filter")
@@ -62,15 +62,15 @@ def test_a_line_of_gitattributes_is_about_that_file_alone(repo: Path) -> None:
 
 
 def test_a_line_of_gitignore_is_about_that_file_alone(repo: Path) -> None:
-    large_files._block(repo / ".gitignore", [large_files.in_ignore(name) for name in NAMES])
+    large_files.write_block(repo / ".gitignore", [large_files.in_ignore(name) for name in NAMES])
     assert asked(repo, "check-ignore") == [*NAMES]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "plain.onnx"])
 def test_each_line_by_itself(repo: Path, name: str) -> None:
-    large_files._block(repo / ".gitignore", [large_files.in_ignore(name)])
+    large_files.write_block(repo / ".gitignore", [large_files.in_ignore(name)])
     assert asked(repo, "check-ignore") == [name]
-    large_files._block(repo / ".gitattributes", [f"{large_files.in_attributes(name)} filter=lfs"])
+    large_files.write_block(repo / ".gitattributes", [f"{large_files.in_attributes(name)} filter=lfs"])
     said = asked(repo, "check-attr", "filter")
     assert [found for found, value in zip(said[::3], said[2::3], strict=True) if value == "lfs"] == [name]
 
@@ -80,11 +80,11 @@ def test_what_the_user_has_in_such_a_file_stays_and_ours_is_there_once(tmp_path:
     file = tmp_path / ".gitattributes"
     theirs = f"*.txt text{end}# caf".encode() + b"\xe9" + end.encode()
     file.write_bytes(theirs)
-    large_files._block(file, ["* -text"])
+    large_files.write_block(file, ["* -text"])
     once = file.read_bytes()
     assert once.startswith(theirs)
     file.write_bytes(once.replace(b"\n", b"\r\n").replace(b"\r\r", b"\r") if end == "\r\n" else once)
-    large_files._block(file, ["* -text"])
+    large_files.write_block(file, ["* -text"])
     assert file.read_bytes() == once
-    large_files._block(file, [])
+    large_files.write_block(file, [])
     assert file.read_bytes() == theirs

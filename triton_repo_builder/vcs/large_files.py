@@ -1,4 +1,4 @@
-"""Which files of a repository go to git, which to git LFS, and which lie elsewhere (``trb fetch``)."""
+"""Which files of a repository go to git, which to git LFS, and which stay outside (``trb fetch``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIT = "git"
 EXTERNAL = "external"
 WEIGHTS = (LFS, GIT, EXTERNAL)
 THRESHOLD = 1_000_000
-"""Bytes from which a file is heavy: each version of it would stay in git for ever."""
+"""A file of this many bytes is large: each version of it would stay in git for ever."""
 ATTRIBUTES = ".gitattributes"
 IGNORE = ".gitignore"
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
@@ -31,32 +31,32 @@ _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL
 def prepare(
     read: Repository, here: Git, weights: str | None, threshold: int, url: str
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Write ``.gitattributes``, ``.gitignore`` and the manifest's pointers; the heavy files, and notes.
+    """Write ``.gitattributes``, ``.gitignore`` and the manifest's URLs; returns the large files, and notes.
 
-    ``weights`` None: files that lie elsewhere stay there, other heavy ones go to LFS. Raises ``TrbError``.
+    ``weights`` None: external files stay external, other large ones go to LFS. Raises ``TrbError``.
     """
     root, notes = read.path, list[str]()
-    known = dict(read.manifest.files) if read.manifest else {}
-    pointed = {name for name, record in known.items() if record.url}
-    heavy = [
+    records = dict(read.manifest.files) if read.manifest else {}
+    outside = {name for name, record in records.items() if record.url}
+    large = [
         name
         for name in walk(root)
-        if name in pointed or ((root / name).lstat().st_size >= threshold and not (root / name).is_symlink())
+        if name in outside or ((root / name).lstat().st_size >= threshold and not (root / name).is_symlink())
     ]
-    external = [name for name in heavy if weights == EXTERNAL or (weights is None and name in pointed)]
-    external += sorted(pointed - set(heavy)) if weights is None else []
+    external = [name for name in large if weights == EXTERNAL or (weights is None and name in outside)]
+    external += sorted(outside - set(large)) if weights is None else []
     if weights == EXTERNAL:
-        notes += _store(root, known, external, url)
+        notes += _store(root, records, external, url)
     elif weights is not None:
-        for name in pointed:
-            known[name] = replace(known[name], url="")
-    if read.manifest is not None and known != read.manifest.files:
-        manifest.write(root, replace(read.manifest, files=known))
-    lfs = [name for name in heavy if name not in external] if weights != GIT else []
+        for name in outside:
+            records[name] = replace(records[name], url="")
+    if read.manifest is not None and records != read.manifest.files:
+        manifest.write(root, replace(read.manifest, files=records))
+    lfs = [name for name in large if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
     lines += [f"{in_attributes(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
-    _block(root / ATTRIBUTES, lines)
-    _block(root / IGNORE, [in_ignore(name) for name in external])
+    write_block(root / ATTRIBUTES, lines)
+    write_block(root / IGNORE, [in_ignore(name) for name in external])
     if lfs:
         git.need_lfs(here)
         notes += _install(here)
@@ -64,50 +64,50 @@ def prepare(
 
 
 def walk(root: Path) -> Iterator[str]:
-    """Paths of all files and links below ``root``, sorted; what running the models left behind is no file."""
-    for folder, names, found in os.walk(root):
+    """Paths of all files and links below ``root``, sorted, without what running the models left behind."""
+    for folder, names, filenames in os.walk(root):
         links = [name for name in names if (Path(folder) / name).is_symlink()]
         names[:] = sorted(name for name in names if name not in (*links, "__pycache__", ".git"))
-        for name in sorted((*found, *links)):
+        for name in sorted((*filenames, *links)):
             yield (Path(folder) / name).relative_to(root).as_posix()
 
 
 def committed(path: Path, here: Git, prefix: str) -> list[str]:
-    """What belongs into the commit: what the manifest lists, even where git ignores it, and the rest.
+    """Paths of the files to commit: the manifest's, even if git ignores them, and those it does not ignore.
 
-    What git ignores of the rest stays out, and so does what lies elsewhere.
+    External files stay out.
     """
-    known = (repository.read_manifest(path) or Manifest()).files
-    own = {repository.MANIFEST, *known}
-    found = list(walk(path))
-    asked = "".join(f"{prefix}/{name}\0" for name in found if name not in own)
+    records = (repository.read_manifest(path) or Manifest()).files
+    own = {repository.MANIFEST, *records}
+    paths = list(walk(path))
+    others = "".join(f"{prefix}/{name}\0" for name in paths if name not in own)
     try:
-        said = here("check-ignore", "-z", "--stdin", stdin=asked) if asked else ""
+        output = here("check-ignore", "-z", "--stdin", stdin=others) if others else ""
     except process.ProcessFailed as error:
         if error.code != 1:  # 1: none is ignored
             raise
-        said = ""
-    ignored = {name.removeprefix(f"{prefix}/") for name in said.split("\0")}
-    return [name for name in found if name not in ignored and not _url(known, name)]
+        output = ""
+    ignored = {name.removeprefix(f"{prefix}/") for name in output.split("\0")}
+    return [name for name in paths if name not in ignored and not _url(records, name)]
 
 
-def _store(root: Path, known: dict[str, FileRecord], names: list[str], url: str) -> list[str]:
-    if not url and all(_url(known, name) for name in names):
-        return []  # they lie elsewhere already, and stay there
+def _store(root: Path, records: dict[str, FileRecord], names: list[str], url: str) -> list[str]:
+    if not url and all(_url(records, name) for name in names):
+        return []  # they are external already
     if not url:
         raise TrbError(
             Code.USAGE,
-            "where shall the weights lie?",
+            "needs --weights-url",
             where="--weights external",
-            remedy="name a folder or bucket with --weights-url: file:///srv/weights, s3://bucket/weights, https://…",
+            remedy="name a folder or bucket: --weights-url file:///srv/weights, s3://bucket/weights, https://…",
         )
     external_weights.check(url)
     notes = []
     for name in names:
-        if name not in known:
+        if name not in records:
             raise TrbError(
                 Code.USAGE,
-                "only files that trb built can lie elsewhere: the manifest holds their sha256",
+                "only files that trb built can be external: the manifest has their sha256",
                 where=str(root / name),
                 remedy="commit it with --weights lfs or --weights git",
             )
@@ -115,16 +115,16 @@ def _store(root: Path, known: dict[str, FileRecord], names: list[str], url: str)
         target = f"{url.rstrip('/')}/{sha256}"
         if external_weights.put(root / name, target, sha256):
             notes.append(f"copied {name} to {target}")
-        known[name] = FileRecord(sha256=sha256, bytes=(root / name).stat().st_size, url=target)
+        records[name] = FileRecord(sha256=sha256, bytes=(root / name).stat().st_size, url=target)
     return notes
 
 
-def _url(known: Mapping[str, FileRecord], name: str) -> str:
-    return known[name].url if name in known else ""
+def _url(records: Mapping[str, FileRecord], name: str) -> str:
+    return records[name].url if name in records else ""
 
 
 def _install(here: Git) -> list[str]:
-    """What lets the user's own git read and push what we put into LFS: its filters and hooks."""
+    """Install the filters and hooks with which the user's own git reads and pushes LFS files; notes."""
     hook = here.path("hooks/pre-push")
     if hook.is_file() and "git-lfs" in hook.read_text(encoding="utf-8", errors="replace"):
         return []
@@ -140,9 +140,9 @@ def _install(here: Git) -> list[str]:
 
 
 def in_attributes(name: str) -> str:
-    """A path as .gitattributes understands it: from its folder, nothing in it special.
+    """A path as a pattern of .gitattributes, which matches this path alone.
 
-    A pattern ends at the first blank, unless it is a string as C has it.
+    A pattern ends at the first blank, unless it is quoted as in C.
     """
     pattern = _anchored(name)
     if not re.search(r"[\x00-\x20\x7f]", pattern):
@@ -152,25 +152,25 @@ def in_attributes(name: str) -> str:
 
 
 def in_ignore(name: str) -> str:
-    """A path as .gitignore understands it: from its folder, nothing in it special.
+    """A path as a pattern of .gitignore, which matches this path alone.
 
-    There are no quotes: blanks at the end need a backslash each, and for a line's end stands a wildcard.
+    It has no quotes: blanks at the end need a backslash each, and a line's end is a wildcard.
     """
     pattern = re.sub(r" +\Z", lambda blanks: r"\ " * len(blanks[0]), _anchored(name))
     return re.sub(r"\n|\r\Z", "?", pattern)
 
 
 def _anchored(name: str) -> str:
-    """The path from the file's folder, so that no ``!`` or ``#`` comes first, wildcards escaped."""
+    """The path from the file's folder, so that it does not begin with ``!`` or ``#``; wildcards escaped."""
     return "/" + re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
 
 
-def _block(file: Path, lines: list[str]) -> None:
-    """Our lines in a file that may also hold the user's; no lines: no block, and no file if nothing else."""
+def write_block(file: Path, lines: list[str]) -> None:
+    """Replace trb's lines in a file that may also have the user's; without any lines the file goes."""
     old = os.fsdecode(file.read_bytes()) if file.is_file() else ""
-    theirs = _BLOCK.sub("", old)
-    ours = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
-    new = theirs + ("\n" if theirs and not theirs.endswith("\n") else "") + ours
+    rest = _BLOCK.sub("", old)
+    block = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
+    new = rest + ("\n" if rest and not rest.endswith("\n") else "") + block
     if new and new != old:
         files.write(file, os.fsencode(new))
     elif not new and file.is_file():
