@@ -223,7 +223,7 @@ def test_statistics_that_do_not_count_http_are_a_note(
     server: serve.RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connectivity, "SETTLE", 0.1)
-    monkeypatch.setattr(connectivity, "_counted", lambda target: 7)
+    monkeypatch.setattr(connectivity, "_requests", lambda target, counters: 7)
     report = run(server, folder, protocols=("http",), concurrency=(1,))
     assert any("several servers answer there" in note for note in report.notes)
 

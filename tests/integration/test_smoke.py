@@ -220,10 +220,10 @@ def test_a_stub_that_dies_of_bad_utf8_fails_and_stops_the_probing(smoke: Smoke, 
     code, text = smoke(repository, "--endpoint", "fragile", "--timeout", "5", "--json")
     assert code == Code.FAILED_CHECKS.exit
     assert {check["group"] for check in failed(text)} == {"malformed requests"}
-    assert "a text that is no UTF-8, then a sound request" in {check["name"] for check in failed(text)}
+    assert "a text that is not UTF-8, then a sound request" in {check["name"] for check in failed(text)}
     rest = [check for check in json.loads(text)["checks"] if check["status"] == "unverified"]
     assert rest
-    assert all("did not recover from a text that is no UTF-8 (gRPC)" in check["detail"] for check in rest)
+    assert all("did not recover from a text that is not UTF-8 (gRPC)" in check["detail"] for check in rest)
 
 
 def test_a_wrong_answer_to_a_second_request_only_fails(smoke: Smoke, repository: Path) -> None:

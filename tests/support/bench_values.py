@@ -120,7 +120,7 @@ def target(*inputs: Tensor, batch: int = 8, golden: CaseFile | None = None, **ch
         "http": HttpClient("http://127.0.0.1:1"),
         "endpoint": Endpoint(name="a model", inputs=inputs, outputs=outputs, max_batch_size=batch),
         "models": ("a model",),
-        "cut": None,
+        "truncates_at": None,
         "golden": golden,
         "pid": None,
         "metrics": "",

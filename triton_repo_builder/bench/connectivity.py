@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from triton_repo_builder.bench.load.requests import Payload
@@ -13,53 +12,49 @@ from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import Code, TrbError
 
 CONNECT = 10.0
-"""Seconds in which a gRPC server must say which version it is."""
+"""Seconds in which a gRPC server must answer with its version."""
 SETTLE = 2.0
 """Seconds in which the statistics must show a request that was answered."""
-ELSEWHERE = ("UNAVAILABLE", "UNIMPLEMENTED", "NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED")
-"""What a server says that has no such model, or is no tritonserver."""
+OTHER_SERVER = ("UNAVAILABLE", "UNIMPLEMENTED", "NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""Answers of a server that has no such model, or is not a tritonserver."""
 
 
 def check(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
     """Send one request as it will be measured; the statistics must count it.
 
-    Raises ``TrbError`` where gRPC leads nowhere or to another server. Gives a note where only the statistics
-    are in doubt. A request that the server refuses is not this function's business: levels count those.
+    Raises ``TrbError`` if gRPC leads nowhere or to another server. Gives a note if only the statistics are in
+    doubt. A request that the server refuses is no error here: levels count those.
     """
     try:
-        before = _counted(target)
+        before = _requests(target, statistics.read(target.http))
     except RequestFailed as error:
         _send(target, protocol, payload, timeout)
         return f"the server does not give its statistics ({error}): rows per execution and times are unknown"
     failure = _send(target, protocol, payload, timeout)
-    deadline = time.monotonic() + (SETTLE if failure in ("", *ELSEWHERE) else 0.0)
-    while not (seen := _grew(target, before)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    if seen or failure not in ("", *ELSEWHERE):
+    suspect = failure in ("", *OTHER_SERVER)
+    _, counted = statistics.wait_until(
+        target.http, lambda now: bool(now) and _requests(target, now) != before, SETTLE if suspect else 0.0
+    )
+    if counted or not suspect:
         return ""
     if protocol != "grpc":
         return (
-            f"a request over HTTP was not counted by the statistics of {target.http.url}: where several "
-            "servers answer there, rows per execution and times are those of any one of them"
+            f"a request over HTTP was not counted by the statistics of {target.http.url}: if several servers "
+            "answer there, rows per execution and times are those of any one of them"
         )
-    said = f"says {failure}" if failure else "answered a request"
-    raise _error(target, f"{said}, but the statistics of {target.http.url} did not count it: another server")
+    answer = f"answers {failure}" if failure else "answered a request"
+    raise _error(
+        target, f"{answer}, but the statistics of {target.http.url} did not count it: another server"
+    )
 
 
-def _grew(target: Target, before: int) -> bool:
-    try:
-        return _counted(target) != before
-    except RequestFailed:
-        return False
-
-
-def _counted(target: Target) -> int:
+def _requests(target: Target, counters: statistics.ModelCounters) -> int:
     """Requests of the endpoint so far, well answered or not."""
-    return statistics.read(target.http).get(target.name, statistics.Counters()).requests
+    return counters.get(target.name, statistics.Counters()).requests
 
 
 def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
-    """Empty where it was answered well, else what kind of failure it was."""
+    """Empty if it was answered well, else the kind of failure."""
     if protocol == "grpc":
         _connect(target)
         return _send_grpc(payload, timeout)
@@ -77,7 +72,7 @@ def _connect(target: Target) -> None:
     try:
         client.version()
     except RequestFailed as error:
-        raise _error(target, f"no tritonserver answers gRPC: {error}") from None
+        raise _error(target, f"no tritonserver answers over gRPC: {error}") from None
     finally:
         client.close()
 

@@ -42,15 +42,15 @@ from triton_repo_builder.bench.report.report import (
     Window,
 )
 from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import RequestFailed, statistics
+from triton_repo_builder.client import statistics
 
 LEAD = 0.05
-"""Seconds between telling the clients to start and the start."""
+"""Seconds between the order to start and the start."""
 SETTLE = 1.0
 """Seconds in which the server's statistics catch up with its last answers."""
 
 STOPPED = "the server stopped answering"
-RESTARTED = "the server was restarted, or loaded the model again: it counts anew"
+RESTARTED = "the server was restarted, or loaded the model again: its counters began at 0"
 
 Progress = Callable[[str], None]
 
@@ -110,7 +110,7 @@ class _Run:
     def level(self) -> Level:
         options = self._options
         self._pool.prepare(self._loads)
-        before = self._counters()
+        before = statistics.read_or_empty(self._target.http)
         begin = time.monotonic() + LEAD
         self._pool.begin(begin)
         self._progress("warm-up")
@@ -137,11 +137,11 @@ class _Run:
         return self._sum(snapshots, self._windows(snapshots), settled, totals)
 
     def _over(self, snapshots: Sequence[Snapshot]) -> str:
-        """What became of a server that no longer is the one that was measured; empty where it is."""
+        """Why the server is no longer the one that was measured; empty if it is."""
         target = self._target
         if target.name in snapshots[-1].counters:
-            anew = any(restarted(snapshot, snapshots[-1], target.name) for snapshot in snapshots[:-1])
-            return RESTARTED if anew else ""
+            is_new = any(restarted(snapshot, snapshots[-1], target.name) for snapshot in snapshots[:-1])
+            return RESTARTED if is_new else ""
         return "" if target.http.answers_live() else STOPPED
 
     def _ended(self, snapshots: Sequence[Snapshot], over: str, totals: Totals) -> Level:
@@ -169,16 +169,9 @@ class _Run:
         when = f"{last - first:.1f} s into the windows" if last > first else "in the warm-up"
         return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
-    def _counters(self) -> statistics.ModelCounters:
-        try:
-            return statistics.read(self._target.http)
-        except RequestFailed:
-            # A server that broke under the load still has a report.
-            return {}
-
     def _snapshot(self) -> Snapshot:
         """Server first, clock in the middle: both are read within a few milliseconds."""
-        counters = self._counters()
+        counters = statistics.read_or_empty(self._target.http)
         target = self._target
         used = cpu.tree_seconds(target.pid) if target.pid else None
         at = time.monotonic()
@@ -204,14 +197,16 @@ class _Run:
     def _totals(self, before: statistics.ModelCounters, sent: int) -> Totals:
         _, _, kinds = self._outcomes.arrays()
         answered = int((kinds == OK).sum())
-        endpoint, wanted = self._target.name, answered * self._options.rows
-        deadline = time.monotonic() + SETTLE
-        while True:
-            after = self._counters()
-            rows = statistics.rows_counted(before, after, endpoint) if before and after else None
-            if rows is None or rows >= wanted or time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
+        expected = answered * self._options.rows
+
+        def counted(after: statistics.ModelCounters) -> int | None:
+            return statistics.rows_counted(before, after, self._target.name) if before and after else None
+
+        # None is final: a server without statistics does not get any.
+        after, _ = statistics.wait_until(
+            self._target.http, lambda now: (rows := counted(now)) is None or rows >= expected, SETTLE
+        )
+        rows = counted(after)
         return Totals(sent=sent, answered=answered, failed=len(kinds) - answered, server_rows=rows)
 
     def _sum(
@@ -231,7 +226,7 @@ class _Run:
             statistics.split(begin.counters, end.counters, self._target.models) if end.at > begin.at else ()
         )
         server_cpu = _difference(first.server_cpu, last.server_cpu)
-        own = next((one.request_ms for one in models if one.model == self._target.name), None)
+        own = next((model.request_ms for model in models if model.model == self._target.name), None)
         failures = self._outcomes.failures(inside)
         earlier = self._outcomes.failures(kinds[ended < first.at])
         if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
@@ -272,7 +267,7 @@ class _Run:
 
     def _client(self, first: Snapshot, last: Snapshot, answered: int) -> Client:
         seconds = last.at - first.at
-        # Empty where the last border was set afterwards: what the clients used until then is not known.
+        # Empty if the last snapshot was made up afterwards: what the clients used until then is unknown.
         used = [b - a for a, b in zip(first.client_cpu, last.client_cpu, strict=False)]
         lags = np.concatenate([*self._lags, np.empty(0)])
         return Client(

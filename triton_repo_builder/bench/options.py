@@ -25,7 +25,7 @@ class Variant:
     name: str
     urls: Urls
     repository: Repository | None = None
-    """None where no local copy is readable: no golden cases and no tokenizer then."""
+    """None if no local copy is readable: then there are no golden cases and no tokenizer."""
     endpoint: str = ""
     """Model to call; empty for the only endpoint there is."""
     pid: int | None = None
@@ -57,7 +57,7 @@ class Options:
     in_flight: int = 1024
     """Open loop: requests that may wait for their answers; one more arriving is an ``overrun``."""
     client_limit: float = 0.7
-    """Share of a core above which a client process is said to be the bottleneck."""
+    """Share of a core above which a client process counts as the bottleneck."""
     seed: int = 1
     perf_analyzer: Path | None = None
     """Folder for the input files of the perf_analyzer commands to print; None for no commands."""
@@ -107,9 +107,9 @@ def processes(options: Options, shape: Shape) -> int:
 
 
 def check(options: Options) -> None:
-    """Raise ``TrbError`` on what cannot be meant."""
+    """Raise ``TrbError`` on options that contradict each other."""
     if options.fixed is not None and (options.corpus or options.lengths):
-        raise _usage("--fixed is one text and leaves no room for --corpus or --lengths", "use one of them")
+        raise _usage("--fixed cannot be combined with --corpus or --lengths", "use one of them")
     if options.corpus:
         texts.corpus(options.corpus)
     if options.max_windows < options.min_windows:
@@ -121,7 +121,7 @@ def check(options: Options) -> None:
         raise _usage("there is no level to measure", "give --concurrency 1,4,16 or --rate 50,100")
     unknown = [name for name in options.protocols if name not in PROTOCOLS]
     if unknown or not options.protocols:
-        raise _usage(f"there is no protocol '{', '.join(unknown)}'", f"choose from: {', '.join(PROTOCOLS)}")
+        raise _usage(f"unknown protocol '{', '.join(unknown)}'", f"choose from: {', '.join(PROTOCOLS)}")
     numbers = (*options.concurrency, *options.rates, *options.lengths, options.rows, options.window)
     if min(numbers) <= 0 or options.min_windows < 1 or options.timeout <= 0 or options.warmup < 0:
         raise _usage("clients, rates, lengths, rows and times must be above 0", "see trb bench --help")

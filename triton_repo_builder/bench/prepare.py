@@ -1,4 +1,4 @@
-"""A variant before its first level: its server is asked, its requests are made, and one is sent."""
+"""Prepare a variant before its first level: ask its server, make its requests, send one."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ class Prepared:
 
     def check(self, options: Options) -> list[str]:
         """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
-        one = next(iter(self.inputs.values()))[:1]
-        found = (
+        first = next(iter(self.inputs.values()))[:1]
+        notes = (
             connectivity.check(
-                self.target, name, load_requests.encode(self.target, name, one), options.timeout
+                self.target, name, load_requests.encode(self.target, name, first), options.timeout
             )
             for name in options.protocols
         )
-        return [note for note in found if note]
+        return [note for note in notes if note]
 
 
 def prepare(variant: Variant, options: Options) -> Prepared:
-    """Ask the server and make what it will be sent; raises ``TrbError`` where the options do not fit it."""
-    wanted = replace(variant, endpoint=variant.endpoint or options.endpoint)
-    found = find(wanted)
-    load_requests.check_rows(found, options.rows)
-    metrics, unknown = gpus.look(found)
-    target, notes = replace(found, metrics=metrics), (unknown,) if unknown else ()
+    """Ask the server and make what it will be sent; raises ``TrbError`` if the options do not fit it."""
+    endpoint = find(replace(variant, endpoint=variant.endpoint or options.endpoint))
+    load_requests.check_rows(endpoint, options.rows)
+    metrics, unknown = gpus.look(endpoint)
+    target, notes = replace(endpoint, metrics=metrics), (unknown,) if unknown else ()
     # A slow model may take all the time that its requests are given to answer the one that tries it.
     patient = replace(target, http=HttpClient(target.http.url, max(ASK, options.timeout)))
     if not load_requests.takes_text(patient):
@@ -77,22 +76,26 @@ def prepare(variant: Variant, options: Options) -> Prepared:
 
 
 def _notes(
-    target: Target, measured: texts.Measure, by_length: dict[int | None, Sequence[str]]
+    target: Target, measured: texts.LengthMeasure, by_length: dict[int | None, Sequence[str]]
 ) -> tuple[str, ...]:
     """What a reader of the lengths must know."""
-    found = []
+    notes = []
     lengths = [length for length in by_length if length is not None]
     if lengths and measured.unit == "words":
-        found.append("lengths are words: there is no local tokenizer.json to count tokens with")
+        notes.append("lengths are words: there is no local tokenizer.json to count tokens with")
     for length in lengths:
         counts = [measured.count(text) for text in by_length[length]]
         off = [count for count in counts if count != length]
         if off:
-            found.append(
+            notes.append(
                 f"length {length}: {len(off)} of {len(counts)} texts have {min(off)} to {max(off)} instead"
             )
-    if measured.unit == "tokens" and target.cut and any(length > target.cut for length in lengths):
-        found.append(
-            f"the server's tokenizer cuts texts at {target.cut} tokens: longer ones measure that length"
+    if (
+        measured.unit == "tokens"
+        and target.truncates_at
+        and any(length > target.truncates_at for length in lengths)
+    ):
+        notes.append(
+            f"the server truncates texts at {target.truncates_at} tokens: longer ones measure that length"
         )
-    return tuple(found)
+    return tuple(notes)

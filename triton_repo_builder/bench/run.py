@@ -37,7 +37,7 @@ def run(
 ) -> BenchReport:
     """Load one endpoint of a running server; ``repository`` is its local copy, if there is one.
 
-    Raises ``TrbError`` where no server answers or the options do not fit it. Failed requests stop
+    Raises ``TrbError`` if no server answers or the options do not fit it. Failed requests stop
     nothing: they are in the report.
     """
     variant = Variant(name="", urls=urls, repository=repository, endpoint=options.endpoint, pid=pid)
@@ -53,27 +53,27 @@ def run_variants(
     check(options)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     prepared = [prepare(variant, options) for variant in variants]
-    doubts = [note for one in prepared for note in one.check(options)]
+    doubts = [note for variant in prepared for note in variant.check(options)]
     if options.perf_analyzer:
         doubts += perf_analyzer.notes(prepared, options, options.perf_analyzer)
-    planned = [(shape, one) for shape in shapes(options) for one in prepared]
+    planned = [(shape, variant) for shape in shapes(options) for variant in prepared]
     done: list[Level] = []
     gone: set[str] = set()
     left = 0
     with WorkerPool() as pool:
-        for shape, one in planned:
-            name = " ".join(filter(None, [one.target.variant.name, shape.title]))
-            if one.target.variant.name in gone and not one.target.http.answers_live():
+        for shape, variant in planned:
+            name = " ".join(filter(None, [variant.target.variant.name, shape.title]))
+            if variant.target.variant.name in gone and not variant.target.http.answers_live():
                 left += 1
                 continue
-            requests = one.requests(shape)
+            requests = variant.requests(shape)
 
-            def tell(stage: str, name: str = name) -> None:
+            def report_stage(stage: str, name: str = name) -> None:
                 progress(f"{name}: {stage}", len(done), len(planned))
 
-            done.append(level.run(pool, one.target, shape, requests, options, tell))
+            done.append(level.run(pool, variant.target, shape, requests, options, report_stage))
             if done[-1].ended:
-                gone.add(one.target.variant.name)
+                gone.add(variant.target.variant.name)
     if left:
         doubts.append(f"{left} of {len(planned)} levels were not measured: the server had stopped answering")
     progress("done", len(planned), len(planned))
@@ -82,13 +82,13 @@ def run_variants(
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - clock,
         client="trb",
-        servers=tuple(one.target.server for one in prepared),
+        servers=tuple(variant.target.server for variant in prepared),
         machine=machine.facts(),
         versions=machine.versions(),
         options=_plain(options),
-        texts={one.target.variant.name: one.about for one in prepared},
+        texts={variant.target.variant.name: variant.about for variant in prepared},
         levels=tuple(done),
-        notes=tuple(dict.fromkeys([*(note for one in prepared for note in one.notes), *doubts])),
+        notes=tuple(dict.fromkeys([*(note for variant in prepared for note in variant.notes), *doubts])),
         ratios=_against_first(done, variants),
     )
 
@@ -101,6 +101,6 @@ def _plain(options: Options) -> dict[str, Any]:
 
 
 def _against_first(levels: Sequence[Level], variants: Sequence[Variant]) -> tuple[Ratio, ...]:
-    first = {one.key: one for one in levels if one.variant == variants[0].name}
-    others = (one for one in levels if one.variant != variants[0].name)
-    return tuple(ratio(one, first[one.key]) for one in others if one.key in first)
+    first = {level.key: level for level in levels if level.variant == variants[0].name}
+    others = (level for level in levels if level.variant != variants[0].name)
+    return tuple(ratio(level, first[level.key]) for level in others if level.key in first)

@@ -28,8 +28,8 @@ class Target:
     endpoint: Endpoint
     models: tuple[str, ...]
     """The endpoint, then the models it is composed of."""
-    cut: int | None
-    """Tokens at which the tokenizer cuts, where a model states it."""
+    truncates_at: int | None
+    """Tokens at which the tokenizer truncates, if a model states it."""
     golden: cases.CaseFile | None
     pid: int | None
     metrics: str
@@ -61,7 +61,7 @@ def find(variant: Variant) -> Target:
         http=http,
         endpoint=endpoint,
         models=models,
-        cut=next((length for length in map(_max_length, configs) if length), None),
+        truncates_at=next((length for length in map(_max_length, configs) if length), None),
         golden=_golden(variant, name),
         pid=pid,
         metrics=variant.urls.metrics,

@@ -36,7 +36,7 @@ CONCURRENCY = "1,4,16,64"
 @engines.options
 @click.option("--grpc-url", help=GRPC_URL_HELP)
 @click.option("--metrics-url", help=METRICS_URL_HELP)
-@click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed where there are several.")
+@click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed if there are several.")
 @click.option(
     "--concurrency",
     type=Numbers(int),
@@ -67,7 +67,7 @@ CONCURRENCY = "1,4,16,64"
 @click.option(
     "--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows (texts) in each request."
 )
-@click.option("--warmup", type=Duration(), default="2s", show_default=True, help="Not measured.")
+@click.option("--warmup", type=Duration(), default="2s", show_default=True, help="Time before measuring.")
 @click.option("--window", type=Duration(), default="2s", show_default=True, help="Length of one measurement.")
 @click.option(
     "--min-windows", type=click.IntRange(1), default=3, show_default=True, help="Measurements at least."
@@ -129,7 +129,7 @@ def command(
 
     REPO is the model repository (default: model_repository). Sends a mix of text lengths, as real traffic
     has; each level is warmed up and measured in windows until three agree. Failed requests are counted by
-    kind and stop nothing; exit code 1 only where a level had no answer at all or the server ended.
+    kind and stop nothing; exit code 1 only if a level had no answer at all or the server ended.
 
     \b
     Examples:

@@ -41,7 +41,9 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for each request."
 )
-@click.option("--no-cases", is_flag=True, help="Do without golden cases: consistency only, parity unproven.")
+@click.option(
+    "--no-cases", is_flag=True, help="Skip golden cases: checks consistency only, parity stays unproven."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--junit",
@@ -67,8 +69,8 @@ def command(
 ) -> int:
     """Prove, through the server, that answers equal the original model's.
 
-    REPO is the model repository (default: model_repository). Code code 0 only if every check holds; golden
-    cases that are missing count as not holding, unless --no-cases says that there are none.
+    REPO is the model repository (default: model_repository). Exit code 0 only if every check holds; golden
+    cases that are missing count as failed, unless --no-cases leaves them out.
 
     \b
     Examples:
@@ -107,13 +109,13 @@ def command(
 def _repository(
     repo: Path | Location | None, url: str | None, engine: engines.Choice
 ) -> Iterator[tuple[Repository | None, str]]:
-    """The repository, if there is one, and where the server is to read its models from if not there."""
+    """The repository, if there is one, and the url that the server reads it from if not this folder."""
     from triton_repo_builder import repository
 
     if repo is None and url is not None and not DEFAULT_REPOSITORY.is_dir():
         yield None, ""
         return
-    # With a server that runs elsewhere, what says what there is suffices.
+    # With a server that runs elsewhere, the description of the repository suffices.
     choice = engine if url is None else replace(engine, name="embedded")
     with engines.opened(repo or DEFAULT_REPOSITORY, choice) as found:
         yield repository.read(found.path), found.models_url

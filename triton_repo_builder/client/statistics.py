@@ -7,11 +7,12 @@ import re
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton_repo_builder.client.http import HttpClient
+from triton_repo_builder.client.values import RequestFailed
 
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit")
 GPU = re.compile(r'^nv_gpu_utilization\{[^}]*gpu_uuid="([^"]+)"[^}]*\}\s+(\S+)', re.MULTILINE)
@@ -62,6 +63,8 @@ class ModelSplit:
 
 ModelCounters = Mapping[str, Counters]
 """Every model's counters at one moment."""
+TICK = 0.02
+"""Seconds between two readings while waiting."""
 STILL = 0.05
 """Seconds without a change after which every answer is taken to be counted."""
 PATIENCE = 2.0
@@ -71,6 +74,26 @@ PATIENCE = 2.0
 def read(http: HttpClient) -> ModelCounters:
     """Read all statistics; raises ``RequestFailed``."""
     return parse(http.call("GET", "/v2/models/stats"))
+
+
+def read_or_empty(http: HttpClient) -> ModelCounters:
+    """``read``, and empty if the server does not give its statistics (any more)."""
+    try:
+        return read(http)
+    except RequestFailed:
+        return {}
+
+
+def wait_until(
+    http: HttpClient, done: Callable[[ModelCounters], bool], patience: float
+) -> tuple[ModelCounters, bool]:
+    """The counters once they are ``done``, or after ``patience`` seconds; and whether they are."""
+    deadline = time.monotonic() + patience
+    while not done(counters := read_or_empty(http)):
+        if time.monotonic() > deadline:
+            return counters, False
+        time.sleep(TICK)
+    return counters, True
 
 
 def settled(http: HttpClient, models: Collection[str]) -> ModelCounters:

@@ -1,4 +1,4 @@
-"""Does a case's answer depend on its neighbours, and does the batch size end where it should?"""
+"""Whether an answer depends on its neighbours in a batch, and whether the batch size is enforced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it up, and is it what the repository says?"""
+"""Whether the server is up, and serves what the repository states."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _clients(session: Session) -> tuple[tuple[str, Client], ...]:
 
 def _live(client: Client) -> Seen:
     if not client.live():
-        raise Mismatch("expected the server to be live, it says that it is not")
+        raise Mismatch("expected the server to be live, but it is not")
     return Seen()
 
 
 def _ready(client: Client, model: str) -> Seen:
     if not client.ready(model):
-        raise Mismatch(f"expected {model or 'the server'} to be ready, the server says that it is not")
+        raise Mismatch(f"expected {model or 'the server'} to be ready, but it is not")
     return Seen()
 
 

@@ -14,7 +14,10 @@ from triton_repo_builder.smoke.session import Session, Subject, inputs_of
 
 GROUP = "malformed requests"
 TRITON_500 = ("failed to parse the request JSON buffer", "Unable to parse")
-"""Triton's own parser answers 500 to these (CONFIG_ERRORS.md, section 11); the model never sees them."""
+"""Triton's own parser answers 500 with these; the model never sees the request.
+
+https://github.com/triton-inference-server/server/blob/main/src/http_server.cc
+"""
 
 
 def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
@@ -64,14 +67,14 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
 
 
 def _refused(probe: Probe) -> Seen:
-    wanted = "an answer or a refusal" if probe.strange else "a refusal"
+    expected = "an answer or a refusal" if probe.strange else "a refusal"
     try:
         probe.send()
     except RequestFailed as error:
         if error.kind == SILENT:
-            raise Mismatch(f"expected {wanted}, got none: {error}") from None
+            raise Mismatch(f"expected {expected}, got none: {error}") from None
         if error.kind == BROKEN and not any(text in error.message for text in (*TRITON_500, *probe.excused)):
-            raise Mismatch(f"expected {wanted}, got a server error: {error}") from None
+            raise Mismatch(f"expected {expected}, got a server error: {error}") from None
         return Seen()
     if not probe.strange:
         raise Mismatch("expected a refusal, it was answered")
@@ -81,9 +84,9 @@ def _refused(probe: Probe) -> Seen:
 def _sound(session: Session, endpoint: Subject) -> Seen:
     """Ready as before, and the first case as right as before, over both protocols."""
     if not (session.http.ready() and session.grpc.ready()):
-        raise Mismatch("expected the server to be ready afterwards, it says that it is not")
+        raise Mismatch("expected the server to be ready afterwards, but it is not")
     if not (session.http.ready(endpoint.name) and session.grpc.ready(endpoint.name)):
-        raise Mismatch(f"expected {endpoint.name} to be ready afterwards, the server says that it is not")
+        raise Mismatch(f"expected {endpoint.name} to be ready afterwards, but it is not")
     if endpoint.file is not None:
         case = endpoint.file.cases[0]
         for protocol in endpoint.protocols:

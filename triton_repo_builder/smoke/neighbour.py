@@ -22,7 +22,7 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Neighbours:
-    """For text a long one, for tensors other values of the same shapes; asked for once per shape."""
+    """A long text, or other values of the same shapes; made once per shape."""
 
     def __init__(self, session: Session, endpoint: Subject, file: cases.CaseFile) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Neighbours:
         try:
             self._session.ask(self._endpoint.name, GRPC, long)
         except RequestFailed:
-            # If that was more than a polite refusal, the malformed requests (100 kB of text) tell.
+            # If that was more than a refusal, the malformed requests (100 kB of text) will show it.
             return inputs_of(case)
         return long
 

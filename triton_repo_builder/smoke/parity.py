@@ -45,7 +45,7 @@ def _alone(
 
 
 def unproven(endpoint: str, why: str, *, asked: bool) -> Check:
-    """The parity that nobody could check: no success, unless the user said that there are no cases."""
+    """Parity that could not be checked: not a success, unless the user left the cases out."""
     return Check(
         group=GOLDEN,
         name="parity with the original model",

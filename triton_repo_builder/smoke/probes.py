@@ -54,7 +54,7 @@ def probes(session: Session, endpoint: Subject) -> Iterator[Probe]:
 
 
 def _wrong_tensors(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
-    """Sound requests for another model than this one."""
+    """Valid requests, but for another model."""
     first = next((name for name in inputs if name not in endpoint.interface.optional), next(iter(inputs)))
     array = inputs[first]
     other = np.zeros(array.shape, dtype=np.int32 if wire_type(array) != "INT32" else np.float32)
@@ -77,7 +77,7 @@ def _wrong_tensors(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
 
 
 def _wrong_json(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
-    """JSON that is none, or that contradicts itself."""
+    """Invalid JSON, and JSON that contradicts itself."""
     sound = json.loads(encode_json(inputs).data)
 
     def changed(**fields: Any) -> bytes:
@@ -102,7 +102,7 @@ def _wrong_bodies(session: Session, endpoint: Subject, inputs: Mapping[str, Arra
     yield Probe(name="JSON cut short", protocol=JSON, send=_post(session, endpoint, broken))
     # Triton takes a body without a header for the raw data of a model's only input: it may answer.
     empty = Body(data=b"", headers=HEADERS)
-    # What the graph then says of such data is the graph's refusal.
+    # An error of the graph on such data is a refusal, too.
     yield Probe(
         name="an empty body",
         protocol=JSON,
@@ -157,7 +157,7 @@ def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
         for protocol in endpoint.protocols:
             send = session.sender(endpoint.name, protocol, filled(text))
             yield Probe(name=what, protocol=protocol, send=send, strange=True)
-    what, bad = "a text that is no UTF-8", b"caf\xe9 \xff\xfe \xc3("
+    what, bad = "a text that is not UTF-8", b"caf\xe9 \xff\xfe \xc3("
     for protocol in (GRPC, BINARY):
         send = session.sender(endpoint.name, protocol, filled(bad))
         yield Probe(name=what, protocol=protocol, send=send, strange=True, excused=NOT_TEXT)
@@ -170,7 +170,7 @@ def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
 
 
 def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
-    """Files that are none, or damaged: to be refused."""
+    """Damaged files, and bytes that are not a file: to be refused."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
     sound = inputs[name].reshape(-1)[0]
     for what, data in (

@@ -1,4 +1,4 @@
-"""What ``trb smoke`` found: one value per check, and their sum."""
+"""The results of ``trb smoke``: one value per check, and their sum."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class Line:
 
     @property
     def detail(self) -> str:
-        """The largest difference, or what its checks say when they say one thing."""
-        said = list(dict.fromkeys(check.detail for check in self.checks if check.detail))
+        """The largest difference, or the detail that its checks share."""
+        details = list(dict.fromkeys(check.detail for check in self.checks if check.detail))
         measured = [check for check in self.checks if check.difference is not None]
         if measured:
             worst = max(measured, key=lambda check: check.difference or 0.0)
             text = f"max difference {worst.difference:.2g}, allowed {worst.allowed:.2g}"
-            return f"{text}; {said[0]}" if len(said) == 1 and self.status is Status.PASSED else text
-        if len(said) == 1:
-            return said[0]
-        return "" if self.status is not Status.PASSED else "; ".join(said[:3])
+            return f"{text}; {details[0]}" if len(details) == 1 and self.status is Status.PASSED else text
+        if len(details) == 1:
+            return details[0]
+        return "" if self.status is not Status.PASSED else "; ".join(details[:3])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class SmokeReport:
     grpc_url: str
     server_version: str
     repository: str
-    """Path of the local repository, empty where there was none."""
+    """Path of the local repository, empty if there was none."""
     endpoints: tuple[str, ...]
     checks: tuple[Check, ...]
 

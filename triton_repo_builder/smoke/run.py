@@ -41,9 +41,9 @@ def run(
     options: Options,
     progress: Progress = lambda stage, done, total: None,
 ) -> SmokeReport:
-    """Check a running server against a repository; ``None`` where no local one is readable.
+    """Check a running server against a repository; ``None`` if no local one is readable.
 
-    Raises ``TrbError`` where the server does not answer at all or the repository cannot be used;
+    Raises ``TrbError`` if the server does not answer at all or the repository cannot be used;
     everything else is in the report.
     """
     http = HttpClient(urls.http, options.timeout)
@@ -52,12 +52,12 @@ def run(
     try:
         _reach(session)
         chosen = _chosen(session, repository)
-        found: list[Check] = []
+        checks: list[Check] = []
         total = len(chosen) * (len(STAGES) + 1) + 1
         progress("server", 0, total)
-        found += health.server(session)
+        checks += health.server(session)
         for number, target in enumerate(chosen):
-            found += _endpoint(session, target, progress, 1 + number * (len(STAGES) + 1), total)
+            checks += _endpoint(session, target, progress, 1 + number * (len(STAGES) + 1), total)
         progress("done", total, total)
         return SmokeReport(
             url=http.url,
@@ -65,7 +65,7 @@ def run(
             server_version=http.version() if http.answers_live() else "",
             repository=str(repository.path) if repository else "",
             endpoints=tuple(target.name for target in chosen),
-            checks=tuple(found),
+            checks=tuple(checks),
         )
     finally:
         grpc.close()
@@ -100,7 +100,7 @@ def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ..
     except RequestFailed as error:
         raise TrbError(
             Code.UNREACHABLE,
-            f"the server does not say which models it has: {error}",
+            f"the server does not list its models: {error}",
             where=session.http.url,
             remedy="name the local repository: trb smoke REPO --url …",
         ) from None

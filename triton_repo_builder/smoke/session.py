@@ -41,10 +41,10 @@ class Subject:
     models: Mapping[str, int]
     """The endpoint and the models it is composed of, with how often a request runs each."""
     file: cases.CaseFile | None
-    """Golden cases, or cases made from the server's own first answers; None where neither could be had."""
+    """Golden cases, or cases made from the server's own first answers; None if there are neither."""
     golden: bool
     example: Mapping[str, Array]
-    """Inputs of a request that should be answered; empty where none could be made."""
+    """Inputs of a request that should be answered; empty if none could be made."""
     why: str = ""
     """Why there are no golden cases, or none at all."""
 
@@ -65,7 +65,7 @@ class Subject:
 
     @property
     def not_json(self) -> str:
-        """Why requests cannot be JSON; empty where they can."""
+        """Why requests cannot be JSON; empty if they can."""
         types = {tensor.datatype for tensor in self.interface.inputs + self.interface.outputs}
         if types & NOT_IN_JSON:
             return "binary tensors: JSON cannot carry 16-bit floats"
@@ -73,7 +73,7 @@ class Subject:
 
     @property
     def binary(self) -> bool:
-        """Whether it takes bytes that are no text, such as image files."""
+        """Whether it takes bytes that are not text, such as image files."""
         return self.file is not None and any(t.binary for case in self.file.cases for t in case.inputs)
 
     @property

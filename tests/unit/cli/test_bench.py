@@ -48,7 +48,7 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = refused(["--fixed", "a", "--lengths", "3"], capsys)
-    assert (code, "leaves no room" in text) == (Code.USAGE.exit, True)
+    assert (code, "--corpus or --lengths" in text) == (Code.USAGE.exit, True)
     code, text = refused(["--grpc-url", "x:1"], capsys)
     assert (code, "go with --url" in text) == (Code.USAGE.exit, True)
     code, text = refused([str(tmp_path / "absent")], capsys)

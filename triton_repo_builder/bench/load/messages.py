@@ -1,4 +1,4 @@
-"""What the run and its client processes say to each other."""
+"""Messages between the run and its client processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Take:
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """Connected, or as connected as it gets."""
+    """Connected, as far as possible."""
 
 
 @dataclass(frozen=True, kw_only=True)

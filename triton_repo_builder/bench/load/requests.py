@@ -39,10 +39,10 @@ class Payload:
 
 
 def takes_text(target: Target) -> bool:
-    """Whether the corpus is what this endpoint reads: any text, alone or in each of its inputs.
+    """Whether this endpoint takes any text, alone or in each of its inputs, and so the corpus.
 
-    Some take only texts of a kind (with a mask, as short as a question), or no texts but files: their golden
-    cases are sent instead.
+    Some take only certain texts (with a mask, as short as a question), or files instead of texts: they are
+    sent their golden cases.
     """
     texts = [tensor for tensor in target.endpoint.needed if tensor.datatype == "BYTES"]
     golden = target.golden.cases if target.golden else ()
@@ -53,7 +53,7 @@ def takes_text(target: Target) -> bool:
 
 
 def check_kind(target: Target, options: Options) -> None:
-    """Raise ``TrbError`` on options that choose texts where none of them would be sent."""
+    """Raise ``TrbError`` on options that choose texts if none of them would be sent."""
     chosen = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
     sent = "its golden cases" if target.golden else "tensors made from its metadata"
     for option in (option for option, is_chosen in chosen.items() if is_chosen):
@@ -82,7 +82,7 @@ def open_axes(target: Target) -> bool:
 
 
 def check_rows(target: Target, rows: int) -> None:
-    """Raise ``TrbError`` where a request cannot have so many rows."""
+    """Raise ``TrbError`` if a request cannot have so many rows."""
     most = target.endpoint.max_batch_size or 1
     if rows > most:
         raise TrbError(
@@ -125,13 +125,13 @@ def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[I
     batched = bool(target.endpoint.max_batch_size)
     sizes = (length,) if length else sample_inputs.OPEN_AXES
     for size in sizes:
-        made: list[Inputs] = [
+        requests: list[Inputs] = [
             sample_inputs.request(target.endpoint.needed, number, batched=batched, size=size, rows=rows)
             for number in range(MADE)
         ]
-        if size == sizes[-1] or _accepted(target, made[0]):
+        if size == sizes[-1] or _accepted(target, requests[0]):
             break
-    return made, f"{MADE} inputs made from the metadata, open axes {size}"
+    return requests, f"{MADE} inputs made from the metadata, open axes {size}"
 
 
 def _golden(file: cases.CaseFile, rows: int, batched: bool) -> list[Inputs]:
@@ -153,7 +153,7 @@ def _accepted(target: Target, inputs: Inputs) -> bool:
 
 
 def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload:
-    """The bytes of each request; fewer requests where they would need too much memory."""
+    """Encode each request; fewer of them if they would need too much memory."""
     bodies: list[bytes] = []
     headers: list[Mapping[str, str]] = []
     for inputs in requests:
@@ -173,7 +173,7 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
 
 
 def digest(requests: Sequence[Inputs], batched: bool) -> str:
-    """Equal where the same was sent, however it travelled; of several rows the first stands for all."""
+    """Equal if the same was sent, in any encoding; of several rows the first stands for all."""
     whole = hashlib.sha256()
     for inputs in requests:
         for array in inputs.values():

@@ -1,4 +1,4 @@
-"""Sending ready-made requests as cheaply as Python can: what the client costs, the server lacks.
+"""Send ready-made requests as cheaply as Python can: on one machine the client takes CPU from the server.
 
 A gRPC request is passed through as bytes, without encoding or decoding. HTTP is written by hand on asyncio's
 transports: 15 us of CPU per request, where a general client library takes over 100.
@@ -30,13 +30,13 @@ class Sender(Protocol):
     """One way to send."""
 
     async def open(self) -> None:
-        """Connect, as far as possible: a server that is not there shows as failed requests."""
+        """Connect as far as possible: a missing server shows as failed requests."""
 
     async def send(self, number: int) -> Failure | None:
         """Send one body; None when it was answered well."""
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
 
 
 def sender(load: WorkerLoad) -> Sender:
@@ -159,10 +159,10 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def exchange(self, request: bytes, late: float, said: str) -> asyncio.Future[Failure | None]:
+    def exchange(self, request: bytes, late: float, message: str) -> asyncio.Future[Failure | None]:
         """Send; the future is done when the answer is here, lost, or not there at ``late``."""
         self._answer = self._loop.create_future()
-        self._timer = self._loop.call_later(late - time.monotonic(), self._late, said)
+        self._timer = self._loop.call_later(late - time.monotonic(), self._late, message)
         self._transport.write(request)
         return self._answer
 
@@ -196,8 +196,8 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         self._done((NO_CONNECTION, _short(str(error) if error else "the server closed the connection")))
 
-    def _late(self, said: str) -> None:
-        self._done((TIMEOUT, said))
+    def _late(self, message: str) -> None:
+        self._done((TIMEOUT, message))
         # Its answer may still come, and would be taken for that of the next request.
         self.drop()
 

@@ -15,13 +15,13 @@ from triton_repo_builder.repository import Repository
 SHIPPED = Path(__file__).with_name("corpus.txt")
 FITTED = 32
 """Different texts of each length."""
-FILLERS = ("the", "and", "a", "of", "to", "in", "x", ".", "is", "not", "good")
+SHORT_WORDS = ("the", "and", "a", "of", "to", "in", "x", ".", "is", "not", "good")
 
 Count = Callable[[str], int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
+class LengthMeasure:
     """How a text's length is counted."""
 
     count: Count
@@ -42,22 +42,22 @@ def corpus(path: Path | None) -> tuple[str, ...]:
         ) from None
     except UnicodeDecodeError:
         raise TrbError(
-            Code.USAGE, "is no UTF-8 text", where=str(file), remedy="convert it: iconv -t UTF-8"
+            Code.USAGE, "is not UTF-8 text", where=str(file), remedy="convert it: iconv -t UTF-8"
         ) from None
     if not texts:
         raise TrbError(Code.USAGE, "holds no text", where=str(file), remedy="write one text per line")
     return texts
 
 
-def measure(repository: Repository | None, models: Sequence[str]) -> Measure:
+def measure(repository: Repository | None, models: Sequence[str]) -> LengthMeasure:
     """The tokenizer of one of these models, special tokens included; else words."""
     for file in _tokenizers(repository, models):
         try:
-            made = tokenizer.load(file.read_text(encoding="utf-8"))
+            library = tokenizer.load(file.read_text(encoding="utf-8"))
         except Exception:  # the library raises a bare Exception
             continue
-        return Measure(count=_counter(made), unit="tokens", source=str(file))
-    return Measure(count=lambda text: len(text.split()), unit="words", source="")
+        return LengthMeasure(count=_counter(library), unit="tokens", source=str(file))
+    return LengthMeasure(count=lambda text: len(text.split()), unit="words", source="")
 
 
 def _counter(library: Any) -> Count:
@@ -75,7 +75,7 @@ def _tokenizers(repository: Repository | None, models: Sequence[str]) -> list[Pa
 
 
 def fit(texts: Sequence[str], length: int, count: Count, seed: int = 1) -> tuple[str, ...]:
-    """Different texts of ``length``, from the words of the corpus; as near as can be where none fits."""
+    """Different texts of ``length``, from the words of the corpus; the nearest length if none fits."""
     chance = random.Random(seed * 1_000_003 + length)
     words = " ".join(texts).split()
     return tuple(_fit_one(words, length, count, chance.randrange(len(words))) for _ in range(FITTED))
@@ -87,14 +87,14 @@ def _fit_one(words: Sequence[str], length: int, count: Count, start: int) -> str
     def text(number: int) -> str:
         return " ".join(words[(start + i) % len(words)] for i in range(number))
 
-    # A word is seldom less than a token, and never worth looking for beyond that.
+    # A word rarely is less than one token.
     low, high = 0, length + 1
     while low < high - 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(text(middle)) <= length else (low, middle)
     best = text(low)
     while (missing := length - count(best)) > 0:
-        longer = [f"{best} {filler}".strip() for filler in FILLERS]
+        longer = [f"{best} {word}".strip() for word in SHORT_WORDS]
         fitting = [one for one in longer if 0 <= length - count(one) < missing]
         if not fitting:
             break
@@ -102,7 +102,7 @@ def _fit_one(words: Sequence[str], length: int, count: Count, start: int) -> str
     return best
 
 
-def describe(texts: Sequence[str], source: str, measured: Measure) -> dict[str, Any]:
+def describe(texts: Sequence[str], source: str, measured: LengthMeasure) -> dict[str, Any]:
     """What was sent, for the report."""
     lengths = sorted(measured.count(text) for text in texts)
     return {

@@ -207,9 +207,9 @@ def _listen(
 def main(path: str) -> None:
     """Connect to the run and serve it."""
     sys.setswitchinterval(SWITCH)
-    with socket.socket(socket.AF_UNIX) as made:
-        made.connect(path)
-        connection = Connection(made.detach())
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        connection = Connection(client.detach())
     asyncio.run(serve(connection, Path(path).parent))
 
 

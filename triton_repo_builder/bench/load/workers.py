@@ -97,11 +97,11 @@ class _Worker:
         deadline = time.monotonic() + START
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                made, _ = door.accept()
+                accepted, _ = door.accept()
             except TimeoutError:
                 continue
-            made.setblocking(True)
-            return Connection(made.detach())
+            accepted.setblocking(True)
+            return Connection(accepted.detach())
         raise self._lost("did not start")
 
     def send(self, message: object) -> None:
@@ -113,12 +113,12 @@ class _Worker:
     def receive(self, kind: type[Any], seconds: float) -> Any:
         try:
             if not self._connection.poll(seconds):
-                raise self._lost(f"was silent for {seconds:g} s")
+                raise self._lost(f"did not answer for {seconds:g} s")
             answer = self._connection.recv()
         except (EOFError, OSError):
             raise self._lost("ended") from None
         if not isinstance(answer, kind):
-            raise self._lost("lost its place")
+            raise self._lost("sent an unexpected message")
         return answer
 
     def _lost(self, what: str) -> TrbError:
@@ -127,7 +127,7 @@ class _Worker:
         return TrbError(
             Code.TIMED_OUT,
             f"a client process of the benchmark {what}"
-            + (f"; it said last:\n{text[-2000:]}" if text else ""),
+            + (f"; its last output:\n{text[-2000:]}" if text else ""),
             remedy="use fewer clients (--concurrency) or processes (--processes), or report this as a bug",
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 SATURATED = 0.95
 """Share of the machine's CPU above which a client's part of it is taken from the server."""
 CLIENT_PART = 0.25
-"""Part of a saturated machine that the clients may use before they are said to matter."""
+"""Part of a saturated machine that the clients may use before they matter."""
 LATE = 0.25
 """Lateness of the client's event loop as part of the median latency."""
 
@@ -27,7 +27,7 @@ class ClientLoad:
 
 
 def verdict(load: ClientLoad, limit: float) -> str:
-    """One sentence where the client may be the bottleneck, else nothing."""
+    """One sentence if the client may be the bottleneck, else empty."""
     if load.busiest_core > limit:
         return (
             f"the client is a bottleneck: its busiest process used {load.busiest_core:.0%} of a core; "
@@ -40,7 +40,7 @@ def verdict(load: ClientLoad, limit: float) -> str:
             f"the client takes CPU from the server: {part:.0%} of this machine, which was "
             f"{load.machine_busy:.0%} busy; use a machine of its own"
         )
-    # A server on the same cores makes any client late; it matters where it shows in the latency.
+    # A server on the same cores makes any client late; that matters if it shows in the latency.
     if load.lag_ms is not None and load.p50_ms and load.lag_ms > max(2.0, LATE * load.p50_ms):
         return (
             f"the client ran late: its event loop waited {load.lag_ms:.1f} ms for a core at the 95th "

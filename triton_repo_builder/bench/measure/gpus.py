@@ -1,4 +1,4 @@
-"""Whether the metrics page tells how busy the GPUs are, and what to say where it does not."""
+"""Whether the metrics page has GPU utilisation, and the note if it has not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ UNKNOWN = "GPU utilisation is unknown"
 
 
 def look(target: Target) -> tuple[str, str]:
-    """The url to read utilisation from, empty where that would tell nothing; and a note on why it does not.
+    """The url to read utilisation from, else empty, with a note on the reason.
 
-    Silent where the page can be read and there is no GPU to be seen: then there is nothing to miss.
+    No note if the page can be read and there is no GPU: then nothing is missing.
     """
     url = target.metrics
     if not url:
@@ -25,12 +25,12 @@ def look(target: Target) -> tuple[str, str]:
         )
     if "nv_inference_" in page and f'model="{target.name}"' not in page:
         return "", (
-            f"{UNKNOWN}: the metrics page {url} is of a server without the model {target.name}; "
+            f"{UNKNOWN}: the metrics page {url} belongs to a server without the model {target.name}; "
             "name the right one with --metrics-url"
         )
     if not statistics.gpu_utilization(page) and _expected(target):
         return "", (
-            f"{UNKNOWN}: the metrics page {url} has no nv_gpu_utilization; tritonserver writes it where it "
+            f"{UNKNOWN}: the metrics page {url} has no nv_gpu_utilization; tritonserver writes it if it "
             "was built with GPU metrics, finds DCGM and runs without --allow-gpu-metrics=false"
         )
     return url, ""

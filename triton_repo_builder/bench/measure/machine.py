@@ -37,11 +37,11 @@ def facts(proc: Path = Path("/proc")) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that take part."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            versions[package] = importlib.metadata.version(package)
+    return versions
 
 
 def _find(file: Path, pattern: str) -> str:

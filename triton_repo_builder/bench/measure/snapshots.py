@@ -1,4 +1,4 @@
-"""Snapshots between windows: which of them can be relied on, and where a level ends."""
+"""Snapshots between windows: which of them can be relied on, and when a level ends."""
 
 from __future__ import annotations
 

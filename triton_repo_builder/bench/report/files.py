@@ -71,7 +71,7 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """A folder inside ``folder``, where files can be made ready without touching what is beside it."""
+    """A folder inside ``folder``, in which files are made ready without touching what is beside it."""
     try:
         with staging.staging(folder / "report", kept="a report that was there before is as it was") as stage:
             yield stage

@@ -36,23 +36,25 @@ def latency(report: BenchReport) -> bytes:
     """Median and 99th percentile over the load."""
 
     def draw(axes: Any, levels: list[Level], name: str, colour: str) -> None:
-        known = [level for level in levels if level.latency]
+        answered = [level for level in levels if level.latency]
         for part, line in (("p50", "-"), ("p99", "--")):
-            values = [getattr(level.latency, part) for level in known]
-            axes.plot(_loads(known), values, line, marker="o", color=colour, label=f"{name} {part}".strip())
+            values = [getattr(level.latency, part) for level in answered]
+            axes.plot(
+                _loads(answered), values, line, marker="o", color=colour, label=f"{name} {part}".strip()
+            )
 
     return _plot(report, draw, "latency in ms", logarithmic=True)
 
 
 def series(levels: Sequence[Level]) -> Series:
-    """Levels by the line they belong to; a name says only what differs between the lines."""
+    """Levels by the line they belong to; a line's name holds only what differs between the lines."""
     parts = [(level.variant, level.protocol, _length(level)) for level in levels]
-    telling = [len({part[column] for part in parts}) > 1 for column in range(3)]
-    found: Series = {}
+    differs = [len({part[column] for part in parts}) > 1 for column in range(3)]
+    lines: Series = {}
     for level, part in zip(levels, parts, strict=True):
-        name = " ".join(text for text, tells in zip(part, telling, strict=True) if tells and text)
-        found.setdefault(name, []).append(level)
-    return {name: sorted(group, key=_load) for name, group in found.items()}
+        name = " ".join(text for text, shown in zip(part, differs, strict=True) if shown and text)
+        lines.setdefault(name, []).append(level)
+    return {name: sorted(group, key=_load) for name, group in lines.items()}
 
 
 def _length(level: Level) -> str:

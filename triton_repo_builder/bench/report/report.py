@@ -1,4 +1,4 @@
-"""What a run found, as frozen values; ``to_json`` is the schema of docs/bench.md."""
+"""The results of a run as frozen values; ``to_json`` is the schema of docs/bench.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Window:
     """Requests that were due in it; in a closed loop, that were sent."""
     failed: int
     latency: Latency | None
-    """None where nothing was answered."""
+    """None if nothing was answered."""
 
     @property
     def throughput(self) -> float:
@@ -93,29 +93,29 @@ class Level:
     examples: Mapping[str, str]
     """The first message of each kind of failure, warm-up included."""
     stable: bool | None
-    """None where there were too few windows to tell."""
+    """None if there were too few windows."""
     spread: Mapping[str, float | None]
-    """Largest distance from the mean over the last windows, as a share of it; None where it is unknown."""
+    """Largest distance from the mean over the last windows, as a share of it; None if unknown."""
     windows: tuple[Window, ...]
     models: tuple[ModelSplit, ...]
     split_seconds: float | None
-    """Time that ``models`` is of; less than ``seconds`` where the server did not tell of all throughout."""
+    """Seconds that ``models`` covers; fewer than ``seconds`` if a model was missing part of the time."""
     outside_ms: float | None
     """Client's mean latency less the server's: network, encoding and the client itself.
 
-    None where the two are not means of the same requests: some failed, or the split is of another time.
+    None if the two are not means of the same requests: some failed, or the split covers another time.
     """
     server_cpu_ms: float | None
     server_cores: float | None
     gpu_utilization: Mapping[str, float]
     client: Client
     bottleneck: str
-    """Why the client may have been the limit; empty where it was not."""
+    """Why the client may have been the limit; empty if it was not."""
     totals: Totals
     ended: str
-    """Why the level ended before its time, and when; empty where it did not."""
+    """Why the level ended before its time, and when; empty if it did not."""
     sent: str
-    """Tells the texts or tensors that were sent from others."""
+    """Digest of the texts or tensors that were sent."""
 
     @property
     def load(self) -> str:

@@ -65,8 +65,8 @@ def _stability(level: Level) -> str:
         return "unknown"
     if level.stable:
         return "yes"
-    known = [value for value in level.spread.values() if value is not None]
-    return f"no, ±{max(known):.0%}" if known else "no"
+    values = [value for value in level.spread.values() if value is not None]
+    return f"no, ±{max(values):.0%}" if values else "no"
 
 
 MODEL_HEADER = (
@@ -128,26 +128,26 @@ def ratio_table(ratios: tuple[Ratio, ...]) -> list[list[str]]:
 
 def remarks(report: BenchReport) -> list[str]:
     """What a reader must know beside the numbers, each once."""
-    found = list(report.notes)
+    lines = list(report.notes)
     for level in report.levels:
         name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
         if level.ended:
-            found.append(f"{name}: {level.ended}")
+            lines.append(f"{name}: {level.ended}")
         if level.bottleneck:
-            found.append(f"{name}: {level.bottleneck}")
+            lines.append(f"{name}: {level.bottleneck}")
         if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
-            found.append(f"{name}: other programs used {others:.0%} of this machine's CPU; it can do better")
+            lines.append(f"{name}: other programs used {others:.0%} of this machine's CPU; it can do better")
         for kind, count in level.failures.items():
             example = level.examples.get(kind)
-            found.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))
-        found += [f"{name}: {text}" for text in (*_twice(level), *_partly(level))]
+            lines.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))
+        lines += [f"{name}: {text}" for text in (*_twice(level), *_partly(level))]
         if not level.stable:
-            found.append(f"{name}: {_unstable(level)}")
-    return found
+            lines.append(f"{name}: {_unstable(level)}")
+    return lines
 
 
 def _others(level: Level, cores: int) -> float:
-    """Share of the machine that neither server nor clients used; 0 where that is unknown."""
+    """Share of the machine that neither server nor clients used; 0 if that is unknown."""
     client = level.client
     if client.machine_busy is None or client.cores is None or level.server_cores is None:
         return 0.0
@@ -155,7 +155,7 @@ def _others(level: Level, cores: int) -> float:
 
 
 def _twice(level: Level) -> list[str]:
-    """An ensemble's own row says more than failed: measured, 6 for 3 requests (tritonserver 2.51)."""
+    """An ensemble's own row counts failures twice: measured, 6 for 3 requests (tritonserver 2.51)."""
     return [
         f"{one.model} is an ensemble: Triton counts a request that failed in it twice, hence {one.failed} in "
         f"the table; the clients saw {level.failed}"
@@ -170,12 +170,12 @@ def _partly(level: Level) -> list[str]:
         return []
     if level.split_seconds < level.seconds:
         return [
-            f"the split per model is of {level.split_seconds:.1f} of {level.seconds:.1f} s: in the rest the "
-            "server did not tell of all models (one was unloaded, or it was too busy to answer)"
+            f"the split per model covers {level.split_seconds:.1f} of {level.seconds:.1f} s: after that the "
+            "statistics lacked a model (it was unloaded, or the server was too busy to answer)"
         ]
     if level.failures.keys() - {OVERRUN} or TIMEOUT in level.examples:
         return [
-            "time outside the server is not known: failed requests are in the server's times, not in the "
+            "time outside the server is unknown: failed requests are in the server's times, not in the "
             "clients' latencies"
         ]
     return []
@@ -186,6 +186,6 @@ def _unstable(level: Level) -> str:
     if level.stable is None:
         had = "was 1" if count == 1 else f"were {count}"
         return f"whether it is stable is unknown: that takes {SETTLED} windows, and there {had}"
-    known = [f"{name} ±{value:.0%}" for name, value in level.spread.items() if value is not None]
-    how = f"the last differ by {', '.join(known)}" if known else "nothing was answered in some of them"
+    spreads = [f"{name} ±{value:.0%}" for name, value in level.spread.items() if value is not None]
+    how = f"the last differ by {', '.join(spreads)}" if spreads else "nothing was answered in some of them"
     return f"not stable after {count} windows; {how}"

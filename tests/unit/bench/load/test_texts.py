@@ -57,7 +57,7 @@ def test_a_corpus_is_a_text_per_line(tmp_path: Path) -> None:
         texts.corpus(file)
     assert raised.value.code == Code.USAGE
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(TrbError, match="no UTF-8"):
+    with pytest.raises(TrbError, match="not UTF-8"):
         texts.corpus(file)
     with pytest.raises(TrbError, match="cannot be read"):
         texts.corpus(tmp_path / "absent.txt")
@@ -188,10 +188,10 @@ def test_every_combination_is_a_level_and_time_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fixed": "a", "lengths": (3,)}, "leaves no room"),
+        ({"fixed": "a", "lengths": (3,)}, "--corpus or --lengths"),
         ({"min_windows": 5, "max_windows": 4}, "less than --min-windows 5"),
         ({"concurrency": ()}, "no level"),
-        ({"protocols": ("grpc", "tcp")}, "no protocol 'tcp'"),
+        ({"protocols": ("grpc", "tcp")}, "unknown protocol 'tcp'"),
         ({"window": 0.0}, "above 0"),
         ({"warmup": -1.0}, "above 0"),
     ],

@@ -51,7 +51,7 @@ def test_why_utilisation_is_unknown_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_another_servers_page_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     url, note = look(monkeypatch, BUSY.replace("a model", "another"))
-    assert (url, "of a server without the model a model" in note) == ("", True)
+    assert (url, "to a server without the model a model" in note) == ("", True)
 
 
 def test_the_reason_is_that_of_the_connection() -> None:

@@ -149,14 +149,14 @@ def test_what_triton_counts_twice_is_said() -> None:
 
 def test_a_split_of_another_time_or_other_requests_is_said() -> None:
     short = level(seconds=3.0, split_seconds=2.0, outside_ms=None, failures={"gRPC UNAVAILABLE": 5})
-    assert any("the split per model is of 2.0 of 3.0 s" in text for text in table.remarks(report(short)))
+    assert any("the split per model covers 2.0 of 3.0 s" in text for text in table.remarks(report(short)))
     assert table.model_table(report(short))[0][2] == "50.0", "100 requests in its own 2 s"
     failing = level(outside_ms=None, failures={"timeout": 5})
     texts = table.remarks(report(failing))
-    assert any("time outside the server is not known: failed requests" in text for text in texts)
+    assert any("time outside the server is unknown: failed requests" in text for text in texts)
     assert "(outside the server)" not in [row[1] for row in table.model_table(report(failing))]
     late = level(outside_ms=None, failures={}, examples={"timeout": "in the warm-up"})
-    assert "time outside the server is not known" in table.remarks(report(late))[0]
+    assert "time outside the server is unknown" in table.remarks(report(late))[0]
     assert table.remarks(report(level(outside_ms=None, split_seconds=None, models=()))) == []
 
 
