@@ -17,6 +17,8 @@ import tiny
 
 from tests.support.serve_repository import HALF, Serve, python, serve, text, trb
 
+from triton_repo_builder.errors import Code
+
 pytestmark = pytest.mark.server
 LANGUAGES = ("curl", "python", "javascript")
 RUN = {
@@ -72,6 +74,27 @@ def test_every_printed_call_runs(folder: Path, running: Serve, name: str, langua
     outputs = {"bert": "embedding", "mood": "label", "echo": "Y", "image": "Y"}
     assert outputs.get(name, "Y") in done.stdout
     assert "error" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["bert", "mood", "net", "one", "echo"])
+def test_the_short_call_is_answered(folder: Path, running: Serve, name: str) -> None:
+    said = trb(folder, "client", name, "--url", running.http, "--language", "generate")
+    assert said.returncode == 0, said.stderr
+    done = subprocess.run(
+        ["bash", "-c", said.stdout], capture_output=True, text=True, timeout=60, check=False
+    )
+    document = json.loads(done.stdout)
+    output = {"bert": "embedding", "mood": "label"}.get(name, "Y")
+    assert document["model_name"] == name
+    assert output in document, document
+
+
+@pytest.mark.parametrize("name", ["image", "half"])
+def test_no_short_call(folder: Path, running: Serve, name: str) -> None:
+    """Too long a line, and half floats."""
+    said = trb(folder, "client", name, "--url", running.http, "--language", "generate")
+    assert said.returncode == Code.UNSUPPORTED_TYPE.exit
+    assert "[unsupported-type]" in said.stderr
 
 
 @pytest.mark.parametrize("name", ["bert", "mood", "net", "one", "echo", "image", "half"])

@@ -9,8 +9,15 @@ import click
 
 from triton_repo_builder import files
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
+from triton_repo_builder.errors import Code, TrbError
 
-LANGUAGES = ("curl", "python", "javascript")
+LANGUAGES = {
+    "generate": "curl, one item",
+    "curl": "curl",
+    "python": "python",
+    "javascript": "javascript",
+}
+"""Kinds of calls, with their headings."""
 
 
 @click.command("client")
@@ -18,7 +25,7 @@ LANGUAGES = ("curl", "python", "javascript")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--url", help="Ask this server instead of REPO; also the address that the calls go to.")
 @click.option("--output", type=Place(dir_okay=False), help="Write the Python client here.")
-@click.option("--language", type=click.Choice(LANGUAGES), help="Print only this call, without a heading.")
+@click.option("--language", type=click.Choice([*LANGUAGES]), help="Print only this call, without a heading.")
 @click.option("--force", is_flag=True, help="Overwrite --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")
 def command(
@@ -32,8 +39,9 @@ def command(
 ) -> int:
     """Print how to call the endpoint NAME of REPO (default: model_repository): curl, Python, JavaScript.
 
+    The first call is the shortest: one item, by Triton's generate extension, if it takes these inputs.
     With --output also write a client module: one typed file, standard library only, that also runs by itself.
-    Inputs, outputs and the example come from the repository, or with --url from a server that runs.
+    Inputs, outputs and the example come from the repository, or with --url from a running server.
 
     \b
     Examples:
@@ -59,20 +67,23 @@ def command(
     if as_json:
         click.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
+        if language not in calls:
+            raise TrbError(
+                Code.UNSUPPORTED_TYPE,
+                "Triton's generate extension does not take these inputs",
+                where=name,
+                remedy="use --language curl",
+            )
         click.echo(calls[language])
     else:
-        for called in LANGUAGES:
-            click.echo(click.style(f"── {called}", bold=True) + f"\n\n{calls[called]}\n")
+        for called, text in calls.items():
+            click.echo(click.style(f"── {LANGUAGES[called]}", bold=True) + f"\n\n{text}\n")
     return 0
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
-    from triton_repo_builder.errors import Code, TrbError
-
     if output.exists() and not force and output.read_bytes() != text.encode():
-        raise TrbError(
-            Code.EDITED_FILE, "exists and says something else", where=str(output), remedy="use --force"
-        )
+        raise TrbError(Code.EDITED_FILE, "exists with other content", where=str(output), remedy="use --force")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

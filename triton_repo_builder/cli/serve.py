@@ -221,12 +221,13 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
-    """A table of inputs and outputs, and a curl line for each endpoint."""
+    """Print a table of inputs and outputs, and the shortest curl line for each endpoint."""
     rows = [(e["name"], _tensors(e["inputs"]), _tensors(e["outputs"])) for e in endpoints]
     console.table(("endpoint", "inputs", "outputs"), rows)
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
-        click.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
+        line = endpoint.get("generate") or endpoint["curl"]
+        click.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:

@@ -65,7 +65,9 @@ def calls(example: Example, url: str) -> dict[str, str]:
     if example.file is not None:
         return _file_calls(example, example.file, target)
     items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
+    short = snippets.curl_generate(url, endpoint, plain)
     return {
+        **({"generate": short} if short else {}),
         "curl": snippets.curl_line(target, plain, endpoint.outputs),
         "python": templates.render("call.py.jinja", url=target, items=items).rstrip("\n"),
         "javascript": templates.render("call.js.jinja", url=target, items=items).rstrip("\n"),

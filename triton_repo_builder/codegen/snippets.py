@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class Usage:
     endpoint: Endpoint
     curl: str
     """A shell line; empty if curl cannot call it, for the reason in ``note``."""
+    generate: str = ""
+    """A shorter line for one item; empty if Triton's generate extension does not take these inputs."""
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -32,7 +35,8 @@ class Usage:
             for tensors in (self.endpoint.inputs, self.endpoint.outputs)
         )
         name = self.endpoint.name
-        return {"name": name, "inputs": inputs, "outputs": outputs, "curl": self.curl, "note": self.note}
+        calls = {"generate": self.generate, "curl": self.curl, "note": self.note}
+        return {"name": name, "inputs": inputs, "outputs": outputs, **calls}
 
 
 def usage(base: str, name: str, folder: Path) -> Usage:
@@ -40,12 +44,45 @@ def usage(base: str, name: str, folder: Path) -> Usage:
     endpoint = HttpClient(base, 10).describe(name)
     note = example.obstacle(endpoint, endpoint.needed)
     url = f"{base}/v2/models/{quote(name)}/infer"
-    content = None if note else example.file(folder, endpoint.needed)
+    if note:
+        return Usage(endpoint=endpoint, curl="", note=note)
+    content = example.file(folder, endpoint.needed)
     if content is not None:
-        curl = curl_file(url, endpoint.needed[0], content)
-    else:
-        curl = "" if note else curl_line(url, example.inputs(folder, endpoint.needed), endpoint.outputs)
-    return Usage(endpoint=endpoint, curl=curl, note=note)
+        return Usage(endpoint=endpoint, curl=curl_file(url, endpoint.needed[0], content))
+    inputs = example.inputs(folder, endpoint.needed)
+    return Usage(
+        endpoint=endpoint,
+        curl=curl_line(url, inputs, endpoint.outputs),
+        generate=curl_generate(base, endpoint, inputs),
+    )
+
+
+def curl_generate(base: str, endpoint: Endpoint, inputs: Sequence[Mapping[str, Any]]) -> str:
+    """The short call for one item, names and values only; empty if the server would not take it.
+
+    Triton's generate extension infers at most one free axis of an input from the number of its values
+    (github.com/triton-inference-server/server, docs/protocol/extension_generate.md).
+    """
+    shapes = {tensor.name: tensor.shape for tensor in endpoint.inputs}
+    items = 1 if endpoint.max_batch_size else 0
+    for item in inputs:
+        if item["name"] in ("id", "parameters") or shapes[item["name"]].count(-1) > 1:
+            return ""
+        if items and item["shape"][0] != 1:
+            return ""
+    if any(tensor.datatype in NOT_IN_JSON for tensor in endpoint.outputs):
+        return ""
+    body = {item["name"]: _values(item) for item in inputs}
+    text = json.dumps(body, ensure_ascii=False)
+    url = f"{base.rstrip('/')}/v2/models/{quote(endpoint.name)}/generate"
+    return f"curl -s {shlex.quote(url)} -d {shlex.quote(text)}" if len(text) <= example.INLINE else ""
+
+
+def _values(item: Mapping[str, Any]) -> Any:
+    """The values in one list, a single one by itself."""
+    count = math.prod(item["shape"])
+    data = item["data"] if isinstance(item["data"], list) else [item["data"]] * count
+    return data[0] if count == 1 else data
 
 
 def curl_file(url: str, tensor: Tensor, content: bytes) -> str:

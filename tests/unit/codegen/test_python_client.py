@@ -142,6 +142,8 @@ def test_what_has_no_client(change: tuple[str, str], words: str, tmp_path: Path)
 def test_calls_hold_the_golden_example(tmp_path: Path, output: Path) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), output, golden=True)
     said = python_client.calls(example.of_repository(output, "bert"), URL)
+    short = said.pop("generate")
+    assert short == f'curl -s {URL}/v2/models/bert/generate -d \'{{"TEXT": "Hello"}}\''
     assert said.keys() == {"curl", "python", "javascript"}
     for text in said.values():
         assert "Hello" in text

@@ -23,7 +23,7 @@ import pytest
 from triton_repo_builder import repository, serve
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository.interface import Tensor
+from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.embedded import engine, install, supervisor
 from triton_repo_builder.serve.engine import Failure, ServeOptions
@@ -282,6 +282,45 @@ def test_curl_line_of_zeros(answers: tuple[str, dict[str, Any]], tmp_path: Path)
             {"name": "B", "datatype": "BOOL", "shape": [1, 2], "data": [False, False]},
         ]
     }
+
+
+def endpoint(*inputs: Tensor, output: str = "FP32", max_batch_size: int = 8) -> Endpoint:
+    outputs = (Tensor(name="Y", datatype=output, shape=(-1, 2)),)
+    return Endpoint(name="a b", inputs=inputs, outputs=outputs, max_batch_size=max_batch_size)
+
+
+def test_the_short_call_has_names_and_values_only() -> None:
+    text = Tensor(name="TEXT", datatype="BYTES", shape=(-1, 1))
+    vector = Tensor(name="X", datatype="FP32", shape=(-1, 2))
+    item = {"name": "TEXT", "shape": [1, 1], "data": ["it's"]}
+    line = snippets.curl_generate("http://h:1/", endpoint(text), [item])
+    assert shlex.split(line) == [
+        "curl",
+        "-s",
+        "http://h:1/v2/models/a%20b/generate",
+        "-d",
+        '{"TEXT": "it\'s"}',
+    ]
+    line = snippets.curl_generate(
+        "h", endpoint(text, vector), [item, {"name": "X", "shape": [1, 2], "data": 0.5}]
+    )
+    assert body_of(line) == {"TEXT": "it's", "X": [0.5, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("served", "shape"),
+    [
+        (endpoint(Tensor(name="X", datatype="FP32", shape=(-1, -1))), [1, 2]),
+        (endpoint(Tensor(name="X", datatype="FP32", shape=(-1, 1))), [2, 1]),
+        (endpoint(Tensor(name="X", datatype="FP32", shape=(-1, 1000))), [1, 1000]),
+        (endpoint(Tensor(name="X", datatype="FP32", shape=(-1, 1)), output="FP16"), [1, 1]),
+        (endpoint(Tensor(name="id", datatype="FP32", shape=(-1, 1))), [1, 1]),
+    ],
+    ids=["two free axes", "two items", "too long", "no JSON", "a field of the protocol"],
+)
+def test_no_short_call_that_the_server_would_refuse(served: Endpoint, shape: list[int]) -> None:
+    item = {"name": served.inputs[0].name, "shape": shape, "data": 0.5}
+    assert snippets.curl_generate("h", served, [item]) == ""
 
 
 def test_curl_line_of_a_large_input_makes_it(answers: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
