@@ -6,27 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.plan.model import RepositoryPlan
-from triton_repo_builder.read.options import ORIGINS, BuildOptions
+from triton_repo_builder.read.options import OPTIONS, BuildOptions
 from triton_repo_builder.repository.manifest import Origin, VersionEntry
 from triton_repo_builder.repository.provenance import parameters
-
-_GIVEN = ("source_run", "dataset_id", "label")
-_PLACES = (
-    "model",
-    "name",
-    "tokenizer",
-    "output",
-    "version",
-    "tokenizers_wheel",
-    "pillow_wheel",
-    ORIGINS,
-    *_GIVEN,
-)
-"""Options that say where or who, not how: two builds that differ in these alone are built alike."""
 
 
 def origin(options: BuildOptions) -> Origin:
@@ -39,17 +24,21 @@ def origin(options: BuildOptions) -> Origin:
 
 
 def asked(options: BuildOptions) -> dict[str, Any]:
-    """The options that differ from their defaults, as JSON values, paths left out."""
-    given: dict[str, Any] = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if field.name not in _PLACES and value != field.default and not isinstance(value, Path):
-            given[field.name] = list(value) if isinstance(value, tuple) else value
-    return dict(sorted(given.items()))
+    """The options that differ from their defaults and tell how to build, as JSON values."""
+    changed = {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if field.name in OPTIONS
+        and OPTIONS[field.name].recorded
+        and getattr(options, field.name) != field.default
+    }
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in sorted(changed.items())
+    }
 
 
 def digest(options: Mapping[str, Any]) -> str:
-    """Hex sha256 of options: equal where two builds were asked for alike."""
+    """Hex sha256 of options: equal for two builds with the same options."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
