@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from triton_repo_builder import process
-from triton_repo_builder.build import build
 from triton_repo_builder.golden import cases
 from triton_repo_builder.read import wire
+from triton_repo_builder.render import endpoint
 
 TRB = str(Path(sys.executable).with_name("trb"))
 PEAK = Path(__file__).resolve().parents[2] / "benchmarks" / "peak.py"
@@ -99,6 +99,6 @@ def test_a_file_beyond_protobufs_limit_is_served(tmp_path: Path) -> None:
     process.run([TRB, "build", "--model", str(tmp_path / "huge.onnx"), "--output", str(output)])
     served = output / "huge" / "1"
     assert (served / "model.onnx").stat().st_size < 4096
-    assert (served / "weights.onnx").stat().st_size > build.LARGEST
+    assert (served / "weights.onnx").stat().st_size > endpoint.LARGEST
     report = json.loads(process.run([TRB, "smoke", str(output), "--json"]))
     assert report["ok"] and report["parity_proven"]

@@ -7,6 +7,7 @@ with a palette, with alpha, in CMYK, turned by EXIF, tall and wide.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden import cases, original, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
-from triton_repo_builder.golden.original import Recorded
+from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.plan.model import TensorPlan
 from triton_repo_builder.read import image_processor, transformers_library
 from triton_repo_builder.read.image_processor import ImageSpec
@@ -34,7 +35,7 @@ def images() -> dict[str, bytes]:
 
 
 def record(
-    runner: original.Original,
+    model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
     spec: ImageSpec,
@@ -42,40 +43,44 @@ def record(
     endpoint: str,
     *,
     batching: bool,
-) -> Recorded:
+) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
     files = images()
     pixels = image_processor.prove(spec, list(files.values()))
     if layout == "NHWC":
         pixels = np.ascontiguousarray(np.moveaxis(pixels, 1, 3))
-    answers = [_answer(runner, source, task, pixels[row : row + 1]) for row in range(len(files))]
+    answers = [_answer(model, source, task, pixels[row : row + 1]) for row in range(len(files))]
     recorded = tuple(
         Case(
             name=name,
-            inputs=(
-                CaseTensor(name=INPUT, datatype="BYTES", shape=(1, 1) if batching else (1,), data=(data,)),
-            ),
-            outputs=_outputs(task, answer, runner.noise),
+            inputs=(CaseTensor(name=INPUT, datatype="BYTES", shape=(1, 1), data=(data,)),),
+            outputs=_outputs(task, answer, model.noise),
         )
         for (name, data), answer in zip(files.items(), answers, strict=True)
     )
-    drift, problem = _together(runner, source, task, pixels, recorded) if batching else (0.0, "")
+    drift, obstacle = _together(model, source, task, pixels, recorded) if batching else (0.0, "")
+    batchable = batching and not obstacle
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
-        tolerance=original.tolerance(recorded, drift, runner.noise),
-        cases=recorded,
+        tolerance=tolerance.tolerance(recorded, drift, model.noise),
+        cases=recorded if batchable else tuple(map(_alone, recorded)),
     )
-    return Recorded(file=file, batchable=batching and not problem, note=problem)
+    return Recording(cases=file, batchable=batchable, obstacle=obstacle)
+
+
+def _alone(case: Case) -> Case:
+    """The case for an endpoint without a batch axis."""
+    return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
 def _answer(
-    runner: original.Original, source: Source, task: TaskPlan, pixels: npt.NDArray[Any]
+    model: original.OriginalModel, source: Source, task: TaskPlan, pixels: npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
     spec = source.signature.inputs[0]
     try:
-        values = runner.run(None, {spec.name: pixels.astype(spec.dtype.numpy)})
+        values = model.run(None, {spec.name: pixels.astype(spec.dtype.numpy)})
     except Exception as error:
         shape = " x ".join(map(str, pixels.shape))
         raise TrbError(
@@ -107,7 +112,7 @@ def _wire(outputs: Sequence[TensorPlan], name: str) -> str:
 
 
 def _together(
-    runner: original.Original,
+    model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
     pixels: npt.NDArray[Any],
@@ -115,7 +120,7 @@ def _together(
 ) -> tuple[float, str]:
     """(how far answers move in a batch, why there must be none)."""
     try:
-        answer = _answer(runner, source, task, pixels)
+        answer = _answer(model, source, task, pixels)
     except TrbError as error:
         return 0.0, f"it fails on a batch of {len(pixels)} ({error.message})"
     worst = 0.0
@@ -126,7 +131,7 @@ def _together(
             if answer[tensor.name].shape[0] != len(pixels):
                 return 0.0, f"output '{tensor.name}' does not have a row for each image of a batch"
             moved = cases.difference(tensor, answer[tensor.name][row : row + 1])
-            if moved > original.DEPENDENT * original.scale(tensor):
+            if moved > tolerance.DEPENDENT * tolerance.scale(tensor):
                 return 0.0, "its answer to an image changes with the other images in the batch"
             worst = max(worst, moved)
     return worst, ""

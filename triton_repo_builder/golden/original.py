@@ -1,47 +1,31 @@
-"""Golden cases: answers of the original model, recorded by a path that shares nothing with serving.
+"""The original model: ONNX Runtime on the *untouched* file, which shares nothing with serving.
 
-What every kind of model needs for that: ONNX Runtime on the *untouched* file, and how far an answer may be
-off. ``golden_text.py``, ``golden_images.py`` and ``golden_tensor.py`` record.
+``text.py``, ``image.py`` and ``tensor.py`` record its answers as golden cases.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden.cases import (
-    Case,
-    CaseFile,
-    CaseTensor,
-    Tolerance,
-)
+from triton_repo_builder.golden.cases import CaseFile
+from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF
 from triton_repo_builder.graph import external_data
 from triton_repo_builder.read.signature import Dim
 from triton_repo_builder.read.source import Source
 
 MAPPED = 128 << 20
 """Bytes of weights from which on they are not loaded but mapped."""
-FLOATS = ("FP16", "FP32", "FP64")
-"""Only these carry float noise: a large integer is no reason to be lenient."""
-ABSOLUTE = 1e-4
-HALF = 5e-3
-"""Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
-since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
-"""
-DEPENDENT = 0.1
-"""Of the largest number: an answer that a neighbour moves by more depends on it."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's onnxruntime_session_options_config_keys.h."""
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalModel:
     """The original model in ONNX Runtime, and the noise of the device whose answers will be compared."""
 
     session: Any
@@ -53,7 +37,7 @@ class Original:
         return values
 
 
-def session(source: Source, *, gpu: bool = False) -> Original:
+def load(source: Source, *, gpu: bool = False) -> OriginalModel:
     """ONNX Runtime on the user's own file, on the CPU; ``gpu``: what is compared will run on one.
 
     It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, told
@@ -85,15 +69,15 @@ def session(source: Source, *, gpu: bool = False) -> Original:
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
-    return Original(opened, HALF if gpu else ABSOLUTE)
+    return OriginalModel(opened, HALF if gpu else ABSOLUTE)
 
 
-def output_shapes(runner: Original) -> dict[str, tuple[Dim, ...]]:
+def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
     """Output shapes as ONNX Runtime infers them, which is what Triton will compare with.
 
     ONNX Runtime gives no sizes both for a scalar and for an unknown shape: neither is listed.
     """
-    return {output.name: tuple(output.shape) for output in runner.session.get_outputs() if output.shape}
+    return {output.name: tuple(output.shape) for output in model.session.get_outputs() if output.shape}
 
 
 def recorded_with(source: Source, *others: str) -> str:
@@ -105,47 +89,19 @@ def recorded_with(source: Source, *others: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """Golden cases, and whether the model's rows turned out to be independent of each other."""
+class Recording:
+    """The original model's answers, and what they show of the model."""
 
-    file: CaseFile | None
+    cases: CaseFile | None
     batchable: bool
-    note: str = ""
+    """Whether an answer is the same in a batch."""
+    obstacle: str = ""
+    """Why the model cannot batch although its graph has a batch axis."""
+    notes: tuple[str, ...] = ()
 
-
-def scale(tensor: CaseTensor) -> float:
-    """The largest finite number of a recorded output, held above 0."""
-    numbers = [abs(v) for v in tensor.data if isinstance(v, (int, float)) and np.isfinite(v)]
-    return max([1e-6, *map(float, numbers)])
-
-
-def tolerance(recorded: Sequence[Case], drift: float, noise: float = ABSOLUTE) -> Tolerance:
-    """Float noise of another kernel or batch; twice the original's own drift where that is larger.
-
-    Never more than a tenth of the largest number: zeros must not pass for small answers.
-    """
-    tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype in FLOATS]
-    largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
-    half = any(tensor.datatype == "FP16" for tensor in tensors)
-    expected = (HALF if half else noise) * max(1.0, float(largest))
-    alone = round_up(min(expected, DEPENDENT * float(largest)) if largest else expected)
-    if 2 * drift <= alone:
-        reason = "float noise between kernels and batch sizes"
-        reason += ", with TF32 as a GPU multiplies" if noise > ABSOLUTE else ""
-        return Tolerance(alone=alone, batched=alone, reason=reason)
-    return Tolerance(
-        alone=alone,
-        batched=round_up(2 * drift),
-        reason=f"the original model's own answers move by {drift:.2g} with their neighbours in a batch",
-    )
-
-
-def round_up(value: float) -> float:
-    """To two significant digits, so that a rebuild writes the same bytes."""
-    digits = 1 - int(np.floor(np.log10(value)))
-    # 3e-4 * 10**5 is 30.000000000000004, which must not become 31.
-    scaled = np.ceil(round(value * 10.0**digits, 6))
-    return float(round(scaled / 10.0**digits, max(digits, 0)))
+    def noted(self, *notes: str) -> Recording:
+        """The same with these notes, those that are not empty, after its own."""
+        return replace(self, notes=(*self.notes, *filter(None, notes)))
 
 
 def first_line(error: BaseException) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden import cases, original, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
 
@@ -18,31 +19,31 @@ FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
 """Sizes tried for the open axes of a tensor model, until it accepts one."""
 
 
-def tensor(runner: original.Original, source: Source, endpoint: str, *, batching: bool) -> original.Recorded:
+def record(model: original.OriginalModel, source: Source, endpoint: str, *, batching: bool) -> Recording:
     """Golden cases of any other model, from generated inputs; also tries two rows in one run."""
     failure = ""
     for size in FREE_SIZES:
         try:
             inputs = [_generated(source.signature.inputs, size, seed) for seed in (1, 2)]
-            answers = [_run(runner, source, feeds) for feeds in inputs]
+            answers = [_run(model, source, feeds) for feeds in inputs]
         except Exception as error:
             failure = failure or original.first_line(error)
             continue
         recorded = tuple(
             _tensor_case(source, number, feeds, answers[number - 1]) for number, feeds in enumerate(inputs, 1)
         )
-        problem, drift = _rows(runner, source, inputs, recorded) if batching else ("", 0.0)
+        obstacle, drift = _rows(model, source, inputs, recorded) if batching else ("", 0.0)
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=original.recorded_with(source),
-            tolerance=original.tolerance(recorded, drift, runner.noise),
-            cases=tuple(_as_served(case, batching=batching and not problem) for case in recorded),
+            tolerance=tolerance.tolerance(recorded, drift, model.noise),
+            cases=tuple(_as_served(case, batching=batching and not obstacle) for case in recorded),
         )
-        return original.Recorded(file=file, batchable=batching and not problem, note=problem)
+        return Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
     note = (
         f"no golden cases: the model refuses generated inputs ({failure}); trb smoke cannot prove its answers"
     )
-    return original.Recorded(file=None, batchable=batching, note=note)
+    return Recording(cases=None, batchable=batching, notes=(note,))
 
 
 def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
@@ -65,10 +66,10 @@ def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, C
 
 
 def _run(
-    runner: original.Original, source: Source, feeds: Mapping[str, CaseTensor]
+    model: original.OriginalModel, source: Source, feeds: Mapping[str, CaseTensor]
 ) -> dict[str, npt.NDArray[Any]]:
     arrays = {name: _feed(tensor) for name, tensor in feeds.items()}
-    values = runner.run(None, arrays)
+    values = model.run(None, arrays)
     return {
         spec.name: np.asarray(value) for spec, value in zip(source.signature.outputs, values, strict=True)
     }
@@ -102,7 +103,7 @@ def _as_served(case: Case, *, batching: bool) -> Case:
 
 
 def _rows(
-    runner: original.Original,
+    model: original.OriginalModel,
     source: Source,
     inputs: Sequence[Mapping[str, CaseTensor]],
     recorded: Sequence[Case],
@@ -113,7 +114,7 @@ def _rows(
     """
     stacked = {name: np.concatenate([_feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
     try:
-        values = runner.run(None, stacked)
+        values = model.run(None, stacked)
     except Exception as error:
         return f"it fails on a batch of two ({original.first_line(error)})", 0.0
     drift = 0.0
@@ -124,7 +125,7 @@ def _rows(
         for row, case in enumerate(recorded):
             expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
             moved = cases.difference(expected, value[row : row + 1])
-            if moved > original.DEPENDENT * original.scale(expected):
+            if moved > tolerance.DEPENDENT * tolerance.scale(expected):
                 return f"rows of output '{spec.name}' depend on each other", 0.0
             drift = max(drift, moved)
     return "", drift

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases, original
+from triton_repo_builder.golden import cases, original, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read import tokenizer as tokenizer_files
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.read.tokenizer import TokenizerSpec
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
     Asked,
@@ -39,7 +39,7 @@ NEIGHBOUR = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
+class TokenizerSettings:
     """How the served tokenizer will be set, so that the recording path is set alike."""
 
     max_length: int | None
@@ -47,76 +47,72 @@ class TextSettings:
     """0: no padding beyond the request's longest row."""
     pad_id: int
     positions_from_pad: bool = False
-    tokenizer: TokenizerSpec | None = None
-    """The tokenizer as it is served; None: the file beside the model."""
 
 
-def text(
-    runner: original.Original,
+def record(
+    model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    settings: TextSettings,
+    settings: TokenizerSettings,
     endpoint: str,
     *,
     batching: bool,
-) -> original.Recorded:
+) -> Recording:
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
-    library = _tokenizer(source, settings)
+    library = _tokenizer(source)
     examples = task.examples or SINGLE
     asked = {
         name: one
         for name, example in examples
-        if (one := _ask(runner, source, task, library, example, settings)) is not None
+        if (one := _ask(model, source, task, library, example, settings)) is not None
     }
     answers = {name: _answer(task, one) for name, one in asked.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [
-        (name, one.example) for name, one in asked.items() if _stable(task, one, answers[name], runner.noise)
+        (name, one.example) for name, one in asked.items() if _stable(task, one, answers[name], model.noise)
     ]
     recorded = tuple(
         Case(
             name=name,
             inputs=tuple(
-                CaseTensor(
-                    name=given,
-                    datatype="BYTES",
-                    shape=(1, len(texts)) if batching else (len(texts),),
-                    data=texts,
-                )
-                for given, texts in example.items()
+                CaseTensor(name=text, datatype="BYTES", shape=(1, len(texts)), data=texts)
+                for text, texts in example.items()
             ),
-            outputs=_outputs(task, answers[name], runner.noise),
+            outputs=_outputs(task, answers[name], model.noise),
         )
         for name, example in kept
     )
-    drift, problem = 0.0, ""
-    for case, outputs, mask in _batched(runner, source, settings, asked, recorded if batching else ()):
+    drift, obstacle = 0.0, ""
+    for case, outputs, mask in _batched(model, source, settings, asked, recorded if batching else ()):
         moved, relative = _moved(task, asked[case.name], outputs, mask, case)
         # Quantising activations by the largest in the batch moves answers; more than that is another text.
-        if relative > (0.5 if source.signature.quantised else original.DEPENDENT):
-            problem = "its answer to a text changes with the length of the other texts in the batch"
+        if relative > (0.5 if source.signature.quantised else tolerance.DEPENDENT):
+            obstacle = "its answer to a text changes with the length of the other texts in the batch"
             break
         drift = max(drift, moved)
+    batchable = batching and not obstacle
+    tools = f"transformers {transformers_library.version()} tokenizer"
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=original.recorded_with(
-            source, f"transformers {transformers_library.version()} tokenizer"
-        ),
-        tolerance=original.tolerance(recorded, drift, runner.noise),
-        cases=recorded,
+        recorded_with=original.recorded_with(source, tools),
+        tolerance=tolerance.tolerance(recorded, drift if batchable else 0.0, model.noise),
+        cases=recorded if batchable else tuple(map(_alone, recorded)),
     )
-    return original.Recorded(
-        file=file if recorded else None, batchable=batching and not problem, note=problem
-    )
+    return Recording(cases=file if recorded else None, batchable=batchable, obstacle=obstacle)
+
+
+def _alone(case: Case) -> Case:
+    """The case for an endpoint without a batch axis."""
+    return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
 def _ask(
-    runner: original.Original,
+    model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
     library: Any,
     example: Example,
-    settings: TextSettings,
+    settings: TokenizerSettings,
 ) -> Asked | None:
     """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
     try:
@@ -128,7 +124,7 @@ def _ask(
             raise
         # A model of few tokens has no room for a long question or label: no case, and no fault.
         return None
-    outputs, mask = _run_rows(runner, source, rows, settings)
+    outputs, mask = _run_rows(model, source, rows, settings)
     return Asked(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
 
 
@@ -150,7 +146,7 @@ def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]]
                 return False
             expected = _record(task, plan.name, mine)
             if (
-                expected.datatype not in original.FLOATS
+                expected.datatype not in tolerance.FLOATS
                 and not cases.difference(expected, theirs) < 10 * size
             ):
                 return False
@@ -188,9 +184,9 @@ def _neighbour(asked: Iterable[Asked], source: Source) -> Sequence[Encoded]:
 
 
 def _batched(
-    runner: original.Original,
+    model: original.OriginalModel,
     source: Source,
-    settings: TextSettings,
+    settings: TokenizerSettings,
     asked: Mapping[str, Asked],
     recorded: Sequence[Case],
 ) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
@@ -203,7 +199,7 @@ def _batched(
     short = [case for case in recorded if _width(asked[case.name].rows) <= _width(long)]
     for batch in [[case] for case in short] if source.signature.quantised else [short] if short else []:
         rows = [row for case in batch for row in asked[case.name].rows]
-        outputs, mask = _run_rows(runner, source, [*rows, *long], settings)
+        outputs, mask = _run_rows(model, source, [*rows, *long], settings)
         first = 0
         for case in batch:
             own = slice(first, first := first + len(asked[case.name].rows))
@@ -239,15 +235,15 @@ def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, flo
     # An output per token is as long as the longest row of the batch; the case's own part comes first.
     own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
     row = {name: array[:1] for name, array in both.items()} | own
-    moved = [(cases.among(case.outputs, t, row), original.scale(t)) for t in numbers]
+    moved = [(cases.among(case.outputs, t, row), tolerance.scale(t)) for t in numbers]
     return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
 
 
-def _tokenizer(source: Source, settings: TextSettings) -> Any:
+def _tokenizer(source: Source) -> Any:
     """The tokenizer as transformers reads it from its folder."""
     # Not AutoTokenizer, which does not always follow tokenizer.json: see transformers_check.py.
     fast = transformers_library.load().PreTrainedTokenizerFast
-    spec = settings.tokenizer or source.tokenizer_spec
+    spec = source.tokenizer_spec
     library = spec.library  # of which transformers makes a copy of its own
     special = {
         name: token
@@ -259,7 +255,7 @@ def _tokenizer(source: Source, settings: TextSettings) -> Any:
 
 
 def _run_rows(
-    runner: original.Original, source: Source, rows: Sequence[Encoded], settings: TextSettings
+    model: original.OriginalModel, source: Source, rows: Sequence[Encoded], settings: TokenizerSettings
 ) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
     """(outputs, mask) of the original model on these rows, padded on the right."""
     width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
@@ -277,7 +273,7 @@ def _run_rows(
         tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
     feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
     try:
-        values = runner.run(None, feeds)
+        values = model.run(None, feeds)
     except Exception as error:
         raise TrbError(
             Code.GOLDEN_FAILED,
@@ -290,7 +286,7 @@ def _run_rows(
     return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
 
 
-def _positions(ids: npt.NDArray[Any], length: int, settings: TextSettings) -> npt.NDArray[Any]:
+def _positions(ids: npt.NDArray[Any], length: int, settings: TokenizerSettings) -> npt.NDArray[Any]:
     """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
     if settings.positions_from_pad:
         real = ids != settings.pad_id

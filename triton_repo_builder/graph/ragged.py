@@ -155,14 +155,14 @@ def front(
     *,
     pad_id: int,
     types: bool,
-    segments: str = "",
+    chunks: str = "",
     positions_from_pad: bool = False,
 ) -> str:
     """The text of the front for the model inputs ``wanted``: (name, ONNX element type, 6 or 7) each.
 
     With ``types`` the token types come in as a second ragged tensor; else they are 0, as they are for
-    every single text of most tokenizers. With ``segments`` a row of the batch may be several rows of the
-    model, and the head is told which in ``trb_places``: INT64 [batch, longest, 2] for ``tokens``, (row of
+    every single text of most tokenizers. With ``chunks`` an item of the batch may be several rows of the
+    model, and the head gets their index in ``trb_places``: INT64 [batch, longest, 2] for ``tokens``, (row of
     the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
     With ``positions_from_pad`` position ids count as RoBERTa's do.
     """
@@ -170,14 +170,14 @@ def front(
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:
         derive["position_ids"] = _FROM_PAD
-    body = (_CHUNKS if segments else _ROWS).format(filler=PAD, brk=CHUNK_SEPARATOR, **names)
+    body = (_CHUNKS if chunks else _ROWS).format(filler=PAD, brk=CHUNK_SEPARATOR, **names)
     outputs = []
-    if segments:
-        body += _CHUNK_INDEX[segments].format(**names)
-        outputs.append(f"int64[B, {'W, 2' if segments == 'tokens' else 'K'}] {CHUNK_INDEX}")
+    if chunks:
+        body += _CHUNK_INDEX[chunks].format(**names)
+        outputs.append(f"int64[B, {'W, 2' if chunks == 'tokens' else 'K'}] {CHUNK_INDEX}")
     for name, to in wanted:
         part = derive[name]
         body += part.format(pad_id=pad_id, to=to, **names)
-        outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if segments else 'B'}, T] {name}")
+        outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if chunks else 'B'}, T] {name}")
     inputs = [f"int32[N] {TOKENS}", f"float[B, 1] {LENGTHS}"] + ([f"int32[N] {TYPES}"] if types else [])
     return f"ragged ({', '.join(inputs)}) => ({', '.join(outputs)}) {{{body}\n}}"

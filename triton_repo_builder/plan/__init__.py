@@ -1,1 +1,1 @@
-"""Source, task, options and recording become the plan of an endpoint. Standard library only."""
+"""Source, task, options and recording → ``EndpointPlan``: every rule of what is written."""

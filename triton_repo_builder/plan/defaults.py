@@ -1,4 +1,4 @@
-"""Defaults by hardware: every value that the user left open, with its reason.
+"""Settings by hardware: every value that the user left open, with its reason.
 
 The rules come from measurements on two CPU cores (docs/benchmarks/) and, for GPUs, from NVIDIA's advice;
 the reason stands beside the value in config.pbtxt and in ``trb build --explain``.
@@ -9,25 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.read.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
+from triton_repo_builder.tasks.task import Kind
 
 LARGEST = 128
 SMALLEST = 8
 TOKENS = 512
 """Of the longest text, up to which a row's activations are taken as an eighth of the weights."""
-JOINS = "joins whatever waits while an instance is busy"
-LENGTHS_MIX = (
-    "joins any lengths; the embedded engine runs similar ones together, Triton's own backend pads to the "
-    "longest: on a CPU measure --batching off there, too"
-)
-PADDED_TOGETHER = "joins waiting requests that the tokenizer padded together: only they have one shape"
-EQUAL_LENGTHS = (
-    "joins waiting requests of equal length only: texts of mixed lengths run nearly one by one "
-    "(1.02 rows per execution, measured with 32 clients)"
-)
-EQUAL_SHAPES = "joins waiting requests of equal shape only, and the model has inputs of open shape"
-ROWS = "a common limit; a request may carry as many "
-ONE_TEXT = "one instance encodes one text in a call: there are no batches"
+ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.TENSOR: "rows"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +25,12 @@ class Setting:
     """A value and why it was chosen."""
 
     value: int | str
-    reason: str
+    why: Reason
+
+    @property
+    def reason(self) -> str:
+        """The reason as text."""
+        return str(self.why)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,67 +45,44 @@ class Settings:
     max_batch_size: Setting
     batching: Setting
     """``on`` or ``off``: whether the model joins requests."""
-    tokenizer_instances: Setting
-    padding: Setting
-    """How texts of different length become rows; without a reason for what takes no texts."""
+    padding: Setting | None = None
+    """How texts of different length become a batch; None for other inputs."""
+    preprocess_instances: Setting | None = None
+    """Of the tokenizer or image model; None if there is neither."""
 
     def explained(self) -> tuple[tuple[str, Setting], ...]:
         """(name, setting) of each that this model has, in the order in which one reads them."""
-        names = (
-            "device",
-            "instances",
-            "threads",
-            "max_batch_size",
-            "batching",
-            "padding",
-            "tokenizer_instances",
+        named = (
+            ("device", self.device),
+            ("instances", self.instances),
+            ("threads", self.threads),
+            ("max-batch-size", self.max_batch_size),
+            ("batching", self.batching),
+            ("padding", self.padding),
+            ("tokenizer-instances", self.preprocess_instances),
         )
-        found = ((name.replace("_", "-"), getattr(self, name)) for name in names)
-        return tuple((name, setting) for name, setting in found if setting.reason)
-
-    def without_tokenizer(self) -> Settings:
-        """For a model that is the endpoint."""
-        return replace(self.carrying("rows"), tokenizer_instances=Setting(value=0, reason=""))
-
-    def carrying(self, what: str) -> Settings:
-        """For requests that carry something else than texts."""
-        if not self.max_batch_size.reason.startswith(ROWS):
-            return self
-        return replace(self, max_batch_size=replace(self.max_batch_size, reason=ROWS + what))
-
-    def unbatched(self, why: str) -> Settings:
-        """For a model that takes one row at a time, or whose first axis is no batch."""
-        return replace(
-            self,
-            max_batch_size=Setting(value=0, reason=f"no batch axis: {why}"),
-            batching=Setting(value="off", reason=why),
-            tokenizer_instances=replace(self.tokenizer_instances, reason=ONE_TEXT)
-            if self.tokenizer_instances == _TOKENIZER
-            else self.tokenizer_instances,
-        )
-
-    def joining(self, only: str) -> Settings:
-        """Where Triton, which joins requests of equal shape, cannot join all: what it joins."""
-        if self.batching.value != "on":
-            return self
-        asked = not self.batching.reason.startswith(JOINS)
-        reason = f"{self.batching.reason}; {only}" if asked else only
-        return replace(self, batching=Setting(value="on", reason=reason))
-
-    def of_any_length(self) -> Settings:
-        """For rows of any length in one batch: what joining them costs depends on who runs them."""
-        if self.kind == "KIND_GPU" or not self.batching.reason.startswith(JOINS):
-            return self
-        return replace(self, batching=Setting(value="on", reason=LENGTHS_MIX))
+        return tuple((name, setting) for name, setting in named if setting is not None)
 
 
-def decide(
-    options: BuildOptions, machine: Hardware, *, model_bytes: int, tokens: int | None = None
-) -> Settings:
-    """The user's values, and for each that is missing the rule for the device.
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What the settings depend on besides the options and the machine."""
 
-    ``tokens``: of the longest text that the model takes, where it takes texts and a file tells.
-    """
+    kind: Kind
+    bytes: int
+    tokens: int | None = None
+    """Of the longest text, if the model takes texts and a file or option states it."""
+    obstacle: str = ""
+    """Why the model cannot batch; empty if it can."""
+    padding: Setting | None = None
+    joins: Reason | None = None
+    """Which requests Triton can join, if not all of them."""
+    any_length: bool = False
+    """The graph pads: requests of any length join."""
+
+
+def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Settings:
+    """The user's values, and for each that is missing the rule for the device."""
     device = _device(options, machine)
     gpu = device.value == "gpu"
     instances = _given(options, "instances") or _instances(options, machine, gpu)
@@ -119,70 +91,71 @@ def decide(
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
         threads=_given(options, "threads") or _threads(options, machine, gpu),
-        max_batch_size=_given(options, "max_batch_size")
-        or (_largest(machine, model_bytes, tokens or 0) if gpu else _CPU_BATCH),
-        batching=_batching(options, gpu),
-        tokenizer_instances=_given(options, "tokenizer_instances")
-        or (Setting(value=1, reason=ONE_TEXT) if options.max_batch_size == 1 else _TOKENIZER),
-        padding=Setting(value=options.padding, reason=""),
+        max_batch_size=_max_batch_size(options, machine, facts, gpu),
+        batching=_batching(options, facts, gpu),
+        padding=facts.padding,
+        preprocess_instances=_preprocess_instances(options, facts, instances),
     )
 
 
-_CPU_BATCH = Setting(value=DEFAULT_MAX_BATCH_SIZE, reason=ROWS + "texts")
-_TOKENIZER = Setting(value=1, reason="one instance encodes all waiting texts in one call, on all cores")
-
-
-def told(options: BuildOptions, field: str, value: str = "") -> str:
-    """Who set an option: the command line, or a file."""
-    file = options.origins.get(field)
-    return f"set in {file}" if file else f"set by --{field.replace('_', '-')} {value}".rstrip()
-
-
-def _device(options: BuildOptions, machine: Hardware) -> Setting:
-    if options.device != "auto":
-        return Setting(value=options.device, reason=told(options, "device", options.device))
-    if machine.gpus:
-        return Setting(value="gpu", reason=f"this machine's GPU is: {machine.gpus[0].name}")
-    if machine.hidden:
-        names = ", ".join(gpu.name for gpu in machine.hidden)
-        why = f"CUDA_VISIBLE_DEVICES hides what this machine has ({names})"
-    else:
-        why = "this machine has no NVIDIA GPU"
-    return Setting(value="cpu", reason=f"{why}; --device gpu builds for one")
+def on_gpu(options: BuildOptions, machine: Hardware) -> bool:
+    """Whether the model will run on a GPU."""
+    return _device(options, machine).value == "gpu"
 
 
 def _given(options: BuildOptions, field: str) -> Setting | None:
     value = getattr(options, field)
-    return None if value is None else Setting(value=value, reason=told(options, field))
+    return None if value is None else Setting(value=value, why=set_by(options, field))
+
+
+def _device(options: BuildOptions, machine: Hardware) -> Setting:
+    if options.device != "auto":
+        return Setting(value=options.device, why=set_by(options, "device", options.device))
+    if machine.gpus:
+        return Setting(value="gpu", why=because(Why.HAS_GPU, gpu=machine.gpus[0].name))
+    if machine.hidden:
+        names = ", ".join(gpu.name for gpu in machine.hidden)
+        return Setting(value="cpu", why=because(Why.GPU_HIDDEN, gpus=names))
+    return Setting(value="cpu", why=because(Why.NO_GPU))
 
 
 def _instances(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
     if gpu:
-        return Setting(value=1, reason="one instance fills a GPU by batching; more only take memory")
+        return Setting(value=1, why=because(Why.GPU_ONE_INSTANCE))
     if options.threads == 0:
-        return Setting(value=1, reason="its threads take all cores")
+        return Setting(value=1, why=because(Why.THREADS_TAKE_ALL))
     cores = machine.cores
     if options.threads is not None and options.threads > cores:
-        return Setting(value=1, reason=f"its {options.threads} threads are more than {machine.told}")
+        why = because(Why.THREADS_EXCEED, threads=options.threads, cores=machine.told)
+        return Setting(value=1, why=why)
     if options.threads is not None and options.threads > 1:
-        reason = f"as many as {machine.told} hold with {options.threads} threads each"
-        return Setting(value=cores // options.threads, reason=reason)
+        why = because(Why.THREADS_SHARE, threads=options.threads, cores=machine.told)
+        return Setting(value=cores // options.threads, why=why)
     each = "each with one thread" if cores > 1 else "with one thread"
     whose = f"that this process may use ({machine.limit})" if machine.limit else f"of this machine ({cores})"
-    return Setting(value=cores, reason=f"one per core {whose}, {each}")
+    return Setting(value=cores, why=because(Why.ONE_PER_CORE, cores=whose, threads=each))
 
 
 def _threads(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
     if gpu:
-        return Setting(value=1, reason="the GPU computes; one thread of the CPU feeds it")
+        return Setting(value=1, why=because(Why.GPU_ONE_THREAD))
     count = machine.cores if options.instances is None else options.instances
     if count < machine.cores:
-        share = f"what each of {count} gets of {machine.told}"
-        reason = share if count > 1 else f"one for each of {machine.told}: there is one instance"
-        return Setting(value=machine.cores // count, reason=reason)
-    if count == 1:
-        return Setting(value=1, reason="there is one core to use")
-    return Setting(value=1, reason="threads of several instances would compete for the same cores")
+        share = because(Why.SHARE_OF_CORES, instances=count, cores=machine.told)
+        why = share if count > 1 else because(Why.ALL_CORES, cores=machine.told)
+        return Setting(value=machine.cores // count, why=why)
+    return Setting(value=1, why=because(Why.ONE_CORE if count == 1 else Why.ONE_THREAD))
+
+
+def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:
+    if facts.obstacle:
+        return Setting(value=0, why=because(Why.NO_BATCH_AXIS, obstacle=facts.obstacle))
+    if given := _given(options, "max_batch_size"):
+        return given
+    if gpu:
+        return _largest(machine, facts.bytes, facts.tokens or 0)
+    why = because(Why.COMMON_LIMIT, items=ITEMS[facts.kind])
+    return Setting(value=DEFAULT_MAX_BATCH_SIZE, why=why)
 
 
 def _largest(machine: Hardware, model_bytes: int, tokens: int) -> Setting:
@@ -192,27 +165,44 @@ def _largest(machine: Hardware, model_bytes: int, tokens: int) -> Setting:
     the memory of the smallest GPU is kept free: the model gets an instance on each.
     """
     if not machine.gpus:
-        return Setting(value=64, reason="a start for a GPU that trb does not see here; measure")
+        return Setting(value=64, why=because(Why.GPU_UNSEEN))
     smallest = min(gpu.bytes for gpu in machine.gpus)
     if not smallest:
-        return Setting(value=64, reason="a start: nvidia-smi does not tell the GPU's memory; measure")
+        return Setting(value=64, why=because(Why.GPU_MEMORY_UNKNOWN))
     room = smallest // 2 - model_bytes
     row = max(model_bytes // 8, 1 << 20) * max(tokens, TOKENS) // TOKENS
     rows = SMALLEST
     while rows < LARGEST and rows * 2 * row <= room:
         rows *= 2
-    memory = f"{smallest >> 30} GiB"
-    if rows * row > room:
-        return Setting(value=rows, reason=f"a start: it is a large model for {memory}; measure")
-    return Setting(value=rows, reason=f"fits {memory} with half of it free, by a rule of thumb; measure")
+    kind = Why.GPU_MEMORY_SHORT if rows * row > room else Why.GPU_MEMORY_FITS
+    return Setting(value=rows, why=because(kind, memory=f"{smallest >> 30} GiB"))
 
 
-def _batching(options: BuildOptions, gpu: bool) -> Setting:
-    if options.batching != "auto":
-        return Setting(value=options.batching, reason=told(options, "batching", options.batching))
-    if options.max_batch_size == 1:
-        return Setting(value="off", reason="there is nothing to join with a maximum batch size of 1")
-    if gpu:
-        return Setting(value="on", reason="a GPU runs a batch in little more time than one row")
-    waits = "waits for more as long as max_queue_delay says" if options.max_queue_delay else ""
-    return Setting(value="on", reason=f"{JOINS}; {waits or 'a lone request is never delayed'}")
+def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
+    if facts.obstacle:
+        return Setting(value="off", why=because(Why.CANNOT_BATCH, obstacle=facts.obstacle))
+    if options.batching == "off":
+        return Setting(value="off", why=set_by(options, "batching", "off"))
+    if options.batching == "auto" and options.max_batch_size == 1:
+        return Setting(value="off", why=because(Why.NOTHING_TO_JOIN))
+    if options.batching == "on":
+        why = set_by(options, "batching", "on")
+    elif gpu:
+        why = because(Why.GPU_BATCHES)
+    else:
+        # On a CPU, what can be joined is the reason itself.
+        joins = because(Why.JOINS_DELAYED if options.max_queue_delay else Why.JOINS)
+        mixed = because(Why.LENGTHS_MIX) if facts.any_length else joins
+        return Setting(value="on", why=facts.joins or mixed)
+    return Setting(value="on", why=replace(why, limited=facts.joins))
+
+
+def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: Setting) -> Setting | None:
+    if facts.kind is Kind.TENSOR:
+        return None
+    if given := _given(options, "tokenizer_instances"):
+        return given
+    if facts.kind is Kind.IMAGE:
+        return Setting(value=instances.value, why=because(Why.DECODING))
+    one = bool(facts.obstacle) or options.max_batch_size == 1
+    return Setting(value=1, why=because(Why.ONE_TEXT if one else Why.ALL_TEXTS))

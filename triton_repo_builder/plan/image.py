@@ -1,19 +1,28 @@
-"""The parts of an image endpoint: IMAGE, a file's bytes, through a preprocessing model to the graph."""
+"""Image endpoints: IMAGE, a file's bytes, through a preprocessing model to the graph."""
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from triton_repo_builder import resources
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.golden import image, original
-from triton_repo_builder.golden.cases import CaseFile
-from triton_repo_builder.plan import onnx_model
-from triton_repo_builder.plan.defaults import Setting, Settings
+from triton_repo_builder.golden import image as golden
+from triton_repo_builder.golden.original import OriginalModel, Recording
+from triton_repo_builder.plan import defaults, onnx_model
+from triton_repo_builder.plan.defaults import ModelFacts, Settings
+from triton_repo_builder.plan.endpoint import (
+    PLACEHOLDER,
+    EndpointPlan,
+    Request,
+    Vendored,
+    measured_obstacle,
+    not_batched,
+    refuse_batching_options,
+)
 from triton_repo_builder.plan.model import (
     InstanceGroup,
     ModelPlan,
@@ -25,93 +34,80 @@ from triton_repo_builder.plan.model import (
     between,
     joining,
 )
-from triton_repo_builder.plan.text import PLACEHOLDER
 from triton_repo_builder.read import image_processor
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
-from triton_repo_builder.read.source import Source
-from triton_repo_builder.releases import Release
-from triton_repo_builder.render import vendor_pillow
 from triton_repo_builder.tasks.support import vision
-from triton_repo_builder.tasks.task import TaskPlan
+from triton_repo_builder.tasks.task import Kind, TaskPlan
 
-INPUT = image.INPUT
 SETTINGS_FILE = "preprocess.json"
 SAMPLE = "image"
 """The file of the warm-up sample."""
 JOIN = "images of any size join: IMAGE has a fixed shape, and so have the pixels"
 
-DECODING = "as many as of the model: reading a large photo takes as long as a small model"
-
 
 @dataclass(frozen=True, kw_only=True)
-class ImageParts:
-    """What an image endpoint consists of, besides what every model has."""
+class Preprocessing:
+    """How an image file becomes the graph's input."""
 
-    plan: RepositoryPlan
-    cases: CaseFile | None
-    files: tuple[File, ...]
-    facts: tuple[tuple[str, Any], ...]
-    notes: tuple[str, ...]
-    not_batchable: str
-    """Why the recorded answers forbid batching although the graph allows it; empty else."""
-    settings: Settings
-    """As they came to be."""
+    spec: ImageSpec
+    layout: str
+    """``NCHW`` or ``NHWC``."""
+    dims: tuple[int, ...]
+    """Shape of one image's pixels."""
 
 
-def parts(
-    src: Source,
-    task: TaskPlan,
-    options: BuildOptions,
-    name: str,
-    chosen: Settings,
-    release: Release,
-    *,
-    batching: bool,
-    runner: original.Original | None,
-) -> ImageParts:
-    """Decide and record everything for an image endpoint. Raises ``TrbError``."""
-    assert src.preprocessor is not None
-    spec = image_processor.read(src.preprocessor)
-    pixels = src.signature.inputs[0]
+def prepare(request: Request) -> Preprocessing:
+    """As preprocessor_config.json states it. Raises ``TrbError``."""
+    source = request.source
+    assert source.preprocessor is not None
+    spec = image_processor.read(source.preprocessor)
+    pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
-    dims = _dims(spec, pixels, layout)
-    recorded, not_batchable = None, ""
-    if runner is not None:
-        recorded = image.record(runner, src, task, spec, layout, name, batching=batching)
-        if batching and not recorded.batchable:
-            not_batchable, batching = recorded.note, False
-            recorded = image.record(runner, src, task, spec, layout, name, batching=False)
-    chosen = chosen.carrying("images")
-    if options.tokenizer_instances is None:
-        decoders = Setting(value=chosen.instances.value, reason=DECODING)
-        chosen = replace(chosen, tokenizer_instances=decoders)
-    if not batching:
-        chosen = chosen.unbatched(not_batchable or src.signature.batch.reason)
-    made = plan(name, src.signature, task, options, chosen, dims, batching=batching)
-    root = f"{made.models[1].name}/{options.version}"
-    settings = spec.settings(layout)
-    vendored = vendor_pillow.pillow(f"{root}/vendor", release.python, options.pillow_wheel)
+    return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))
+
+
+def record(request: Request, prepared: Preprocessing, original: OriginalModel) -> Recording:
+    """Answers to the images of this package, with transformers' preprocessing."""
+    source, batching = request.source, request.source.signature.batch.possible
+    spec, layout = prepared.spec, prepared.layout
+    return golden.record(original, source, request.task, spec, layout, request.name, batching=batching)
+
+
+def plan(request: Request, prepared: Preprocessing, recording: Recording | None) -> EndpointPlan:
+    """Raises ``TrbError`` NOT_BATCHABLE."""
+    source, task, options, name = request.source, request.task, request.options, request.name
+    measured = measured_obstacle(request, recording)
+    if measured:
+        refuse_batching_options(request, measured)
+    obstacle = measured or source.signature.batch.reason
+    facts = ModelFacts(
+        kind=Kind.IMAGE, bytes=source.signature.bytes, tokens=request.tokens, obstacle=obstacle
+    )
+    settings = defaults.decide(options, request.machine, facts)
+    repository = models(name, source.signature, task, options, settings, prepared.dims, batching=not obstacle)
+    preprocess = repository.models[1].name
+    root = f"{preprocess}/{options.version}"
+    served = prepared.spec.settings(prepared.layout)
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
         File(path=f"{root}/image_pixels.py", content=resources.runtime("image_pixels.py").read_bytes()),
-        File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(settings, indent=1) + "\n").encode()),
+        File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(served, indent=1) + "\n").encode()),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
-        *vendored,
     ]
     if options.warmup:
-        data = next(iter(image.images().values()))
+        data = next(iter(golden.images().values()))
         content = struct.pack("<I", len(data)) + data
-        files.append(File(path=f"{made.models[1].name}/warmup/{SAMPLE}", content=content))
-    return ImageParts(
-        plan=made,
-        cases=recorded.file if recorded else None,
+        files.append(File(path=f"{preprocess}/warmup/{SAMPLE}", content=content))
+    return EndpointPlan(
+        repository=repository,
+        settings=settings,
+        cases=recording.cases if recording else None,
         files=tuple(files),
-        facts=_facts(spec),
-        notes=tuple(filter(None, [vendor_pillow.unlike(vendored)])),
-        not_batchable=not_batchable,
-        settings=chosen,
+        vendored=(Vendored(library="pillow", path=f"{root}/vendor", wheels=options.pillow_wheel),),
+        facts=_facts(prepared.spec),
+        notes=not_batched(obstacle),
     )
 
 
@@ -144,7 +140,7 @@ def _facts(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def plan(
+def models(
     name: str,
     signature: ModelSignature,
     task: TaskPlan,
@@ -185,10 +181,10 @@ def plan(
         if options.warmup
         else (),
     )
-    inner = between(pixels.name, (INPUT, *(plan.name for plan in outputs)))
+    inner = between(pixels.name, (golden.INPUT, *(plan.name for plan in outputs)))
     ensemble = ModelPlan(
         name=name,
-        about=f"Endpoint ({task.name}): {INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
+        about=f"Endpoint ({task.name}): {golden.INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
         max_batch_size=preprocess.max_batch_size,
         input=preprocess.input,
         output=outputs,
@@ -196,7 +192,7 @@ def plan(
         step=(
             Step(
                 model_name=preprocess.name,
-                input_map=((INPUT, INPUT),),
+                input_map=((golden.INPUT, golden.INPUT),),
                 output_map=((pixels.name, inner),),
             ),
             Step(
@@ -214,15 +210,16 @@ def plan(
 def _preprocess(
     name: str, output: TensorPlan, options: BuildOptions, chosen: Settings, *, batching: bool
 ) -> ModelPlan:
-    instances = chosen.tokenizer_instances
+    instances = chosen.preprocess_instances
+    assert instances is not None
     size = int(chosen.max_batch_size.value) if batching else 0
-    sample = WarmupInput(name=INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
+    sample = WarmupInput(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
     return ModelPlan(
         name=name,
         about="Preprocessing: image files to pixels, as preprocessor_config.json says.",
         backend="python",
         max_batch_size=size,
-        input=(TensorPlan(name=INPUT, data_type="TYPE_STRING", dims=(1,)),),
+        input=(TensorPlan(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,)),),
         output=(output,),
         dynamic_batching=joining(size),
         instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),

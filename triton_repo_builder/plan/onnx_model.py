@@ -34,8 +34,8 @@ ANSWERS_JOIN = "answers of any length join: what has no fixed shape is marked as
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """How rows of tokens travel from the tokenizer to the model."""
+class TokenSettings:
+    """How tokens get from the tokenizer to the model."""
 
     max_length: int | None
     pad_id: int
@@ -45,13 +45,13 @@ class TextSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
-    together: bool = False
-    """All rows that the tokenizer has at one moment get the length of the longest."""
+    pad_to_batch_longest: bool = False
+    """All texts of the tokenizer's batch get the length of the longest."""
     truncation_side: str = "right"
     positions_from_pad: bool = False
     """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
     stride: int = 0
-    """Tokens that the pieces of a long second text share; 0: it is cut."""
+    """Tokens that the chunks of a long second text share; 0: it is cut."""
 
 
 def text(
@@ -59,7 +59,7 @@ def text(
     signature: ModelSignature,
     task: TaskPlan,
     options: BuildOptions,
-    settings: TextSettings,
+    settings: TokenSettings,
     chosen: Settings,
     *,
     batching: bool,
@@ -100,7 +100,7 @@ def text(
             parameters=(
                 *model.parameters,
                 ("ragged_filler", str(tensors.PAD)),
-                *((f"ragged_output_filler:{output}", f"{filler:g}") for output, filler in task.fillers),
+                *((f"ragged_output_filler:{output}", f"{pad:g}") for output, pad in task.pad_values),
             ),
         )
     public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
@@ -183,19 +183,20 @@ def _tokenizer(
     name: str,
     signature: ModelSignature,
     task: TaskPlan,
-    settings: TextSettings,
+    settings: TokenSettings,
     chosen: Settings,
     *,
     batching: bool,
     texts: tuple[WarmupInput, ...],
 ) -> ModelPlan:
+    assert chosen.preprocess_instances is not None
     size = int(chosen.max_batch_size.value) if batching else 0
     dynamic = joining(size)
     tokens = (settings.pad_to or -1,)
     dims = tokens if batching else (1, *tokens)
     encoding = task.encoding
-    columns = 5 if encoding.spans == "words" else 3
-    spans = TensorPlan(name=tensors.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
+    columns = 5 if encoding.offsets == "words" else 3
+    offsets = TensorPlan(name=tensors.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch."
@@ -209,35 +210,35 @@ def _tokenizer(
                 TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
                 for tensor_name, dtype in encoded(signature, task, settings)
             ),
-            *((spans,) if encoding.spans else ()),
+            *((offsets,) if encoding.offsets else ()),
         ),
         dynamic_batching=dynamic,
-        instance_group=InstanceGroup(count=int(chosen.tokenizer_instances.value), kind=CPU),
+        instance_group=InstanceGroup(count=int(chosen.preprocess_instances.value), kind=CPU),
         parameters=(
             ("max_length", str(settings.max_length or 0)),
             ("pad_id", str(settings.pad_id)),
             ("pad_to", str(settings.pad_to)),
-            *((("pad_together", "true"),) if settings.together else ()),
+            *((("pad_together", "true"),) if settings.pad_to_batch_longest else ()),
             *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
             *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
             *((("stride", str(settings.stride)),) if settings.stride else ()),
-            *((("spans", encoding.spans),) if encoding.spans else ()),
+            *((("spans", encoding.offsets),) if encoding.offsets else ()),
             *encoding.parameters,
         ),
-        reasons=(("instances", chosen.tokenizer_instances.reason), ("batching", TEXTS_JOIN)),
+        reasons=(("instances", chosen.preprocess_instances.reason), ("batching", TEXTS_JOIN)),
         warmup=texts,
     )
 
 
-def _counted_by_tokenizer(signature: ModelSignature, settings: TextSettings) -> bool:
+def _counted_by_tokenizer(signature: ModelSignature, settings: TokenSettings) -> bool:
     """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
     given = signature.input("position_ids") is not None
     return given and settings.positions_from_pad and not settings.ragged
 
 
 def encoded(
-    signature: ModelSignature, task: TaskPlan, settings: TextSettings
+    signature: ModelSignature, task: TaskPlan, settings: TokenSettings
 ) -> tuple[tuple[str, DType], ...]:
     """Names and types of what the tokenizer gives to the model."""
     if settings.ragged:
@@ -269,43 +270,6 @@ def rows(signature: ModelSignature, task: TaskPlan) -> int:
     specs = [signature.output(name) or signature.input(name) for name in names]
     sizes = {spec.dims[0] if spec and spec.dims else -1 for spec in specs}
     return max(sizes) if sizes and -1 not in sizes else -1
-
-
-def plain(
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    options: BuildOptions,
-    chosen: Settings,
-    *,
-    batching: bool,
-    accepted: Mapping[str, tuple[int, ...]] | None = None,
-) -> RepositoryPlan:
-    """Tensors in and out: the model is the endpoint. ``accepted``: shapes that it is known to take."""
-    model = onnx_model(
-        name,
-        "Endpoint (tensor): the ONNX model as it is.",
-        tensor.tensors(signature.inputs, batching=batching),
-        tensor.tensors(signature.outputs, batching=batching),
-        options,
-        chosen,
-        max_batch_size=int(chosen.max_batch_size.value) if batching else 0,
-        batching=batching,
-        warmup=tuple(_zeros(spec, batching, (accepted or {}).get(spec.name)) for spec in signature.inputs)
-        if options.warmup
-        else (),
-        response_cache=options.response_cache,
-    )
-    return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
-
-
-def _zeros(spec: TensorSpec, batching: bool, accepted: tuple[int, ...] | None) -> WarmupInput:
-    """Open axes take the size that the model is known to accept, else 1: any size warms the kernels."""
-    whole = accepted or spec.dims
-    dims = whole[1:] if batching else whole
-    return WarmupInput(
-        name=spec.name, data_type=spec.dtype.config, dims=tuple(max(dim, 1) for dim in dims) or (1,)
-    )
 
 
 def onnx_model(

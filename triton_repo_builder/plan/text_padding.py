@@ -1,56 +1,164 @@
-"""How texts of different length become rows: what the graph can take, and the reasons that are told."""
+"""How texts of different length become a batch: the axes that the graph has, and what follows for padding."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from enum import Enum
 
 from triton_repo_builder.dtypes import INT32, INT64
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.plan import onnx_model, tensors
-from triton_repo_builder.plan.defaults import (
-    EQUAL_LENGTHS,
-    PADDED_TOGETHER,
-    Setting,
-    Settings,
-    told,
-)
-from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.plan.defaults import Setting
+from triton_repo_builder.plan.reasons import Reason, Why, because, set_by
+from triton_repo_builder.read.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import raw_outputs
 from triton_repo_builder.tasks.task import TaskPlan
 
-FIXED = {"the graph": "the graph takes exactly", "--query-length": "late interaction: each query has"}
+
+class Mode(Enum):
+    """How texts are padded; the value is that of ``--padding``."""
+
+    RAGGED = "ragged"
+    """By the graph's front, to the longest text of the model's batch."""
+    BATCH = "batch"
+    """By the tokenizer, to the longest text of its own batch."""
+    REQUEST = "rows"
+    """By the tokenizer, to the longest text of the request."""
+    FIXED = "fixed"
+    """By the tokenizer, to a number of tokens."""
 
 
-def settle(chosen: Settings, options: BuildOptions, padded: str, why: str, fixed_by: str) -> Settings:
-    """The padding that came to be and why, and what can be joined with it."""
-    if padded == "ragged":
-        chosen = chosen.of_any_length()
-        reason = "the graph's front pads, to the longest row of a batch"
-    elif padded.startswith("fixed"):
-        given = fixed_by == "--padding"
-        reason = told(options, "padding") if given else f"{FIXED[fixed_by]} {padded[6:]} tokens"
+class FixedBy(Enum):
+    """What sets the number of tokens of every text; the value is the name that users see."""
+
+    GRAPH = "the graph"
+    PADDING = "--padding"
+    QUERY_LENGTH = "--query-length"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedLength:
+    """Tokens that every text has; 0: any number."""
+
+    tokens: int
+    by: FixedBy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padding:
+    """The padding of an endpoint."""
+
+    mode: Mode
+    fixed: FixedLength
+    obstacle: str = ""
+    """Why the graph does not pad; empty for RAGGED."""
+
+    @property
+    def name(self) -> str:
+        """As ``--padding`` states it."""
+        return f"fixed:{self.fixed.tokens}" if self.mode is Mode.FIXED else self.mode.value
+
+
+def check_axes(source: Source, task: TaskPlan) -> None:
+    """``TrbError`` if no text fits all inputs: they have one row and one column for each of its tokens."""
+    ids = source.signature.input("input_ids")
+    for spec in source.signature.inputs:
+        if ids is None or not len(ids.dims) == len(spec.dims) == 2:
+            continue
+        if spec.dims[0] > 1:
+            raise TrbError(
+                Code.NOT_BATCHABLE,
+                f"input '{spec.name}' takes exactly {spec.dims[0]} texts at a time",
+                where=str(source.path),
+                remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
+            )
+        if spec.dims[1] > 0 and spec.dims[1] != ids.dims[-1]:
+            others = f"exactly {ids.dims[-1]}" if ids.dims[-1] > 0 else "any number"
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"input '{spec.name}' takes exactly {spec.dims[1]} tokens and 'input_ids' {others}, "
+                "but they are of one text",
+                where=str(source.path),
+                remedy="export again with the same axes on every input (torch: dynamic_axes on each), "
+                "or use --task tensor",
+            )
+    bound = set(task.head.bind.values()) if task.head else set()
+    for spec in source.signature.outputs:
+        if spec.name in bound and spec.dims and spec.dims[0] > 1:
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"output '{spec.name}' has exactly {spec.dims[0]} rows, whatever the number of texts",
+                where=str(source.path),
+                remedy="export again with a dynamic first axis (torch: dynamic_axes), or use --task tensor",
+            )
+
+
+def fixed_length(source: Source, task: TaskPlan, options: BuildOptions) -> FixedLength:
+    """By the graph itself, ``--padding fixed:N`` or the task."""
+    ids = source.signature.input("input_ids")
+    dims = ids.dims if ids else ()
+    graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0
+    query = task.rules.pad_to if task.rules else 0
+    asked = query or fixed_padding(options.padding)
+    if graph and asked and graph != asked:
+        raise usage("padding", f"the graph takes exactly {graph} tokens, not {asked}", f"use fixed:{graph}")
+    if graph:
+        return FixedLength(tokens=graph, by=FixedBy.GRAPH)
+    return FixedLength(tokens=asked, by=FixedBy.QUERY_LENGTH if query else FixedBy.PADDING)
+
+
+def decide(
+    source: Source,
+    task: TaskPlan,
+    options: BuildOptions,
+    fixed: FixedLength,
+    *,
+    batching: bool,
+    measured: str,
+) -> Padding:
+    """Raises ``TrbError``. ``measured``: why answers of the original forbid batching."""
+    wanted = _wanted(task, options)
+    if measured:
+        obstacle = measured
+    elif wanted == Mode.RAGGED.value:
+        obstacle = front_obstacle(source, task, batching, fixed.tokens)
     else:
-        if chosen.max_batch_size.value:
-            own = ", so that it is never padded for another request" if padded == "rows" else ""
-            why = f"no ragged front: {why}{own}"
-        chosen = chosen.joining(PADDED_TOGETHER if padded == "batch" else EQUAL_LENGTHS)
-        reason = told(options, "padding") if padded == options.padding else why
-    return replace(chosen, padding=Setting(value=padded, reason=reason))
+        obstacle = f"--padding {wanted} was asked for"
+    if obstacle and (task.encoding.chunks or (task.post and not batching)):
+        tokens = fixed.tokens if fixed.by is FixedBy.GRAPH else 0
+        _refuse(source, task, measured or front_obstacle(source, task, batching, tokens), wanted)
+    if not obstacle:
+        return Padding(mode=Mode.RAGGED, fixed=fixed)
+    if fixed.tokens:
+        return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
+    together = batching and wanted != Mode.REQUEST.value
+    if together and task.head is None and (output := raw_outputs.per_token(source)):
+        # A client would get an answer as long as another client's text.
+        if wanted == Mode.BATCH.value:
+            raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
+        together = False
+    return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
 
 
-def obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
-    """Why the ragged front cannot be put before this graph; empty where it can."""
-    signature = src.signature
+def _wanted(task: TaskPlan, options: BuildOptions) -> str:
+    """The option, or what the task sets in its place."""
+    return f"fixed:{task.rules.pad_to}" if task.rules and task.rules.pad_to else options.padding
+
+
+def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
+    """Why the ragged front cannot be put before this graph; empty if it can."""
+    signature = source.signature
     if not batching:
         return "the model cannot batch"
     if fixed:
         return f"every text has {fixed} tokens"
-    if task.head is None and (name := raw_outputs.per_token(src)):
+    if task.head is None and (name := raw_outputs.per_token(source)):
         return f"output '{name}' is as long as its row"
     inputs = onnx_model.model_inputs(signature, task)
-    made = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
-    if taken := next((spec.name for spec in signature.outputs if spec.name in made), ""):
+    added = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
+    if taken := next((spec.name for spec in signature.outputs if spec.name in added), ""):
         return f"output '{taken}' is called like a tensor of the front"
     for spec in inputs:
         if spec.dtype not in (INT32, INT64):
@@ -60,15 +168,54 @@ def obstacle(src: Source, task: TaskPlan, batching: bool, fixed: int) -> str:
     return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
 
 
-def fallback(why: str, batching: bool, fixed: int, together: bool) -> tuple[str, ...]:
-    """What comes in place of the ragged front, and why. That a model cannot batch is said elsewhere."""
-    if not batching:
-        return ()
-    if fixed:
-        return (f"no ragged front, rows are padded by the tokenizer: {why}",)
-    if together:
-        return (
-            "no ragged front, rows are padded to the longest of the tokenizer's batch (on a CPU measure "
-            f"--padding rows, too): {why}",
+def _refuse(source: Source, task: TaskPlan, obstacle: str, wanted: str) -> None:
+    """For the graph's own obstacle if it has one; else the option alone is in the way."""
+    if not obstacle:
+        raise usage(
+            "padding", f"{wanted}: the task {task.name} needs rows of any length in a batch", "leave it out"
         )
-    return (f"no ragged front, rows are padded within a request, only equal lengths make a batch: {why}",)
+    raise TrbError(
+        Code.NOT_BATCHABLE,
+        f"the task {task.name} needs a model that takes rows of any length in a batch: {obstacle}",
+        where=str(source.path),
+        remedy="export again with dynamic axes [batch, tokens] on every input (optimum's default), "
+        "or use --task tensor",
+    )
+
+
+def setting(padding: Padding, options: BuildOptions, cannot_batch: str) -> Setting:
+    """The padding with its reason."""
+    return Setting(value=padding.name, why=_why(padding, options, cannot_batch))
+
+
+def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
+    if padding.mode is Mode.RAGGED:
+        return because(Why.FRONT_PADS)
+    if padding.mode is Mode.FIXED:
+        if padding.fixed.by is FixedBy.PADDING:
+            return set_by(options, "padding")
+        kind = Why.GRAPH_FIXED if padding.fixed.by is FixedBy.GRAPH else Why.QUERY_FIXED
+        return because(kind, tokens=padding.fixed.tokens)
+    if padding.name == options.padding:
+        return set_by(options, "padding")
+    if cannot_batch:
+        return because(Why.ONE_AT_A_TIME, obstacle=cannot_batch)
+    kind = Why.NO_FRONT_ALONE if padding.mode is Mode.REQUEST else Why.NO_FRONT
+    return because(kind, obstacle=padding.obstacle)
+
+
+JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQUAL_LENGTHS)}
+"""Which requests join, if not all of them."""
+
+
+def fallback(padding: Padding, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
+    """The note on what replaces the ragged front, if nobody asked for that."""
+    if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
+        return ()
+    instead = {
+        Mode.FIXED: "rows are padded by the tokenizer",
+        Mode.BATCH: "rows are padded to the longest of the tokenizer's batch "
+        "(on a CPU measure --padding rows, too)",
+        Mode.REQUEST: "rows are padded within a request, only equal lengths make a batch",
+    }
+    return (f"no ragged front, {instead[padding.mode]}: {padding.obstacle}",)

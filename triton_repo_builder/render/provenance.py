@@ -6,12 +6,69 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.plan.model import RepositoryPlan
+from triton_repo_builder import __version__
+from triton_repo_builder.plan.endpoint import EndpointPlan, Request
+from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan, TensorPlan
+from triton_repo_builder.read import slow_tokenizer
 from triton_repo_builder.read.options import OPTIONS, BuildOptions
-from triton_repo_builder.repository.manifest import Origin, VersionEntry
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.render.endpoint import CASES_FILE
+from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
+from triton_repo_builder.repository.manifest import Origin, SourceFile, VersionEntry
 from triton_repo_builder.repository.provenance import parameters
+from triton_repo_builder.tasks.task import Kind
+
+
+def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: RepositoryPlan) -> VersionEntry:
+    """The endpoint's part of manifest.json: no path and no date of this machine.
+
+    ``repository`` is that of the plan, with shared models under their names.
+    """
+    source, endpoint, options = request.source, repository.endpoint, asked(request.options)
+    inputs = [source.file(path) for path in (*source.weights, *_beside(source, kind))]
+    return VersionEntry(
+        task=request.task.name,
+        facts=dict((*request.task.facts, *plan.facts)),
+        models=tuple(model.name for model in repository.models),
+        shared=repository.shared,
+        version=repository.version,
+        cases=f"{endpoint.name}/{CASES_FILE}" if plan.cases else None,
+        endpoint=Endpoint(
+            name=endpoint.name,
+            max_batch_size=endpoint.max_batch_size,
+            inputs=tuple(_tensor(endpoint, tensor) for tensor in endpoint.input),
+            outputs=tuple(_tensor(endpoint, tensor) for tensor in endpoint.output),
+        ),
+        triton_release=request.release.name,
+        sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in inputs),
+        opset=source.signature.opset,
+        ir_version=source.signature.ir_version,
+        tools={"triton_repo_builder": __version__, "onnx": metadata.version("onnx")},
+        options=options,
+        options_digest=digest(options),
+        provenance=origin(request.options),
+    )
+
+
+def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
+    """The user's files that are read besides the model."""
+    if kind is Kind.IMAGE and source.preprocessor:
+        return (source.preprocessor,)
+    if kind is Kind.TEXT and source.tokenizer:
+        slow = source.tokenizer.name in slow_tokenizer.VOCABULARIES
+        return slow_tokenizer.sources(source.tokenizer) if slow else (source.tokenizer,)
+    return ()
+
+
+def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
+    """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
+    shape = (-1, *tensor.dims) if model.max_batch_size else tensor.dims
+    datatype = wire_type(tensor.data_type)
+    return Tensor(name=tensor.name, datatype=datatype, shape=shape, optional=tensor.optional)
 
 
 def origin(options: BuildOptions) -> Origin:

@@ -121,7 +121,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         reference=_reference(tokens.name, projection, skip, expanded),
         facts=(("encodes", "queries" if is_query else "documents"), ("width", out)),
         notes=_notes(found, is_query),
-        fillers=(("token_embeddings", 0), ("mask", 0)),
+        pad_values=(("token_embeddings", 0), ("mask", 0)),
         rules=_rules(source, found, options, is_query, expanded),
         encode=_encode(found.query if is_query else found.document),
     )

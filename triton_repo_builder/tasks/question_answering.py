@@ -100,8 +100,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             truncation="only_second",
             strided=True,
             longest=LONGEST,
-            spans="words",
-            segments="tokens",
+            offsets="words",
+            chunks="tokens",
             parameters=(("cls_id", str(first)), ("no_empty", "true"), task.MOST_ROWS),
         ),
         post=Postprocess(

@@ -75,7 +75,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         facts=(("pooling", pooling), ("activation", activation), *prompt.facts),
         notes=(*(() if module else (f"no {MODULE} module found: {usual}",)), *prompt.notes),
         sparse=(("values", "indices"),),
-        fillers=(("indices", -1), ("values", 0)),
+        pad_values=(("indices", -1), ("values", 0)),
     )
 
 

@@ -82,15 +82,15 @@ class Encoding:
     """A long second text is not cut, but becomes several rows of the model."""
     longest: int | None = None
     """Most tokens of a row, where the task has a limit besides the model's."""
-    spans: str = ""
-    """Where tokens lie in the text, for post-processing: of ``tokens`` or of ``words``; empty: not told."""
-    segments: str = ""
-    """What the front tells the head where a row of the endpoint may be several of the model:
-    ``tokens`` or ``rows`` (``graph/ragged.py``); empty where it never is."""
+    offsets: str = ""
+    """Character offsets for post-processing: of ``tokens`` or of ``words``; empty: none."""
+    chunks: str = ""
+    """How the front numbers the chunks of an item, if an item may be several rows of the model: by ``tokens``
+    or ``rows`` (``graph/ragged.py``); empty if it never is."""
     whole: str = ""
-    """A second text as short as it can be, where that is never cut."""
+    """Shortest possible second text when it is never truncated."""
     probe: str = ""
-    """What a text must hold to be answered."""
+    """Text that every valid input must contain (the mask token)."""
     parameters: tuple[tuple[str, str], ...] = ()
 
 
@@ -150,8 +150,8 @@ class TaskPlan:
     notes: tuple[str, ...] = ()
     sparse: tuple[tuple[str, str], ...] = ()
     """Outputs (values, indices) that list the entries of a row that are not 0."""
-    fillers: tuple[tuple[str, float], ...] = ()
-    """What ends the rows of an output whose rows differ in length."""
+    pad_values: tuple[tuple[str, float], ...] = ()
+    """(output, padding value) of outputs whose rows differ in length."""
     rules: TokenRules | None = None
 
     @property

@@ -80,7 +80,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         head=Head(text=heads_tokens.token_classification(len(names)), bind={"logits": logits.name}),
         outputs=(TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
         reference=task.by_answer,
-        encoding=Encoding(spans="tokens", parameters=(("unk_id", str(unknown)),)),
+        encoding=Encoding(offsets="tokens", parameters=(("unk_id", str(unknown)),)),
         post=Postprocess(
             module="token_classification.py",
             inputs=("TEXT", tensors.OFFSETS, tensors.SCORES),

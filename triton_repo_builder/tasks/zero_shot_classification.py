@@ -93,7 +93,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
         encoding=Encoding(
             truncation="only_first",
-            segments="rows",
+            chunks="rows",
             whole=hypothesis.format("a"),
             parameters=(("hypothesis", hypothesis), task.MOST_ROWS),
         ),

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.cli import group
-from triton_repo_builder.plan import defaults
+from triton_repo_builder.plan.reasons import Why
 
 
 def reasons(made: Build) -> dict[str, str]:
@@ -23,29 +23,29 @@ def reasons(made: Build) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("options", "padding", "batching"),
     [
-        ({}, "ragged: the graph's front pads, to the longest row of a batch", defaults.LENGTHS_MIX),
-        ({"padding": "rows"}, "rows: set by --padding", defaults.EQUAL_LENGTHS),
-        ({"padding": "batch"}, "batch: set by --padding", defaults.PADDED_TOGETHER),
+        ({}, "ragged: the graph's front pads, to the longest row of a batch", Why.LENGTHS_MIX.value),
+        ({"padding": "rows"}, "rows: set by --padding", Why.EQUAL_LENGTHS.value),
+        ({"padding": "batch"}, "batch: set by --padding", Why.PADDED_TOGETHER.value),
         (
             {"padding": "fixed:12"},
             "fixed:12: set by --padding",
-            f"{defaults.JOINS}; a lone request is never delayed",
+            Why.JOINS.value,
         ),
         (
             {"padding": "rows", "origins": {"padding": "trb.toml"}},
             "rows: set in trb.toml",
-            defaults.EQUAL_LENGTHS,
+            Why.EQUAL_LENGTHS.value,
         ),
         (
             {"padding": "rows", "batching": "on"},
             "rows: set by --padding",
-            f"set by --batching on; {defaults.EQUAL_LENGTHS}",
+            f"set by --batching on; {Why.EQUAL_LENGTHS.value}",
         ),
         (
             {"raw_output": True},
             "rows: no ragged front: output 'last_hidden_state' is as long as its row, so that it is never "
             "padded for another request",
-            defaults.EQUAL_LENGTHS,
+            Why.EQUAL_LENGTHS.value,
         ),
     ],
 )
@@ -65,7 +65,7 @@ def test_padding_that_the_graph_decides(tmp_path: Path, output: Path) -> None:
     assert old["padding"] == "batch: no ragged front: opset 10 has no CumSum"
     one = reasons(tiny.make(tiny.embedder(tmp_path / "one", batch=1), output))
     assert one["padding"].startswith("rows: the model takes one text at a time: ")
-    assert one["tokenizer-instances"] == f"1: {defaults.ONE_TEXT}"
+    assert one["tokenizer-instances"] == f"1: {Why.ONE_TEXT.value}"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_one_row_is_never_joined_with_another(tmp_path: Path, output: Path) -> N
     made = tiny.make(tiny.embedder(tmp_path / "bert"), output, max_batch_size=1)
     assert all("dynamic_batching" not in tiny.config(made, model.name) for model in made.plan.models)
     assert made.plan.models[1].about == "Tokenizer: texts to token ids."
-    assert reasons(made)["tokenizer-instances"] == f"1: {defaults.ONE_TEXT}"
+    assert reasons(made)["tokenizer-instances"] == f"1: {Why.ONE_TEXT.value}"
     wheel = tiny_images.wheel(tmp_path / "p.whl")
     folder = tiny_images.folder(tmp_path / "images")
     images = tiny.make(folder, output, max_batch_size=1, pillow_wheel=(wheel,))
@@ -113,9 +113,11 @@ def test_what_a_request_carries(tmp_path: Path, output: Path) -> None:
 
 def test_tensors_of_open_shape_join_where_they_are_equal(tmp_path: Path, output: Path) -> None:
     whole = tiny.make(tiny.tensor_model(tmp_path / "net.onnx"), output)
-    assert reasons(whole)["batching"] == f"on: {defaults.JOINS}; a lone request is never delayed"
+    assert reasons(whole)["batching"] == f"on: {Why.JOINS.value}"
     text = tiny.make(tiny.embedder(tmp_path / "bert"), output, task="tensor")
-    assert reasons(text)["batching"].startswith(f"on: {defaults.EQUAL_SHAPES} ('input_ids' and ")
+    assert reasons(text)["batching"].startswith(
+        f"on: {Why.EQUAL_SHAPES.value.removesuffix('({inputs})')}('input_ids' and "
+    )
 
 
 def test_what_trb_toml_set_and_what_a_flag(tmp_path: Path, output: Path) -> None:

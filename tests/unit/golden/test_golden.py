@@ -17,6 +17,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import (
     cases,
     original,
+    tolerance,
 )
 from triton_repo_builder.golden import (
     tensor as golden_tensor,
@@ -56,22 +57,22 @@ def case(*data: float, datatype: str = "FP32") -> Case:
     ],
 )
 def test_tolerance_grows_with_float_answers_only(recorded: Case, alone: float) -> None:
-    made = original.tolerance([recorded], 0.0)
+    made = tolerance.tolerance([recorded], 0.0)
     assert made.alone == made.batched == pytest.approx(alone)
 
 
 def test_drift_widens_only_the_batched_one() -> None:
-    made = original.tolerance([case(0.5)], 0.0123)
+    made = tolerance.tolerance([case(0.5)], 0.0123)
     assert (made.alone, made.batched) == (1e-4, 0.025)
     assert made.reason == "the original model's own answers move by 0.012 with their neighbours in a batch"
 
 
 @pytest.mark.parametrize("value", [1e-9, 0.00012345, 0.1, 1.0, 99.1, 12345.0])
 def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
-    rounded = original.round_up(value)
+    rounded = tolerance.round_up(value)
     assert value <= rounded * (1 + 1e-12)
     assert rounded <= value * 1.1
-    assert original.round_up(rounded) == pytest.approx(rounded)
+    assert tolerance.round_up(rounded) == pytest.approx(rounded)
 
 
 # --- tensor models -----------------------------------------------------------------------------------
@@ -79,20 +80,20 @@ def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
 
 def tensor(
     path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], **options: Any
-) -> original.Recorded:
+) -> original.Recording:
     path.write_bytes(t.model(nodes, inputs, outputs, **options))
     read = reader.read_source(path)
-    return golden_tensor.tensor(original.session(read), read, "m", batching=read.signature.batch.possible)
+    return golden_tensor.record(original.load(read), read, "m", batching=read.signature.batch.possible)
 
 
 def test_independent_rows_can_be_batched(tmp_path: Path) -> None:
     tiny.tensor_model(tmp_path / "m.onnx")
     read = reader.read_source(tmp_path / "m.onnx")
-    made = golden_tensor.tensor(original.session(read), read, "m", batching=True)
-    assert (made.batchable, made.note) == (True, "")
-    assert made.file is not None
-    assert [entry.name for entry in made.file.cases] == ["generated_1", "generated_2"]
-    first, second = (entry.inputs[0].array() for entry in made.file.cases)
+    made = golden_tensor.record(original.load(read), read, "m", batching=True)
+    assert (made.batchable, made.obstacle) == (True, "")
+    assert made.cases is not None
+    assert [entry.name for entry in made.cases.cases] == ["generated_1", "generated_2"]
+    first, second = (entry.inputs[0].array() for entry in made.cases.cases)
     assert not np.array_equal(first, second)
 
 
@@ -113,7 +114,7 @@ def test_the_number_of_boxes_is_no_batch(tmp_path: Path) -> None:
         initializers=constants,
     )
     assert not made.batchable
-    assert made.note == "output 'Y' gives 3 rows for a batch of two"
+    assert made.obstacle == "output 'Y' gives 3 rows for a batch of two"
 
 
 def test_a_model_that_fails_on_two_rows(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_a_model_that_fails_on_two_rows(tmp_path: Path) -> None:
         initializers=[t.constant("one", t.INT64, [2], [1, 4])],
     )
     assert not made.batchable
-    assert made.note.startswith("it fails on a batch of two (")
+    assert made.obstacle.startswith("it fails on a batch of two (")
 
 
 def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) ->
         [t.tensor("Y", ["n", 4])],
         initializers=constants,
     )
-    assert made.note == "rows of output 'Y' depend on each other"
+    assert made.obstacle == "rows of output 'Y' depend on each other"
 
 
 def test_sizes_are_tried_until_one_fits(tmp_path: Path) -> None:
@@ -156,8 +157,8 @@ def test_sizes_are_tried_until_one_fits(tmp_path: Path) -> None:
         [t.tensor("Y", ["n", 1])],
         initializers=[t.constant("W", t.FLOAT, [64, 1], [1.0] * 64)],
     )
-    assert made.file is not None
-    assert made.file.cases[0].inputs[0].shape == (1, 64)
+    assert made.cases is not None
+    assert made.cases.cases[0].inputs[0].shape == (1, 64)
 
 
 def test_a_model_that_takes_no_generated_input(tmp_path: Path) -> None:
@@ -168,8 +169,8 @@ def test_a_model_that_takes_no_generated_input(tmp_path: Path) -> None:
         [t.tensor("Y", ["n", 1])],
         initializers=[t.constant("W", t.FLOAT, [63, 1], [1.0] * 63)],
     )
-    assert (made.file, made.batchable) == (None, True)
-    assert made.note.startswith("no golden cases: the model refuses generated inputs (")
+    assert (made.cases, made.batchable) == (None, True)
+    assert made.notes[0].startswith("no golden cases: the model refuses generated inputs (")
 
 
 @pytest.mark.parametrize("dtype", [t.FLOAT, t.FP16, t.INT32, t.INT64, t.BOOL, t.STRING])
@@ -181,8 +182,8 @@ def test_every_type_and_shape_is_recorded_and_read_back(dtype: int, shape: list[
         [t.tensor("X", shape, dtype)],
         [t.tensor("Y", shape, dtype)],
     )
-    assert made.file is not None
-    (tmp_path / "smoke.json").write_text(cases.dump(made.file))
+    assert made.cases is not None
+    (tmp_path / "smoke.json").write_text(cases.dump(made.cases))
     read = cases.load(tmp_path / "smoke.json")
     for entry in read.cases:
         assert cases.difference(entry.outputs[0], entry.inputs[0].array()) == 0.0
@@ -193,7 +194,7 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
         t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n"])], [t.tensor("Y", ["n"])])
     )
     with pytest.raises(TrbError) as caught:
-        original.session(reader.read_source(tmp_path / "m.onnx"))
+        original.load(reader.read_source(tmp_path / "m.onnx"))
     assert caught.value.code == Code.GOLDEN_FAILED
     assert "\n" not in caught.value.message
 
@@ -215,9 +216,9 @@ def test_weights_that_are_mapped_are_the_same(
         file.symlink_to(blob)
     read = reader.read_source(path)
     feeds = {one: np.random.default_rng(3).normal(size=(5, 32)).astype(np.float32) for one in "AB"}
-    (loaded,) = original.session(read).run(None, feeds)
+    (loaded,) = original.load(read).run(None, feeds)
     monkeypatch.setattr(original, "MAPPED", 0)
-    (mapped,) = original.session(read).run(None, feeds)
+    (mapped,) = original.load(read).run(None, feeds)
     np.testing.assert_allclose(mapped, loaded, rtol=1e-6, atol=1e-6)
 
 
@@ -231,22 +232,22 @@ def test_a_large_model_that_onnx_runtime_cannot_load(tmp_path: Path, monkeypatch
 
 def text(
     folder: Path, *, batching: bool = True, max_length: int | None = 24, pad_to: int = 0
-) -> original.Recorded:
+) -> original.Recording:
     read = reader.read_source(folder)
     options = BuildOptions(model=folder)
     task = tasks.choose(read, None)[0].plan(read, options)
-    settings = golden_text.TextSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
-    return golden_text.text(original.session(read), read, task, settings, "m", batching=batching)
+    settings = golden_text.TokenizerSettings(max_length=max_length, pad_to=pad_to, pad_id=0)
+    return golden_text.record(original.load(read), read, task, settings, "m", batching=batching)
 
 
 def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> None:
     made = text(tiny.embedder(tmp_path / "bert"))
     assert made.batchable
-    assert made.file is not None
-    assert "transformers" in made.file.recorded_with
-    assert [entry.name for entry in made.file.cases] == [name for name, _ in SINGLE]
-    assert made.file.tolerance.alone == made.file.tolerance.batched == 1e-4
-    for entry in made.file.cases:
+    assert made.cases is not None
+    assert "transformers" in made.cases.recorded_with
+    assert [entry.name for entry in made.cases.cases] == [name for name, _ in SINGLE]
+    assert made.cases.tolerance.alone == made.cases.tolerance.batched == 1e-4
+    for entry in made.cases.cases:
         (output,) = entry.outputs
         assert output.shape == (1, tiny.WIDTH)
         assert np.linalg.norm(output.data) == pytest.approx(1, abs=1e-6)
@@ -275,12 +276,12 @@ def test_an_answer_that_changes_beside_a_long_text(
 
     monkeypatch.setattr(golden_text, "_run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
-    assert (made.batchable, made.note) == (
+    assert (made.batchable, made.obstacle) == (
         False,
         "its answer to a text changes with the length of the other texts in the batch",
     )
-    assert made.file is not None
-    assert made.file.tolerance.batched == 1e-4
+    assert made.cases is not None
+    assert made.cases.tolerance.batched == 1e-4
 
 
 def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
@@ -324,8 +325,8 @@ def test_a_text_without_any_token(tmp_path: Path) -> None:
     folder = tiny.embedder(tmp_path / "bert")
     tiny.tokenizer(folder / "tokenizer.json", special=False)
     made = text(folder)
-    assert made.file is not None
-    empty = next(entry for entry in made.file.cases if entry.name == "empty")
+    assert made.cases is not None
+    empty = next(entry for entry in made.cases.cases if entry.name == "empty")
     assert empty.outputs[0].data == (0.0,) * tiny.WIDTH
 
 
@@ -341,17 +342,17 @@ def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
     """TF32: what is proven there must outlive more noise, and says so."""
     folder = tiny.embedder(tmp_path / "bert")
 
-    def tolerance(device: str) -> Any:
+    def recorded(device: str) -> Any:
         made = tiny.make(folder, tmp_path / device, golden=True, device=device)
         content = next(file.content for file in made.files if file.path == "bert/smoke.json")
         return json.loads(content)["tolerance"]
 
-    assert tolerance("cpu")["alone"] == 1e-4
-    assert (tolerance("gpu")["alone"], "TF32" in tolerance("gpu")["reason"]) == (5e-3, True)
+    assert recorded("cpu")["alone"] == 1e-4
+    assert (recorded("gpu")["alone"], "TF32" in recorded("gpu")["reason"]) == (5e-3, True)
     scores = golden_text._outputs
     task = tasks.choose(reader.read_source(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
     read = reader.read_source(tmp_path / "c")
     planned = task.plan(read, BuildOptions(model=tmp_path / "c"))
     near = {"scores": np.array([[0.49, 0.51]]), "label": np.array([[b"x"]]), "score": np.array([[0.51]])}
-    assert [t.name for t in scores(planned, near, original.ABSOLUTE)] == ["label", "score", "scores"]
-    assert [t.name for t in scores(planned, near, original.HALF)] == ["score", "scores"]
+    assert [t.name for t in scores(planned, near, tolerance.ABSOLUTE)] == ["label", "score", "scores"]
+    assert [t.name for t in scores(planned, near, tolerance.HALF)] == ["score", "scores"]

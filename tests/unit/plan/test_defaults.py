@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,24 @@ import pytest
 from triton_repo_builder import cgroup, hardware, process
 from triton_repo_builder.hardware import Gpu, Hardware
 from triton_repo_builder.plan import defaults
+from triton_repo_builder.plan.defaults import ModelFacts
+from triton_repo_builder.plan.reasons import Why, because
 from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.tasks.task import Kind
 
 CPU = Hardware(cores=6, gpus=())
 GPU = Hardware(cores=16, gpus=(Gpu(name="NVIDIA H200", bytes=141 << 30),))
 
 
-def decide(machine: Hardware, model_bytes: int = 90 << 20, **options: Any) -> defaults.Settings:
-    return defaults.decide(BuildOptions(model=Path("m.onnx"), **options), machine, model_bytes=model_bytes)
+FACTS = ModelFacts(kind=Kind.TEXT, bytes=90 << 20)
+ONLY = because(Why.EQUAL_SHAPES, inputs="'X'")
+
+
+def decide(
+    machine: Hardware, model_bytes: int = 90 << 20, facts: ModelFacts = FACTS, **options: Any
+) -> defaults.Settings:
+    build_options = BuildOptions(model=Path("m.onnx"), **options)
+    return defaults.decide(build_options, machine, replace(facts, bytes=model_bytes))
 
 
 def values(settings: defaults.Settings) -> dict[str, int | str]:
@@ -62,7 +73,8 @@ def test_longer_texts_leave_room_for_fewer_rows() -> None:
     options = BuildOptions(model=Path("m.onnx"))
 
     def rows(tokens: int | None) -> int | str:
-        return defaults.decide(options, GPU, model_bytes=600 << 20, tokens=tokens).max_batch_size.value
+        facts = ModelFacts(kind=Kind.TEXT, bytes=600 << 20, tokens=tokens)
+        return defaults.decide(options, GPU, facts).max_batch_size.value
 
     assert (rows(None), rows(128), rows(512), rows(8192)) == (128, 128, 128, 32)
 
@@ -74,9 +86,8 @@ def test_the_smallest_gpu_decides() -> None:
 
 def test_a_gpu_that_does_not_tell_its_memory() -> None:
     machine = Hardware(cores=16, gpus=(Gpu(name="NVIDIA GB10", bytes=0),))
-    assert decide(machine).max_batch_size == defaults.Setting(
-        value=64, reason="a start: nvidia-smi does not tell the GPU's memory; measure"
-    )
+    setting = decide(machine).max_batch_size
+    assert (setting.value, setting.why.why) == (64, Why.GPU_MEMORY_UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -140,32 +151,37 @@ def test_cores_that_this_process_may_not_use(machine: Hardware, reasons: tuple[s
 def test_there_is_nothing_to_join_with_one_row() -> None:
     settings = decide(CPU, max_batch_size=1)
     assert settings.batching.value == "off"
-    assert settings.tokenizer_instances.reason == defaults.ONE_TEXT
-    assert decide(CPU, max_batch_size=1, tokenizer_instances=2).tokenizer_instances.value == 2
+    assert settings.preprocess_instances is not None
+    assert settings.preprocess_instances.why.why is Why.ONE_TEXT
+    given = decide(CPU, max_batch_size=1, tokenizer_instances=2).preprocess_instances
+    assert given is not None
+    assert given.value == 2
 
 
 def test_a_lone_request_waits_where_the_user_says_so() -> None:
-    assert decide(CPU).batching.reason == f"{defaults.JOINS}; a lone request is never delayed"
-    waits = decide(CPU, max_queue_delay=200).batching.reason
-    assert waits == f"{defaults.JOINS}; waits for more as long as max_queue_delay says"
+    assert decide(CPU).batching.why.why is Why.JOINS
+    assert decide(CPU, max_queue_delay=200).batching.why.why is Why.JOINS_DELAYED
 
 
 def test_what_can_be_joined() -> None:
-    only = "joins few"
-    assert decide(CPU).joining(only).batching.reason == only
-    assert decide(GPU).joining(only).batching.reason.endswith("than one row; joins few")
-    assert decide(CPU, batching="on").joining(only).batching.reason == "set by --batching on; joins few"
-    assert decide(CPU, batching="off").joining(only) == decide(CPU, batching="off")
+    some = replace(FACTS, joins=ONLY)
+    assert decide(CPU, facts=some).batching.reason == str(ONLY)
+    assert decide(GPU, facts=some).batching.reason.endswith(f"than one row; {ONLY}")
+    asked = decide(CPU, facts=some, batching="on").batching.reason
+    assert asked == f"set by --batching on; {ONLY}"
+    assert decide(CPU, facts=some, batching="off") == decide(CPU, batching="off")
 
 
 def test_what_a_request_carries() -> None:
+    images, rows = (replace(FACTS, kind=kind) for kind in (Kind.IMAGE, Kind.TENSOR))
     assert decide(CPU).max_batch_size.reason == "a common limit; a request may carry as many texts"
-    images = decide(CPU).carrying("images").max_batch_size.reason
-    assert images == "a common limit; a request may carry as many images"
-    rows = decide(CPU).without_tokenizer().max_batch_size.reason
-    assert rows == "a common limit; a request may carry as many rows"
-    assert decide(CPU, max_batch_size=3).carrying("images") == decide(CPU, max_batch_size=3)
-    assert decide(GPU).carrying("images") == decide(GPU)
+    reason = decide(CPU, facts=images).max_batch_size.reason
+    assert reason == "a common limit; a request may carry as many images"
+    reason = decide(CPU, facts=rows).max_batch_size.reason
+    assert reason == "a common limit; a request may carry as many rows"
+    for machine, options in ((CPU, {"max_batch_size": 3}), (GPU, {})):
+        given = decide(machine, facts=images, **options).max_batch_size
+        assert given == decide(machine, **options).max_batch_size
 
 
 def test_who_set_it() -> None:
@@ -180,16 +196,20 @@ def test_who_set_it() -> None:
 
 
 def test_reasons_follow_what_the_model_can_do() -> None:
-    settings = decide(CPU).unbatched("rows depend on each other")
+    alone = replace(FACTS, obstacle="rows depend on each other")
+    settings = decide(CPU, facts=alone)
     assert (settings.max_batch_size.value, settings.batching.value) == (0, "off")
     assert "rows depend" in settings.max_batch_size.reason
-    assert settings.tokenizer_instances.reason == defaults.ONE_TEXT
-    given = decide(CPU, tokenizer_instances=2).unbatched("rows depend on each other")
-    assert given.tokenizer_instances.reason == "set by --tokenizer-instances"
-    assert "pads to the longest" in decide(CPU).of_any_length().batching.reason
-    assert decide(CPU, batching="on").of_any_length().batching.reason == "set by --batching on"
-    assert decide(GPU).of_any_length() == decide(GPU)
-    assert "tokenizer-instances" not in values(decide(CPU).without_tokenizer())
+    assert settings.preprocess_instances is not None
+    assert settings.preprocess_instances.why.why is Why.ONE_TEXT
+    given = decide(CPU, facts=alone, tokenizer_instances=2).preprocess_instances
+    assert given is not None
+    assert given.reason == "set by --tokenizer-instances"
+    ragged = replace(FACTS, any_length=True)
+    assert "pads to the longest" in decide(CPU, facts=ragged).batching.reason
+    assert decide(CPU, facts=ragged, batching="on").batching.reason == "set by --batching on"
+    assert decide(GPU, facts=ragged) == decide(GPU)
+    assert "tokenizer-instances" not in values(decide(CPU, facts=replace(FACTS, kind=Kind.TENSOR)))
 
 
 def test_a_gpu_that_is_elsewhere() -> None:
@@ -199,9 +219,11 @@ def test_a_gpu_that_is_elsewhere() -> None:
 
 def test_a_gpu_that_cuda_does_not_see() -> None:
     hidden = Hardware(cores=16, gpus=(), hidden=GPU.gpus)
-    assert decide(hidden).device == defaults.Setting(
-        value="cpu",
-        reason="CUDA_VISIBLE_DEVICES hides what this machine has (NVIDIA H200); --device gpu builds for one",
+    device = decide(hidden).device
+    assert device.value == "cpu"
+    assert (
+        device.reason
+        == "CUDA_VISIBLE_DEVICES hides what this machine has (NVIDIA H200); --device gpu builds for one"
     )
     assert decide(CPU).device.reason == "this machine has no NVIDIA GPU; --device gpu builds for one"
 

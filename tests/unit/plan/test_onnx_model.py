@@ -14,6 +14,8 @@ from triton_repo_builder.dtypes import (
 )
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.plan import defaults, onnx_model
+from triton_repo_builder.plan import tensor as plan_tensor
+from triton_repo_builder.plan.defaults import ModelFacts
 from triton_repo_builder.plan.model import (
     DynamicBatching,
     Head,
@@ -26,6 +28,7 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec, batch
 from triton_repo_builder.tasks import tensor
 from triton_repo_builder.tasks.task import (
     Encoding,
+    Kind,
     Postprocess,
     TaskPlan,
     TextInput,
@@ -75,7 +78,7 @@ def text(
     **settings: Any,
 ) -> Any:
     values: dict[str, Any] = {"pad_id": 1, "max_length": 24, "pad_to": 0, "ragged": False, "types": False}
-    made = onnx_model.TextSettings(**(values | settings))
+    made = onnx_model.TokenSettings(**(values | settings))
     texts = (WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else ()
     return onnx_model.text(
         "bert", read, task, options, made, chosen(options), batching=batching, sample=sample, texts=texts
@@ -83,7 +86,8 @@ def text(
 
 
 def chosen(options: BuildOptions) -> defaults.Settings:
-    return defaults.decide(options, Hardware(cores=2, gpus=()), model_bytes=1 << 20)
+    facts = ModelFacts(kind=Kind.TEXT, bytes=1 << 20)
+    return defaults.decide(options, Hardware(cores=2, gpus=()), facts)
 
 
 def test_a_text_endpoint_is_an_ensemble_of_two() -> None:
@@ -180,7 +184,7 @@ SPANNED = replace(
         TextInput(name="LABELS", several=True),
         TextInput(name="X", optional=True),
     ),
-    encoding=Encoding(truncation="only_second", spans="words", parameters=(("cls_id", "2"),)),
+    encoding=Encoding(truncation="only_second", offsets="words", parameters=(("cls_id", "2"),)),
     post=Postprocess(
         module="a.py",
         inputs=("LABELS", "trb_spans", "trb_tokens", "trb_scores"),
@@ -257,9 +261,8 @@ def test_warm_up_can_be_left_out() -> None:
 )
 def test_dims(shape: Any, batching: bool, dims: Any, reshape: Any, warm: Any) -> None:
     read = signature((spec("X", *shape),), (spec("Y", *shape),))
-    model = onnx_model.plain(
-        "m", read, tensor.plan(None, OPTIONS), OPTIONS, chosen(OPTIONS), batching=batching
-    ).endpoint  # type: ignore[arg-type]
+    task = tensor.plan(None, OPTIONS)  # type: ignore[arg-type]
+    model = plan_tensor.models("m", read, task, OPTIONS, chosen(OPTIONS), batching=batching).endpoint
     assert (model.input[0].dims, model.input[0].reshape) == (dims, reshape)
     assert (model.output[0].dims, model.output[0].reshape) == (dims, reshape)
     assert model.warmup[0].dims == warm

@@ -1,0 +1,55 @@
+"""What Triton and its release cannot serve, whatever the task."""
+
+from __future__ import annotations
+
+from triton_repo_builder import releases
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.releases import Release
+
+
+def check_release(source: Source, release: Release) -> None:
+    """``TrbError`` TOO_NEW where the release's ONNX Runtime cannot load the model's opset.
+
+    A newer IR version alone is no obstacle: the served model is written with one the release knows.
+    """
+    opset = source.signature.opset
+    if opset <= release.max_opset:
+        return
+    able = [name for name, other in releases.load().items() if opset <= other.max_opset]
+    remedy = f"export with opset {release.max_opset} or older"
+    remedy += f", or target --triton-release {able[0]}" if able else "; no known release can load it"
+    raise TrbError(
+        Code.TOO_NEW,
+        f"opset {opset} is too new for Triton {release.name}, whose ONNX Runtime {release.onnxruntime} "
+        f"takes up to {release.max_opset}",
+        where=str(source.path),
+        remedy=remedy,
+    )
+
+
+def check_names(source: Source) -> None:
+    """``TrbError`` if names do not tell inputs or outputs apart, or if there are none."""
+    for role, specs in (("input", source.signature.inputs), ("output", source.signature.outputs)):
+        names = [spec.name for spec in specs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if names and twice is None:
+            continue
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            f"two {role}s are called '{twice}'" if twice is not None else f"the model has no {role}s",
+            where=str(source.path),
+            remedy=f"export it again with at least one {role}, each under a name of its own",
+        )
+
+
+def check_sizes(source: Source) -> None:
+    """``TrbError`` for a tensor that has an axis of size 0, which Triton does not take."""
+    for spec in (*source.signature.inputs, *source.signature.outputs):
+        if 0 in spec.dims:
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"'{spec.name}' has an axis of size 0, which Triton does not take",
+                where=str(source.path),
+                remedy="export it again without that input or output",
+            )

@@ -1,0 +1,116 @@
+"""From a request to an ``EndpointPlan``: what the kinds of endpoints have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
+from triton_repo_builder.golden.cases import CaseFile
+from triton_repo_builder.golden.original import OriginalModel, Recording
+from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.plan.defaults import Settings
+from triton_repo_builder.plan.model import Front, RepositoryPlan
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.releases import Release
+from triton_repo_builder.tasks.task import TaskPlan
+
+PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be built, before any answer of the original model is known."""
+
+    name: str
+    source: Source
+    task: TaskPlan
+    options: BuildOptions
+    release: Release
+    machine: Hardware
+
+    @property
+    def tokens(self) -> int | None:
+        """Longest input in tokens, by --max-length or config.json; None if unknown."""
+        stated = self.options.max_length or self.source.config.get("max_position_embeddings")
+        return stated if isinstance(stated, int) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendored:
+    """A library whose files lie beside a Python model, so that the server needs no install."""
+
+    library: Literal["tokenizers", "pillow"]
+    path: str
+    wheels: tuple[Path, ...] = ()
+    """Of the user; none: the installed library."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointPlan:
+    """Everything that is decided of an endpoint, for ``render``."""
+
+    repository: RepositoryPlan
+    settings: Settings
+    cases: CaseFile | None
+    files: tuple[File, ...] = ()
+    """Besides config.pbtxt, the model and the golden cases: code, tokenizer, warm-up data."""
+    vendored: tuple[Vendored, ...] = ()
+    front: Front | None = None
+    facts: tuple[tuple[str, Any], ...] = ()
+    """For the manifest, after those of the task."""
+    notes: tuple[str, ...] = ()
+
+
+class EndpointKind(Protocol):
+    """A module of this package, and an entry in ``KINDS``."""
+
+    def prepare(self, request: Request) -> Any:
+        """How a client's inputs become the graph's: what recording and planning both need."""
+
+    def record(self, request: Request, prepared: Any, original: OriginalModel) -> Recording:
+        """The original model's answers."""
+
+    def plan(self, request: Request, prepared: Any, recording: Recording | None) -> EndpointPlan:
+        """The decisions; ``recording`` is None with ``--no-golden``."""
+
+
+def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:
+    """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
+    options = request.options
+    asked = {
+        "--batching on": options.batching == "on",
+        f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
+        "--preferred-batch-size": bool(options.preferred_batch_size),
+        "--max-queue-delay": bool(options.max_queue_delay),
+    }
+    option = next((option for option, is_set in asked.items() if is_set), None)
+    if option is not None:
+        raise TrbError(
+            Code.NOT_BATCHABLE,
+            f"cannot batch ({option}): {obstacle}",
+            where=str(request.source.path),
+            remedy=remedy,
+        )
+
+
+def check_graph_batches(request: Request) -> None:
+    """``TrbError`` NOT_BATCHABLE if the user asked for batching and the graph has no batch axis."""
+    batch = request.source.signature.batch
+    if not batch.possible:
+        remedy = f"export again with a dynamic first axis on '{batch.tensor}' (torch: dynamic_axes), or use "
+        refuse_batching_options(request, batch.reason, f"{remedy}--batching off")
+
+
+def measured_obstacle(request: Request, recording: Recording | None) -> str:
+    """Why the recorded answers forbid batching although the graph allows it; empty if they do not."""
+    possible = request.source.signature.batch.possible
+    return recording.obstacle if recording and possible and not recording.batchable else ""
+
+
+def not_batched(obstacle: str) -> tuple[str, ...]:
+    """The note for a model that cannot batch."""
+    return (f"served without batching: {obstacle}",) if obstacle else ()

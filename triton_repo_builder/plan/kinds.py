@@ -1,0 +1,9 @@
+"""The kinds of endpoints."""
+
+from __future__ import annotations
+
+from triton_repo_builder.plan import image, tensor, text
+from triton_repo_builder.plan.endpoint import EndpointKind
+from triton_repo_builder.tasks.task import Kind
+
+KINDS: dict[Kind, EndpointKind] = {Kind.TEXT: text, Kind.IMAGE: image, Kind.TENSOR: tensor}

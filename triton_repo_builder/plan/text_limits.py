@@ -1,0 +1,99 @@
+"""How many tokens a text may have, and whether tokenizer and model belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.plan.text_padding import FixedBy, FixedLength
+from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.tokenizer import TokenizerSpec
+from triton_repo_builder.tasks import question_answering
+from triton_repo_builder.tasks.task import TaskPlan
+
+
+def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
+    """``TrbError`` TOKENIZER_MISMATCH where the tokenizer knows ids that the model has no row for."""
+    rows, shown = src.signature.vocabulary, "its embedding table"
+    if rows is None:
+        rows, shown = src.config.get("vocab_size"), "its config.json"
+    if isinstance(rows, int) and spec.largest_id >= rows:
+        raise TrbError(
+            Code.TOKENIZER_MISMATCH,
+            f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
+            where=str(spec.file),
+            remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
+        )
+
+
+def max_length(
+    spec: TokenizerSpec,
+    options: BuildOptions,
+    fixed: FixedLength,
+    task: TaskPlan,
+    positions: int | None,
+) -> tuple[int | None, tuple[str, ...]]:
+    """Where truncation sets in, and what the user should know of it."""
+    known = (
+        (spec.max_length, spec.max_length_from),
+        (positions, "config.json"),
+        (fixed.tokens, fixed.by.value),
+    )
+    limits = [(limit, why) for limit, why in known if limit]
+    _check_fixed(limits, fixed)
+    if options.max_length is not None:
+        # sentence-transformers' limit is what the model was trained on; it may well take more, as far as its
+        # positions go.
+        hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
+        limit, why = min(hard) if hard else (options.max_length, "")
+        if options.max_length > limit:
+            raise usage(
+                "max_length",
+                f"{options.max_length} is more than the model's maximum of {limit} ({why})",
+                "lower it, or leave it out",
+            )
+        limits = [(options.max_length, "--max-length")]
+    elif task.encoding.longest:
+        limits.append((task.encoding.longest, "the task"))
+    if not limits:
+        return None, (
+            "no file says how many tokens the model can take: texts are not truncated (set --max-length)",
+        )
+    limit, why = min(limits)
+    special, least = _least(spec, task)
+    if limit < least:
+        shared = ", and pieces of a long text share some" if task.encoding.strided else ""
+        whole = " or of what is never cut" if task.encoding.whole else ""
+        option = why if why.startswith("--") else "--max-length"
+        raise TrbError(
+            Code.USAGE if why.startswith("--") else Code.TOKENIZER_INVALID,
+            f"{why} allows {limit} tokens, and {special} of each text are special ones{whole}{shared}",
+            where=str(spec.file.parent),
+            remedy=f"set {option} to {'fixed:' if option == '--padding' else ''}{least} or more",
+        )
+    return limit, ()
+
+
+def _check_fixed(limits: Sequence[tuple[int, str]], fixed: FixedLength) -> None:
+    """``TrbError`` USAGE if every text should have more tokens than the model can take."""
+    hard = [entry for entry in limits if entry[1] not in ("sentence_bert_config.json", fixed.by.value)]
+    if fixed.by is not FixedBy.GRAPH and hard and fixed.tokens > min(hard)[0]:
+        limit, why = min(hard)
+        raise usage(
+            fixed.by.value.removeprefix("--"),
+            f"{fixed.tokens} is more than the model's maximum of {limit} ({why})",
+            "lower it",
+        )
+
+
+def _least(spec: TokenizerSpec, task: TaskPlan) -> tuple[int, int]:
+    """Special tokens of a row, and the fewest tokens with which each piece of a text brings something new."""
+    library = spec.library
+    pairs = len(task.texts) > 1 and not task.texts[1].optional
+    special = library.num_special_tokens_to_add(pairs)
+    if task.encoding.whole:
+        special = len(library.encode("", task.encoding.whole).ids)
+    shared = question_answering.stride if task.encoding.strided else (lambda limit: 0)
+    return special, next(limit for limit in count(special + 1) if limit - special > shared(limit))
