@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from triton_repo_builder import hardware, releases, tasks
-from triton_repo_builder.build import limits
+    files = render_endpoint.render(request, plan, stamped, more)
+    progress("checking what will be written")
+    check_files.refuse_errors(name, files, release)
+    return Build(
+        plan=stamped,
+        version=stamped.version,
+        files=files,
 from triton_repo_builder.golden import original
 from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.hardware import Hardware
@@ -94,11 +99,18 @@ def build(
     entry = provenance.entry(request, task.KIND, plan, repository)
     stamped = provenance.stamp(repository, entry)
     progress("composing the graph")
+    files = render_endpoint.render(request, plan, stamped, more)
+    progress("checking what will be written")
+    check_files.refuse_errors(name, files, release)
+    return Build(
+        plan=stamped,
+    files = render_endpoint.render(request, plan, stamped, more)
+    progress("checking what will be written")
+    check_files.refuse_errors(name, files, release)
     return Build(
         plan=stamped,
         version=stamped.version,
-        files=render_endpoint.render(request, plan, stamped, more),
-        entry=EndpointEntry(served=entry),
+        files=files,
         notes=tuple(filter(None, (guess, *request.task.notes, *plan.notes, *vendor_notes))),
         settings=plan.settings,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 Severity = Literal["error", "warning"]
@@ -25,6 +26,16 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"
+
+    def relative_to(self, root: Path) -> Finding:
+        """The finding with paths below ``root`` stated from there."""
+        prefix = f"{root}/"
+        return replace(
+            self,
+            where=self.where.removeprefix(prefix),
+            message=self.message.replace(prefix, ""),
+            remedy=self.remedy.replace(prefix, ""),
+        )
 
     @property
     def order(self) -> tuple[object, ...]:

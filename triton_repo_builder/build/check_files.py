@@ -1,0 +1,52 @@
+"""The rules of ``trb check`` on the files of a build, before any of them is written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from triton_repo_builder import check, repository
+from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import File
+from triton_repo_builder.releases import Release
+
+
+def refuse_errors(endpoint: str, files: Iterable[File], release: Release) -> None:
+    """``TrbError`` FAILED_CHECKS if the server would refuse what is to be written."""
+    errors = [finding for finding in findings(files, release) if finding.severity == "error"]
+    if errors:
+        raise TrbError(
+            Code.FAILED_CHECKS,
+            "trb check refuses what would be written:" + _listed(errors),
+            where=endpoint,
+            remedy="nothing was written; mend the model or the options as listed, or serve another release "
+            "with --triton-release; if the model is right, this is a bug in trb: please report it",
+        )
+
+
+def findings(files: Iterable[File], release: Release) -> list[Finding]:
+    """What ``trb check`` finds in these files."""
+    with tempfile.TemporaryDirectory(prefix="trb-check-") as folder:
+        root = Path(folder).resolve()
+        for file in files:
+            if "/vendor/" not in file.path:
+                _stage(file, root)
+        found = check.check(repository.read(root), release)
+        return [finding.relative_to(root) for finding in found]
+
+
+def _stage(file: File, root: Path) -> None:
+    """The user's files, weights among them, as links: no rule reads more of them than the graph."""
+    path = root / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if file.source is None:
+        path.write_bytes(file.content)
+    else:
+        path.symlink_to(file.source.resolve())
+
+
+def _listed(errors: Sequence[Finding]) -> str:
+    lines = [f"{error.where}: {error.message} [{error.code}]; {error.remedy}" for error in errors]
+    return "".join(f"\n  {line}" for line in lines)
