@@ -8,13 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-    files = render_endpoint.render(request, plan, stamped, more)
-    progress("checking what will be written")
-    check_files.refuse_errors(name, files, release)
-    return Build(
-        plan=stamped,
-        version=stamped.version,
-        files=files,
+from triton_repo_builder import hardware, releases, tasks
+from triton_repo_builder.build import check_files, limits
 from triton_repo_builder.golden import original
 from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.hardware import Hardware
@@ -104,13 +99,9 @@ def build(
     check_files.refuse_errors(name, files, release)
     return Build(
         plan=stamped,
-    files = render_endpoint.render(request, plan, stamped, more)
-    progress("checking what will be written")
-    check_files.refuse_errors(name, files, release)
-    return Build(
-        plan=stamped,
         version=stamped.version,
         files=files,
+        entry=EndpointEntry(served=entry),
         notes=tuple(filter(None, (guess, *request.task.notes, *plan.notes, *vendor_notes))),
         settings=plan.settings,
     )
