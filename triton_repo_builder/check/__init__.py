@@ -1,10 +1,11 @@
-"""``trb check``: reads a repository as the server would and says all at once what it would refuse."""
+"""``trb check``: read a repository as the server would, and report all that it would refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
-from triton_repo_builder.check.context import Site, Survey
+from triton_repo_builder.check.context import ModelContext, RepositoryContext
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.rules import (
     batching,
@@ -23,23 +24,32 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Repository
 
-CHECKS: tuple[Callable[[Site], Iterator[Finding]], ...] = (
-    layout.check,
-    features.check,
-    batching.check,
-    tensors.check,
-    warmup.check,
-    onnx_models.check,
-    python_models.check,
-    ensembles.check,
-    ensemble_steps.check,
-)
+
+class Rule(Protocol):
+    """Everything that is checked of one topic."""
+
+    def __call__(self, context: ModelContext, /) -> Iterator[Finding]:
+        """The findings on a model whose config.pbtxt parses."""
+
+
+RULES: dict[str, Rule] = {
+    "layout": layout.check,
+    "features": features.check,
+    "batching": batching.check,
+    "tensors": tensors.check,
+    "warmup": warmup.check,
+    "onnx_models": onnx_models.check,
+    "python_models": python_models.check,
+    "ensembles": ensembles.check,
+    "ensemble_steps": ensemble_steps.check,
+}
+"""By topic: the module in ``rules/``; its findings' codes are in ``codes.py``."""
 
 
 def check(repository: Repository, release: Release) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing."""
     try:
-        return arrange(_all(repository, release))
+        return arrange(_all(RepositoryContext(repository=repository, release=release)))
     except OSError as error:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
@@ -49,15 +59,13 @@ def check(repository: Repository, release: Release) -> list[Finding]:
         ) from None
 
 
-def _all(repository: Repository, release: Release) -> Iterator[Finding]:
-    survey = Survey(repository=repository, release=release)
-    for model in repository.models:
+def _all(repo: RepositoryContext) -> Iterator[Finding]:
+    for model in repo.repository.models:
         if not layout.is_model(model):
             yield layout.not_a_model(model)
         elif model.error is not None:
             yield syntax.finding(model)
         else:
-            site = survey.site(model)
-            for run in CHECKS:
-                yield from run(site)
-    yield from manifest.check(repository)
+            for rule in RULES.values():
+                yield from rule(repo.of(model))
+    yield from manifest.check(repo.repository)

@@ -8,15 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.check import line_numbers
+from triton_repo_builder.check import backends, line_numbers
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.check.rules import backends
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import ModelSignature, refine
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.config import ModelConfig
 
 
 def _read(path: Path) -> ModelSignature:
@@ -29,7 +29,7 @@ def _read(path: Path) -> ModelSignature:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survey:
+class RepositoryContext:
     """One repository under check; remembers the graphs it has read."""
 
     repository: Repository
@@ -45,16 +45,16 @@ class Survey:
                 self._graphs[path] = error
         return self._graphs[path]
 
-    def site(self, model: Model) -> Site:
-        """The model as the checks see it."""
-        return Site(survey=self, model=model)
+    def of(self, model: Model) -> ModelContext:
+        """One of its models."""
+        return ModelContext(repo=self, model=model)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class ModelContext:
     """One model under check."""
 
-    survey: Survey
+    repo: RepositoryContext
     model: Model
 
     @property
@@ -63,19 +63,19 @@ class Site:
         return self.model.name
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> ModelConfig:
         """The parsed config.pbtxt."""
-        return self.model.config.raw
+        return self.model.config
 
     @property
     def release(self) -> Release:
         """The release that is to serve it."""
-        return self.survey.release
+        return self.repo.release
 
     @property
-    def rows(self) -> int:
-        """max_batch_size; 0 means that shapes have no implicit batch axis."""
-        return int(self.config.get("max_batch_size", 0))
+    def max_batch_size(self) -> int:
+        """0 means that shapes have no implicit batch axis."""
+        return self.config.max_batch_size
 
     @cached_property
     def backend(self) -> str:
@@ -103,7 +103,7 @@ class Site:
 
     def messages(self, *path: str) -> Sequence[Mapping[str, Any]]:
         """A repeated message field; empty where it is absent."""
-        value: Any = self.config
+        value: Any = self.config.raw
         for name in path:
             value = value.get(name, {})
         return value or []

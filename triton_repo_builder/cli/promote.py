@@ -72,8 +72,7 @@ def run(
     """Change the served version; None: back to the one before."""
     import json
 
-    from triton_repo_builder import smoke
-    from triton_repo_builder.deploy import live, promote
+    from triton_repo_builder.deploy import promote
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
@@ -85,6 +84,9 @@ def run(
         click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
         return
     if url:
+        from triton_repo_builder import smoke
+        from triton_repo_builder.deploy import live
+
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
         live.on_server(move, addresses(url, grpc_url), options, tell, rehearse=rehearse)

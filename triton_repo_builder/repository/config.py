@@ -148,6 +148,12 @@ class ModelConfig:
         """Whether one request may get several answers."""
         return bool((self.raw.get("model_transaction_policy") or {}).get("decoupled"))
 
+    @property
+    def version_policy(self) -> Mapping[str, Any]:
+        """The block with one of ``latest``, ``all`` and ``specific``; empty means the latest version."""
+        block: Mapping[str, Any] = self.raw.get("version_policy") or {}
+        return block
+
     def messages(self, name: str) -> tuple[Mapping[str, Any], ...]:
         """A repeated message field as it is in ``raw``."""
         return tuple(self.raw.get(name) or ())
@@ -155,7 +161,7 @@ class ModelConfig:
     def select(self, versions: Iterable[int]) -> tuple[int, ...]:
         """The versions that ``version_policy`` serves, of these, ascending; by default the latest one."""
         available = tuple(sorted(versions))
-        policy = self.raw.get("version_policy") or {}
+        policy = self.version_policy
         if "all" in policy:
             return available
         if "specific" in policy:

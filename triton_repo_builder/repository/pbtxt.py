@@ -5,9 +5,12 @@ The message is ``inference.ModelConfig`` of Triton's model_config.proto, as ``tr
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -24,6 +27,30 @@ class PbtxtError(Exception):
         return f"{self.line}:{self.column}: {self.reason}"
 
 
+@cache
+def messages() -> Any:
+    """Triton's model_config_pb2 without the package that it is in, which imports numpy and grpc."""
+    package = importlib.util.find_spec("tritonclient")
+    folders = package.submodule_search_locations if package else None
+    spec = importlib.util.spec_from_file_location(
+        "model_config_pb2", Path((folders or [""])[0]) / "grpc" / "model_config_pb2.py"
+    )
+    assert spec is not None and spec.loader is not None  # tritonclient is a dependency
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def fields(message: str) -> list[str]:
+    """Names of the fields of one of Triton's messages, which may be inside another; empty for any other."""
+    waiting = list(messages().DESCRIPTOR.message_types_by_name.values())
+    for descriptor in waiting:
+        if descriptor.name == message:
+            return [field.name for field in descriptor.fields]
+        waiting += descriptor.nested_types
+    return []
+
+
 def parse(text: str) -> dict[str, Any]:
     """Read a config.pbtxt as plain values: field names as in the proto, enums as names, integers as int.
 
@@ -31,17 +58,17 @@ def parse(text: str) -> dict[str, Any]:
     none (proto3). Raises ``PbtxtError`` with line and column.
     """
     from google.protobuf import json_format, text_format
-    from tritonclient.grpc import model_config_pb2
 
+    model_config = messages().ModelConfig
     try:
-        message = text_format.Parse(text, model_config_pb2.ModelConfig())
+        message = text_format.Parse(text, model_config())
     except text_format.ParseError as error:
         position = re.match(r"(\d+):(\d+) : ", str(error))
         reason = str(error)[position.end() :] if position else str(error)
         # With an excerpt, protobuf prints 'source line': reason; the reason is the last part.
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
     plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return _integers(plain, model_config_pb2.ModelConfig.DESCRIPTOR)
+    return _integers(plain, model_config.DESCRIPTOR)
 
 
 def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -50,22 +77,22 @@ def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     An entry of ``parameters`` comes with its key in place of the field.
     """
     from google.protobuf import json_format
-    from tritonclient.grpc import model_config_pb2
 
-    message = json_format.ParseDict(dict(config), model_config_pb2.ModelConfig())
+    model_config = messages().ModelConfig
+    message = json_format.ParseDict(dict(config), model_config())
     for field, value in config.items():
         whole = getattr(message, field)
         if field == "parameters":
             for key in value:
-                part = model_config_pb2.ModelConfig(parameters={key: whole[key]})
+                part = model_config(parameters={key: whole[key]})
                 yield key, _text(part, one_line=True)
         elif isinstance(value, (list, Mapping)):
             for item in whole if isinstance(value, list) else [whole]:
-                part = model_config_pb2.ModelConfig(**{field: [item] if isinstance(value, list) else item})
+                part = model_config(**{field: [item] if isinstance(value, list) else item})
                 nested = any(inner.message_type for inner, _ in item.ListFields())
                 yield field, _text(part, one_line=not nested)
         else:
-            text = _text(model_config_pb2.ModelConfig(**{field: whole}), one_line=True)
+            text = _text(model_config(**{field: whole}), one_line=True)
             # The printer leaves out what is 0 or empty; "max_batch_size: 0" is worth reading.
             yield field, text or (f'{field}: ""' if whole == "" else f"{field}: {whole}")
 

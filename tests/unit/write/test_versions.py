@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +306,32 @@ def test_a_broken_configuration_is_named(models: tuple[Path, Path], output: Path
     front.unlink()
     with pytest.raises(TrbError, match="No such file"):
         put(models[0], output, 3)
+
+
+LIGHT = """
+import sys
+from triton_repo_builder.cli import group
+for argv in sys.argv[1:]:
+    group.main(argv.split("|"), standalone_mode=False)
+    heavy = {"onnx", "jinja2", "numpy"} & sys.modules.keys()
+    assert not heavy, (argv, heavy)
+"""
+
+
+def test_what_moves_versions_imports_no_onnx_jinja2_or_numpy(models: tuple[Path, Path], output: Path) -> None:
+    repo = str(both(models, output))
+    commands = (
+        ("diff", "sentiment@1", "sentiment@2", "--repo", repo),
+        ("promote", "sentiment", repo, "--version", "2"),
+        ("rollback", "sentiment", repo),
+        ("remove", "sentiment", "--output", repo),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, *("|".join(command) for command in commands)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (output / "sentiment").exists()

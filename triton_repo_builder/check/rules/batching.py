@@ -5,113 +5,113 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 
 LONG_DELAY = 1_000_000
 """Microseconds. Every lone request waits this long: a second is a mistake in the unit."""
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Everything the core refuses in batching, cache and instance_group, and what it accepts in silence."""
-    if site.rows < 0:
-        message = f"'max_batch_size' must be non-negative value for {site.name}"
-        yield site.finding("max-batch-size", message, "max_batch_size")
-    if "dynamic_batching" in site.config:
-        yield from _preferred(site, "dynamic batching", "dynamic_batching", f" for {site.name}")
-        yield from _delay(site)
-        yield from _priorities(site, site.config["dynamic_batching"])
-    if "oldest" in site.config.get("sequence_batching", {}):
-        yield from _preferred(site, "sequence batching", "sequence_batching", "", "oldest")
-    yield from _cache(site)
-    if not site.ensemble:
-        yield from _instances(site)
+    if context.max_batch_size < 0:
+        message = f"'max_batch_size' must be non-negative value for {context.name}"
+        yield context.finding("max-batch-size", message, "max_batch_size")
+    if context.config.dynamic_batching is not None:
+        yield from _preferred(context, "dynamic batching", "dynamic_batching", f" for {context.name}")
+        yield from _delay(context)
+        yield from _priorities(context, context.config.dynamic_batching)
+    if "oldest" in context.config.raw.get("sequence_batching", {}):
+        yield from _preferred(context, "sequence batching", "sequence_batching", "", "oldest")
+    yield from _cache(context)
+    if not context.ensemble:
+        yield from _instances(context)
 
 
-def _preferred(site: Site, what: str, field: str, whose: str, *inner: str) -> Iterator[Finding]:
-    batching = site.config[field]
+def _preferred(context: ModelContext, what: str, field: str, whose: str, *inner: str) -> Iterator[Finding]:
+    batching = context.config.raw[field]
     for name in inner:
         batching = batching[name]
     path = (field, *inner, "preferred_batch_size")
     sizes = batching.get("preferred_batch_size", [])
     adjective = "preferred size" if not inner else "preferred batch size"
     if any(size <= 0 for size in sizes):
-        yield site.finding("preferred-size", f"{what} {adjective} must be positive{whose}", *path)
-    if any(size > max(site.rows, 0) for size in sizes):
-        message = f"{what} {adjective} must be <= max batch size for {site.name}"
-        remedy = "" if site.rows else "set max_batch_size, or leave preferred_batch_size out"
-        yield site.finding("preferred-size", message, *path, remedy=remedy)
-    elif not inner and not site.rows:
-        yield site.finding("batching-idle", "dynamic_batching does nothing without max_batch_size", field)
+        yield context.finding("preferred-size", f"{what} {adjective} must be positive{whose}", *path)
+    if any(size > max(context.max_batch_size, 0) for size in sizes):
+        message = f"{what} {adjective} must be <= max batch size for {context.name}"
+        remedy = "" if context.max_batch_size else "set max_batch_size, or leave preferred_batch_size out"
+        yield context.finding("preferred-size", message, *path, remedy=remedy)
+    elif not inner and not context.max_batch_size:
+        yield context.finding("batching-idle", "dynamic_batching does nothing without max_batch_size", field)
 
 
-def _delay(site: Site) -> Iterator[Finding]:
-    batching = site.config["dynamic_batching"]
+def _delay(context: ModelContext) -> Iterator[Finding]:
+    batching = context.config.dynamic_batching or {}
     delay = batching.get("max_queue_delay_microseconds", 0)
     path = ("dynamic_batching", "max_queue_delay_microseconds")
     if delay > LONG_DELAY:
         message = f"a lone request waits {delay / 1e6:g} s for others to join it"
-        yield site.finding("queue-delay-long", message, *path)
+        yield context.finding("queue-delay-long", message, *path)
     if delay and 1 in batching.get("preferred_batch_size", []):
         message = "preferred_batch_size contains 1, so each request is sent at once and the delay never waits"
-        yield site.finding("queue-delay-unused", message, *path)
+        yield context.finding("queue-delay-unused", message, *path)
 
 
-def _priorities(site: Site, batching: Mapping[str, Any]) -> Iterator[Finding]:
+def _priorities(context: ModelContext, batching: Mapping[str, Any]) -> Iterator[Finding]:
     levels = batching.get("priority_levels", 0)
     default = batching.get("default_priority_level", 0)
     policies = batching.get("priority_queue_policy", {})
     if levels and not 1 <= default <= levels:
-        message = f"default priority level must be in range [1, {levels}] for {site.name}"
-        yield site.finding("priority-range", message, "dynamic_batching", "priority_levels")
+        message = f"default priority level must be in range [1, {levels}] for {context.name}"
+        yield context.finding("priority-range", message, "dynamic_batching", "priority_levels")
     if any(not 1 <= int(key) <= levels for key in policies):
-        message = f"priority queue policy must have priority level in range [1, {levels}] for {site.name}"
-        yield site.finding("priority-range", message, "dynamic_batching", "priority_queue_policy")
+        message = f"priority queue policy must have priority level in range [1, {levels}] for {context.name}"
+        yield context.finding("priority-range", message, "dynamic_batching", "priority_queue_policy")
     if not batching.get("preserve_ordering"):
         return
     if levels > 1:
-        message = f"Only one priority level is allowed when 'preserve_ordering' is true for {site.name}"
-        yield site.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
+        message = f"Only one priority level is allowed when 'preserve_ordering' is true for {context.name}"
+        yield context.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
     for policy in (batching.get("default_queue_policy", {}), *policies.values()):
         if policy.get("timeout_action") == "DELAY" and policy.get("default_timeout_microseconds"):
             message = (
                 "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
-                f"{site.name}"
+                f"{context.name}"
             )
-            yield site.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
+            yield context.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
 
 
-def _cache(site: Site) -> Iterator[Finding]:
-    if not site.config.get("response_cache", {}).get("enable"):
+def _cache(context: ModelContext) -> Iterator[Finding]:
+    if not context.config.raw.get("response_cache", {}).get("enable"):
         return
-    refusal = f"Response Cache does not currently support model {site.name} with"
-    if "sequence_batching" in site.config:
+    refusal = f"Response Cache does not currently support model {context.name} with"
+    if context.config.has("sequence_batching"):
         message = f"{refusal} sequence batching scheduler. Please disable the response cache."
-        yield site.finding("cache-unsupported", message, "response_cache")
-    if site.config.get("model_transaction_policy", {}).get("decoupled"):
+        yield context.finding("cache-unsupported", message, "response_cache")
+    if context.config.decoupled:
         message = f"{refusal} 'decoupled' transaction policy. Please disable the response cache."
-        yield site.finding("cache-unsupported", message, "response_cache")
+        yield context.finding("cache-unsupported", message, "response_cache")
 
 
-def _instances(site: Site) -> Iterator[Finding]:
-    groups = site.messages("instance_group")
+def _instances(context: ModelContext) -> Iterator[Finding]:
+    groups = context.messages("instance_group")
     for index, group in enumerate(groups):
         kind = group.get("kind", "KIND_AUTO")
-        start = f"instance group {group.get('name') or f'{site.name}_{index}'} of model {site.name}"
+        start = f"instance group {group.get('name') or f'{context.name}_{index}'} of model {context.name}"
         if kind in ("KIND_CPU", "KIND_MODEL") and group.get("gpus"):
             message = f"{start} has kind {kind} but specifies one or more GPUs"
-            yield site.finding("instance-gpus", message, "instance_group", index, "gpus")
-        if group.get("profile") and site.backend != "tensorrt":
+            yield context.finding("instance-gpus", message, "instance_group", index, "gpus")
+        if group.get("profile") and context.backend != "tensorrt":
             message = (
                 f"{start} and platform specifies profile field which is only supported for TensorRT models"
             )
-            yield site.finding("instance-profile", message, "instance_group", index, "profile")
-    if site.backend != "onnxruntime":
+            yield context.finding("instance-profile", message, "instance_group", index, "profile")
+    if context.backend != "onnxruntime":
         return
     implicit = [i for i, group in enumerate(groups) if group.get("count", 0) < 1 and _may_be_cpu(group)]
     if implicit or not groups:
         message = "no instance count: on a CPU the server starts 2 instances, each with a copy of the weights"
-        yield site.finding("instance-count", message, "instance_group", *implicit[:1])
+        yield context.finding("instance-count", message, "instance_group", *implicit[:1])
 
 
 def _may_be_cpu(group: Mapping[str, Any]) -> bool:

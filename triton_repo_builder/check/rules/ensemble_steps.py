@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
-from triton_repo_builder.check.rules.interfaces import Interface, Tensor, interface
+from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository.config import TensorConfig
 
-Origin = tuple[str, Tensor, int]
+Origin = tuple[str, TensorConfig, int]
 """Who says what of a tensor: model, tensor, and that model's max_batch_size."""
 
 
-def check(site: Site) -> Iterator[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """What a model takes and gives: its config.pbtxt, completed from the graph as the server does."""
+
+    inputs: Mapping[str, TensorConfig]
+    outputs: Mapping[str, TensorConfig]
+    max_batch_size: int
+
+
+def check(context: ModelContext) -> Iterator[Finding]:
     """Everything that the server compares once the steps are loaded."""
-    if not site.ensemble:
+    if not context.ensemble:
         return
-    steps = site.config.get("ensemble_scheduling", {}).get("step", [])
+    steps = context.messages("ensemble_scheduling", "step")
     tensors: dict[str, Origin] = {}
-    for role in ("input", "output"):
-        for item in site.messages(role):
-            tensor = Tensor(data_type=item.get("data_type", ""), dims=tuple(item.get("dims", [])))
-            tensors.setdefault(str(item.get("name", "")), (site.name, tensor, site.rows))
+    for tensor in (*context.config.inputs, *context.config.outputs):
+        tensors.setdefault(tensor.name, (context.name, tensor, context.max_batch_size))
     for index, step in enumerate(steps):
         name = str(step.get("model_name", ""))
-        model = site.survey.repository.model(name)
+        model = context.repo.repository.model(name)
         if name and (model is None or (model.text is None and not model.versions)):
-            message = f"ensemble {site.name} contains models that are not available or ambiguous: {name}"
-            yield site.finding("ensemble-step-unknown", message, *_path(index), "model_name")
+            message = f"ensemble {context.name} contains models that are not available or ambiguous: {name}"
+            yield context.finding("ensemble-step-unknown", message, *_path(index), "model_name")
         elif model is not None and model.error is None:
-            yield from _step(site, index, step, site.survey.site(model), tensors)
-    yield from _cycle(site)
+            yield from _step(context, index, step, context.repo.of(model), tensors)
+    yield from _cycle(context)
 
 
 def _path(index: int) -> tuple[str | int, ...]:
@@ -41,72 +50,80 @@ def _path(index: int) -> tuple[str | int, ...]:
 
 
 def _step(
-    site: Site, index: int, step: Mapping[str, Any], inner: Site, tensors: dict[str, Origin]
+    context: ModelContext,
+    index: int,
+    step: Mapping[str, Any],
+    inner: ModelContext,
+    tensors: dict[str, Origin],
 ) -> Iterator[Finding]:
     version = int(step.get("model_version", 0))
     if version != -1 and version not in inner.selected:
         message = (
-            f"ensemble '{site.name}' depends on '{inner.name}' whose required version {version} is not "
+            f"ensemble '{context.name}' depends on '{inner.name}' whose required version {version} is not "
             "loaded."
         )
-        yield site.finding("ensemble-step-version", message, *_path(index), "model_version")
-    known = interface(inner)
+        yield context.finding("ensemble-step-version", message, *_path(index), "model_version")
+    known = _interface(inner)
     if known is None:
         return
-    if 0 < known.rows < site.rows:
+    if 0 < known.max_batch_size < context.max_batch_size:
         message = (
-            f"ensemble {site.name} allows maximum batch size {site.rows}, but it contains model {inner.name} "
-            f"which only allows maximum batch size to be {known.rows}"
+            f"ensemble {context.name} allows maximum batch size {context.max_batch_size}, but it contains "
+            f"model {inner.name} which only allows maximum batch size to be {known.max_batch_size}"
         )
-        yield site.finding("ensemble-batch-size", message, "max_batch_size")
-    yield from _keys(site, index, step, inner.name, known)
+        yield context.finding("ensemble-batch-size", message, "max_batch_size")
+    yield from _keys(context, index, step, inner.name, known)
     for field, side in (("input_map", known.inputs), ("output_map", known.outputs)):
         for key, value in step.get(field, {}).items():
             if key in side:
-                origin = (inner.name, side[key], known.rows)
+                origin = (inner.name, side[key], known.max_batch_size)
                 first = tensors.setdefault(value, origin)
-                yield from _compare(site, (*_path(index), field, Key(key)), value, first, origin)
+                yield from _compare(context, (*_path(index), field, Key(key)), value, first, origin)
 
 
-def _keys(site: Site, index: int, step: Mapping[str, Any], inner: str, known: Interface) -> Iterator[Finding]:
+def _keys(
+    context: ModelContext, index: int, step: Mapping[str, Any], inner: str, known: Interface
+) -> Iterator[Finding]:
     for field, side, words in (
         ("input_map", known.inputs, "is mapping to non-existing input"),
         ("output_map", known.outputs, "is mapped from non-existing output"),
     ):
         for key, value in step.get(field, {}).items():
             if key not in side:
-                message = f"in ensemble {site.name}, ensemble tensor {value} {words} {key} in model {inner}"
+                message = (
+                    f"in ensemble {context.name}, ensemble tensor {value} {words} {key} in model {inner}"
+                )
                 remedy = f"the key is the step's own tensor name, one of: {', '.join(sorted(side))}"
-                yield site.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
+                yield context.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
     if not set(step.get("input_map", {})) <= set(known.inputs):
         return  # An input that is not mapped follows from a misspelt key.
     for name, tensor in known.inputs.items():
         if name not in step.get("input_map", {}) and not tensor.optional:
             message = (
-                f"in ensemble {site.name}, input {name} in model {inner} is not mapped to any ensemble "
+                f"in ensemble {context.name}, input {name} in model {inner} is not mapped to any ensemble "
                 "tensors"
             )
-            yield site.finding("ensemble-input-unmapped", message, *_path(index), "input_map")
+            yield context.finding("ensemble-input-unmapped", message, *_path(index), "input_map")
 
 
 def _compare(
-    site: Site, path: Sequence[str | int], name: str, first: Origin, second: Origin
+    context: ModelContext, path: Sequence[str | int], name: str, first: Origin, second: Origin
 ) -> Iterator[Finding]:
     (one, left, _), (other, right, _) = first, second
-    start = f"in ensemble {site.name}, ensemble tensor {name}: inconsistent"
+    start = f"in ensemble {context.name}, ensemble tensor {name}: inconsistent"
     if left.data_type != right.data_type:
         message = (
             f"{start} data type: {left.data_type} is inferred from model {one} while {right.data_type} is "
             f"inferred from model {other}"
         )
-        yield site.finding("ensemble-type", message, *path)
+        yield context.finding("ensemble-type", message, *path)
     elif not _same(left.dims, right.dims) and not _same(_full(first), _full(second)):
         message = (
             f"{start} shape: {_list(_full(first))} is inferred from model {one} while "
             f"{_list(_full(second))} is "
             f"inferred from model {other}"
         )
-        yield site.finding("ensemble-shape", message, *path)
+        yield context.finding("ensemble-shape", message, *path)
 
 
 def _full(origin: Origin) -> tuple[int, ...]:
@@ -123,11 +140,11 @@ def _list(dims: Sequence[int]) -> str:
     return f"[{','.join(map(str, dims))}]"
 
 
-def _cycle(site: Site) -> Iterator[Finding]:
-    way = _way_back(site.survey.repository, site.model, site.name, set())
+def _cycle(context: ModelContext) -> Iterator[Finding]:
+    way = _way_back(context.repo.repository, context.model, context.name, set())
     if way:
-        message = f"circular dependency between ensembles: {site.name} -> ... -> {way} -> {site.name}"
-        yield site.finding("ensemble-cycle", message, "ensemble_scheduling")
+        message = f"circular dependency between ensembles: {context.name} -> ... -> {way} -> {context.name}"
+        yield context.finding("ensemble-cycle", message, "ensemble_scheduling")
 
 
 def _way_back(repository: Repository, model: Model, start: str, seen: set[str]) -> str:
@@ -140,3 +157,38 @@ def _way_back(repository: Repository, model: Model, start: str, seen: set[str]) 
         if inner is not None and name not in seen and (found := _way_back(repository, inner, start, seen)):
             return found
     return ""
+
+
+def _interface(context: ModelContext) -> Interface | None:
+    """None if it cannot be known without running the model, or if the config does not parse."""
+    inputs, outputs = context.config.inputs, context.config.outputs
+    size = context.max_batch_size
+    if inputs and outputs:
+        return Interface(inputs=_by_name(inputs), outputs=_by_name(outputs), max_batch_size=size)
+    file = (
+        context.file(context.selected[-1]) if context.selected and context.backend == "onnxruntime" else None
+    )
+    graph = context.repo.graph(file) if file is not None and file.is_file() else None
+    if not isinstance(graph, ModelSignature):
+        return None
+    size = size or (4 if graph.batch.possible else 0)
+    return Interface(
+        inputs=_by_name(inputs or _of_graph(graph.inputs, size)),
+        outputs=_by_name(outputs or _of_graph(graph.outputs, size)),
+        max_batch_size=size,
+    )
+
+
+def _by_name(tensors: Sequence[TensorConfig]) -> dict[str, TensorConfig]:
+    return {tensor.name: tensor for tensor in tensors}
+
+
+def _of_graph(specs: Sequence[TensorSpec], max_batch_size: int) -> tuple[TensorConfig, ...]:
+    return tuple(
+        TensorConfig(
+            name=spec.name,
+            data_type=spec.dtype.config,
+            dims=(spec.dims[1:] or (1,)) if max_batch_size else spec.dims,
+        )
+        for spec in specs
+    )

@@ -2,64 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Everything that the server refuses before it looks at the steps' models."""
-    if not site.ensemble:
+    if not context.ensemble:
         return
-    yield from _declaration(site)
-    yield from _forbidden(site)
-    steps = site.config.get("ensemble_scheduling", {}).get("step", [])
-    if "ensemble_scheduling" not in site.config:
-        message = f"ensemble scheduling must be set for ensemble {site.name} whose platform is ensemble"
-        yield site.finding("ensemble-scheduling", message, "platform")
+    yield from _declaration(context)
+    yield from _forbidden(context)
+    steps = context.messages("ensemble_scheduling", "step")
+    if not context.config.has("ensemble_scheduling"):
+        message = f"ensemble scheduling must be set for ensemble {context.name} whose platform is ensemble"
+        yield context.finding("ensemble-scheduling", message, "platform")
     elif not steps:
-        message = f"must specify 'step' for ensemble '{site.name}'"
-        yield site.finding("ensemble-scheduling", message, "ensemble_scheduling")
+        message = f"must specify 'step' for ensemble '{context.name}'"
+        yield context.finding("ensemble-scheduling", message, "ensemble_scheduling")
     else:
-        yield from _steps(site, steps)
-        yield from _wiring(site, Wiring.of(site))
+        yield from _steps(context, steps)
+        yield from _wiring(context, Wiring.of(context))
 
 
-def _declaration(site: Site) -> Iterator[Finding]:
-    platform, backend = str(site.config.get("platform", "")), str(site.config.get("backend", ""))
+def _declaration(context: ModelContext) -> Iterator[Finding]:
+    platform, backend = context.config.platform, context.config.backend
     message = ""
     if platform == "ensemble" and backend:
-        message = f"Ensemble model '{site.name}' must have platform type 'ensemble' and empty backend type"
-    elif platform != "ensemble" and site.backend:
-        message = f"ensemble scheduling cannot be set for model '{site.name}' whose platform is not ensemble"
+        message = f"Ensemble model '{context.name}' must have platform type 'ensemble' and empty backend type"
+    elif platform != "ensemble" and context.backend:
+        message = (
+            f"ensemble scheduling cannot be set for model '{context.name}' whose platform is not ensemble"
+        )
     elif not platform:
         message = (
-            f"Invalid model name: Could not determine backend for model '{site.name}' with no backend in "
+            f"Invalid model name: Could not determine backend for model '{context.name}' with no backend in "
             f"model configuration. Expected model name of the form 'model.<backend_name>'."
         )
     if message:
-        yield site.finding("ensemble-platform", message, "backend" if backend else "platform")
+        yield context.finding("ensemble-platform", message, "backend" if backend else "platform")
 
 
-def _forbidden(site: Site) -> Iterator[Finding]:
+def _forbidden(context: ModelContext) -> Iterator[Finding]:
     for field, message in (
-        ("instance_group", f"instance group should not be specified for ensemble '{site.name}'"),
-        ("optimization", f"optimization should not be specified for ensemble '{site.name}'"),
-        ("model_warmup", f"model_warmup can not be specified for ensemble '{site.name}'"),
+        ("instance_group", f"instance group should not be specified for ensemble '{context.name}'"),
+        ("optimization", f"optimization should not be specified for ensemble '{context.name}'"),
+        ("model_warmup", f"model_warmup can not be specified for ensemble '{context.name}'"),
     ):
-        if field in site.config:
-            yield site.finding("ensemble-forbidden", message, field)
+        if context.config.has(field):
+            yield context.finding("ensemble-forbidden", message, field)
 
 
-def _steps(site: Site, steps: list[dict[str, Any]]) -> Iterator[Finding]:
+def _steps(context: ModelContext, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     for index, step in enumerate(steps):
         for field in ("model_name", "input_map", "output_map"):
             if not step.get(field):
-                message = f"must specify '{field}' in step {index} of ensemble '{site.name}'"
-                yield site.finding("ensemble-scheduling", message, "ensemble_scheduling", "step", index)
+                message = f"must specify '{field}' in step {index} of ensemble '{context.name}'"
+                yield context.finding("ensemble-scheduling", message, "ensemble_scheduling", "step", index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +75,12 @@ class Wiring:
     writes: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, site: Site) -> Wiring:
+    def of(cls, context: ModelContext) -> Wiring:
         """From the maps of config.pbtxt."""
-        steps = site.config["ensemble_scheduling"]["step"]
+        steps = context.messages("ensemble_scheduling", "step")
         return cls(
-            inputs=tuple(str(item.get("name", "")) for item in site.messages("input")),
-            outputs=tuple(str(item.get("name", "")) for item in site.messages("output")),
+            inputs=tuple(str(item.get("name", "")) for item in context.messages("input")),
+            outputs=tuple(str(item.get("name", "")) for item in context.messages("output")),
             reads=tuple(tuple(step.get("input_map", {}).values()) for step in steps),
             writes=tuple(tuple(step.get("output_map", {}).values()) for step in steps),
         )
@@ -113,36 +115,36 @@ class Wiring:
         return found
 
 
-def _wiring(site: Site, wiring: Wiring) -> Iterator[Finding]:
+def _wiring(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
     known = wiring.read | wiring.written
     for role, names in (("input", wiring.inputs), ("output", wiring.outputs)):
         for index, name in enumerate(names):
             if name and name not in known:
-                message = f"ensemble {role} '{name}' for ensemble {site.name}' is not used"
-                yield site.finding("ensemble-unused", message, role, index)
-    yield from _twice(site, wiring)
+                message = f"ensemble {role} '{name}' for ensemble {context.name}' is not used"
+                yield context.finding("ensemble-unused", message, role, index)
+    yield from _twice(context, wiring)
     for name in sorted(wiring.written - wiring.read - set(wiring.outputs)):
-        message = f"ensemble tensor '{name}' is unused in ensemble '{site.name}'"
-        yield site.finding("ensemble-unused", message, *_step(wiring.writes, name))
-    yield from _unwritten(site, wiring)
+        message = f"ensemble tensor '{name}' is unused in ensemble '{context.name}'"
+        yield context.finding("ensemble-unused", message, *_step(wiring.writes, name))
+    yield from _unwritten(context, wiring)
 
 
-def _twice(site: Site, wiring: Wiring) -> Iterator[Finding]:
+def _twice(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
     seen = set(wiring.inputs)
     for index, names in enumerate(wiring.writes):
         for name in names:
             if name in seen:
                 message = (
                     f"ensemble tensor '{name}' can appear in an output map only once for ensemble "
-                    f"'{site.name}' step {index}"
+                    f"'{context.name}' step {index}"
                 )
-                yield site.finding(
+                yield context.finding(
                     "ensemble-written-twice", message, *_step(wiring.writes[: index + 1], name)
                 )
             seen.add(name)
 
 
-def _unwritten(site: Site, wiring: Wiring) -> Iterator[Finding]:
+def _unwritten(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
     ready = wiring.ready()
     loose = wiring.read - wiring.written - set(wiring.inputs)
     said: set[str] = set()
@@ -153,13 +155,13 @@ def _unwritten(site: Site, wiring: Wiring) -> Iterator[Finding]:
         culprit = next((name for name in needed if name in loose), needed[-1])
         said.add(culprit)
         message = (
-            f"output '{output}' for ensemble '{site.name}' is not written: at least one of its depending "
+            f"output '{output}' for ensemble '{context.name}' is not written: at least one of its depending "
             f"tensors, '{culprit}', is not connected"
         )
-        yield site.finding("ensemble-unconnected", message, "output", index)
+        yield context.finding("ensemble-unconnected", message, "output", index)
     for name in sorted(loose - said):
         message = f"ensemble tensor '{name}' is read by a step and nothing writes it"
-        yield site.finding("ensemble-unconnected", message, *_step(wiring.reads, name))
+        yield context.finding("ensemble-unconnected", message, *_step(wiring.reads, name))
 
 
 def _step(maps: tuple[tuple[str, ...], ...], name: str) -> tuple[str | int, ...]:

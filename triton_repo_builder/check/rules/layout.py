@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder.check.context import Site, report
+from triton_repo_builder.check import backends
+from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.rules import backends
 from triton_repo_builder.repository import VERSION, Model
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION
@@ -30,51 +30,50 @@ def not_a_model(model: Model) -> Finding:
     return report("not-a-model", str(model.path), message, remedy=remedy)
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Everything about a model's directory but the content of its files."""
-    name = str(site.config.get("name", ""))
-    if name and name != site.name:
-        yield site.finding(
+    name = context.config.name
+    if name and name != context.name:
+        yield context.finding(
             "name-mismatch",
-            f"unexpected directory name '{site.name}' for model '{name}', directory name must equal model "
+            f"unexpected directory name '{context.name}' for model '{name}', directory name must equal model "
             "name",
             "name",
         )
-    yield from _backend(site)
-    yield from _versions(site)
-    yield from _files(site)
-    yield from _pointers(site)
+    yield from _backend(context)
+    yield from _versions(context)
+    yield from _files(context)
+    yield from _pointers(context)
 
 
-def _backend(site: Site) -> Iterator[Finding]:
-    config = site.config
-    backend, platform = str(config.get("backend", "")), str(config.get("platform", ""))
-    if platform == "ensemble" or (site.ensemble and not platform):
+def _backend(context: ModelContext) -> Iterator[Finding]:
+    backend, platform = context.config.backend, context.config.platform
+    if platform == "ensemble" or (context.ensemble and not platform):
         return  # ensembles.py
-    if not site.backend:
+    if not context.backend:
         remedy = backends.MISSPELT.get(platform, "")
-        if platform or config.get("default_model_filename"):
-            message = f"unexpected platform type '{platform}' for {site.name}"
+        if platform or context.config.default_model_filename:
+            message = f"unexpected platform type '{platform}' for {context.name}"
         else:
             message = (
-                f"Invalid model name: Could not determine backend for model '{site.name}' with no backend in "
-                f"model configuration. Expected model name of the form 'model.<backend_name>'."
+                f"Invalid model name: Could not determine backend for model '{context.name}' with no "
+                f"backend in model configuration. Expected model name of the form 'model.<backend_name>'."
             )
         remedy = f"write {remedy} in place of platform" if remedy else ""
-        yield site.finding("platform-unknown", message, "platform", remedy=remedy)
+        yield context.finding("platform-unknown", message, "platform", remedy=remedy)
     elif backend and platform and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
-        yield site.finding("platform-backend-pair", message, "platform")
+        yield context.finding("platform-backend-pair", message, "platform")
     elif backend in backends.MISSPELT:
         message = (
             f"unable to find backend library for backend '{backend}', "
             f"try specifying runtime on the model configuration."
         )
         remedy = f"write {backends.MISSPELT[backend]}"
-        yield site.finding("backend-unknown", message, "backend", remedy=remedy)
-    elif site.backend not in backends.STOCK | backends.TOYS:
-        message = f"backend '{site.backend}' is not in the stock image"
-        yield site.finding("backend-custom", message, "backend")
+        yield context.finding("backend-unknown", message, "backend", remedy=remedy)
+    elif context.backend not in backends.STOCK | backends.TOYS:
+        message = f"backend '{context.backend}' is not in the stock image"
+        yield context.finding("backend-custom", message, "backend")
 
 
 def _family(backend: str) -> str | None:
@@ -82,8 +81,8 @@ def _family(backend: str) -> str | None:
     return backend if backend in PLATFORMS.values() else None
 
 
-def _versions(site: Site) -> Iterator[Finding]:
-    folders = sorted(entry for entry in site.model.path.iterdir() if entry.is_dir())
+def _versions(context: ModelContext) -> Iterator[Finding]:
+    folders = sorted(entry for entry in context.model.path.iterdir() if entry.is_dir())
     for folder in folders:
         if folder.name.isdecimal() and int(folder.name) > LARGEST_VERSION:
             message = f"the server aborts on a numeric directory name above {LARGEST_VERSION}"
@@ -93,19 +92,19 @@ def _versions(site: Site) -> Iterator[Finding]:
         elif re.fullmatch(r"v\d+", folder.name):
             message = f"ignore version directory '{folder.name}' which fails to convert to integral number"
             yield report("version-ignored", str(folder), message)
-    for version in site.config.get("version_policy", {}).get("specific", {}).get("versions", []):
-        if version not in site.model.versions:
+    for version in context.config.version_policy.get("specific", {}).get("versions", []):
+        if version not in context.model.versions:
             message = (
-                f"version {version} is specified for model '{site.name}', but the version directory is "
+                f"version {version} is specified for model '{context.name}', but the version directory is "
                 "not present"
             )
-            yield site.finding("version-absent", message, "version_policy", "specific", "versions")
-    if not site.selected:
-        message = f"at least one version must be available under the version policy of model '{site.name}'"
-        yield site.finding("version-missing", message, "version_policy", remedy=_remedy(site, folders))
-    for version in site.selected:
-        folder = site.model.path / str(version)
-        if site.ensemble and not any(folder.rglob("*")):
+            yield context.finding("version-absent", message, "version_policy", "specific", "versions")
+    if not context.selected:
+        message = f"at least one version must be available under the version policy of model '{context.name}'"
+        yield context.finding("version-missing", message, "version_policy", remedy=_remedy(context, folders))
+    for version in context.selected:
+        folder = context.model.path / str(version)
+        if context.ensemble and not any(folder.rglob("*")):
             yield report(
                 "version-empty", str(folder), "an empty directory, which git, S3 and OCI images drop"
             )
@@ -125,26 +124,26 @@ def _misread(folder: Path, number: int) -> Iterator[Finding]:
         yield report("version-misread", str(folder), message)
 
 
-def _remedy(site: Site, folders: list[Path]) -> str:
-    policy = site.config.get("version_policy", {})
-    if site.model.versions and "latest" in policy:
+def _remedy(context: ModelContext, folders: list[Path]) -> str:
+    policy = context.config.version_policy
+    if context.model.versions and "latest" in policy:
         return "write latest { num_versions: 1 }: without a number it means 0"
-    if site.model.versions:
-        return f"name a version that is there: {', '.join(map(str, site.model.versions))}"
+    if context.model.versions:
+        return f"name a version that is there: {', '.join(map(str, context.model.versions))}"
     near = [folder.name for folder in folders if re.fullmatch(r"v?0*[1-9]\d*", folder.name)]
     if near:
         return f"rename {near[0]}/ to {near[0].lstrip('v0')}/"
-    kind = "a placeholder file (1/.gitkeep)" if site.ensemble else "the model's files"
+    kind = "a placeholder file (1/.gitkeep)" if context.ensemble else "the model's files"
     return f"make a directory 1/ with {kind} in it"
 
 
-def _files(site: Site) -> Iterator[Finding]:
-    for version in site.selected:
-        file = site.file(version)
-        if file is None or file.exists() or site.ensemble:
+def _files(context: ModelContext) -> Iterator[Finding]:
+    for version in context.selected:
+        file = context.file(version)
+        if file is None or file.exists() or context.ensemble:
             continue
-        if site.backend == "python":
-            hangs = "; the load never ends" if "python_load_bounded" not in site.release.features else ""
+        if context.backend == "python":
+            hangs = "; the load never ends" if "python_load_bounded" not in context.release.features else ""
             message = f"Python model file not found in '{file}'{hangs}"
         else:
             message = f"failed to stat file {file}"
@@ -155,26 +154,28 @@ def _files(site: Site) -> Iterator[Finding]:
         )
         remedy = f'write default_model_filename: "{beside[0]}", or rename it to {file.name}' if beside else ""
         yield report("model-file-missing", str(file), message, remedy=remedy)
-    for index, output in enumerate(site.messages("output")):
+    for index, output in enumerate(context.messages("output")):
         label = str(output.get("label_filename", ""))
-        path = site.model.path / label
+        path = context.model.path / label
         if label and not path.is_file():
             message = f"failed to open text file for read {path}: No such file or directory"
-            yield site.finding("labels-missing", message, "output", index, "label_filename")
+            yield context.finding("labels-missing", message, "output", index, "label_filename")
         elif (
-            label and "label_path_restricted" in site.release.features and not _inside(path, site.model.path)
+            label
+            and "label_path_restricted" in context.release.features
+            and not _inside(path, context.model.path)
         ):
             message = f"label file path {path} is outside model directory"
-            yield site.finding("labels-missing", message, "output", index, "label_filename")
+            yield context.finding("labels-missing", message, "output", index, "label_filename")
 
 
 def _inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
-def _pointers(site: Site) -> Iterator[Finding]:
+def _pointers(context: ModelContext) -> Iterator[Finding]:
     """Any file may be in LFS, a tokenizer as well as a model."""
-    for file in sorted(site.model.path.rglob("*")):
+    for file in sorted(context.model.path.rglob("*")):
         if file.is_file() and file.stat().st_size < 1024:
             with file.open("rb") as stream:
                 if stream.read(len(LFS)) == LFS:

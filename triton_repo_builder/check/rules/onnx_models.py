@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import Site, report
+from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.rules import onnx_tensors
@@ -15,22 +15,22 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Each selected version's graph by itself, then against config.pbtxt."""
-    if site.backend != "onnxruntime" or site.ensemble:
+    if context.backend != "onnxruntime" or context.ensemble:
         return
-    yield from _options(site)
-    if site.config.get("model_transaction_policy", {}).get("decoupled"):
+    yield from _options(context)
+    if context.config.decoupled:
         message = "decoupled on an ONNX model: it answers once, and HTTP refuses every request (501)"
-        yield site.finding("onnx-decoupled", message, "model_transaction_policy")
-    for version in site.selected:
-        file = site.file(version)
+        yield context.finding("onnx-decoupled", message, "model_transaction_policy")
+    for version in context.selected:
+        file = context.file(version)
         if file is None or not file.is_file():
             continue  # layout.py says so.
-        graph = site.survey.graph(file)
+        graph = context.repo.graph(file)
         if isinstance(graph, ModelSignature):
-            yield from _age(site, file, graph)
-            yield from onnx_tensors.check(site, graph)
+            yield from _age(context, file, graph)
+            yield from onnx_tensors.check(context, graph)
         elif graph.code is not Code.LFS_POINTER:
             yield _unreadable(file, graph)
 
@@ -40,8 +40,8 @@ def _unreadable(file: Path, error: TrbError) -> Finding:
     return report(code, error.where or str(file), error.message, remedy=error.remedy)
 
 
-def _age(site: Site, file: Path, graph: ModelSignature) -> Iterator[Finding]:
-    release = site.release
+def _age(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[Finding]:
+    release = context.release
     fitting = [name for name in releases.can_load(graph.ir_version, graph.opset) if name > release.name]
     later = f", or serve with release {fitting[0]} or later" if fitting else ""
     if graph.ir_version > release.max_ir:
@@ -60,11 +60,9 @@ _NUMBERS = ("intra_op_thread_count", "inter_op_thread_count", "execution_mode")
 _BOOLEANS = ("enable_mem_arena", "enable_mem_pattern")
 
 
-def _options(site: Site) -> Iterator[Finding]:
+def _options(context: ModelContext) -> Iterator[Finding]:
     """Parameters whose text the backend converts; it reads ``2x`` as 2 and ignores what it does not know."""
-    parameters = {
-        key: str(item.get("string_value", "")) for key, item in site.config.get("parameters", {}).items()
-    }
+    parameters = context.config.parameters
     for key in _NUMBERS:
         value = parameters.get(key, "0")
         message = ""
@@ -76,14 +74,14 @@ def _options(site: Site) -> Iterator[Finding]:
                 f"{value} ."
             )
         if message:
-            yield site.finding(
+            yield context.finding(
                 "onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}"
             )
     for key in _BOOLEANS:
         if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
             message = f"failed to convert '{parameters[key]}' to boolean"
-            yield site.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
+            yield context.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
     shrinkage = parameters.get("memory.enable_memory_arena_shrinkage")
     if shrinkage and parameters.get("enable_mem_arena", "1").lower() in ("0", "false"):
         message = "memory.enable_memory_arena_shrinkage without the arena: every request fails"
-        yield site.finding("onnx-option", message, "parameters", remedy="drop one of the two")
+        yield context.finding("onnx-option", message, "parameters", remedy="drop one of the two")

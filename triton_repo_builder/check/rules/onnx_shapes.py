@@ -1,7 +1,8 @@
 """Shapes of config.pbtxt against the graph: the rules of Triton's onnxruntime backend.
 
-The server compares output shapes as ONNX Runtime infers them, not as the graph states them; ``Survey.graph``
-has done the same. Of operators outside ONNX's own set only ONNX Runtime knows the shapes.
+The server compares output shapes as ONNX Runtime infers them, not as the graph states them;
+``RepositoryContext.graph`` has done the same. Of operators outside ONNX's own set only ONNX Runtime knows
+the shapes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
@@ -19,7 +20,7 @@ from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 class Pair:
     """One tensor as config.pbtxt and as the graph have it."""
 
-    site: Site
+    context: ModelContext
     graph: ModelSignature
     spec: TensorSpec
     role: str
@@ -32,13 +33,13 @@ class Pair:
 
     @classmethod
     def of(
-        cls, site: Site, graph: ModelSignature, role: str, index: int, spec: TensorSpec, rows: int
+        cls, context: ModelContext, graph: ModelSignature, role: str, index: int, spec: TensorSpec, rows: int
     ) -> Pair:
         """The entry of that role and index with the graph's tensor of its name."""
-        item = site.messages(role)[index]
+        item = context.messages(role)[index]
         reshaped = "reshape" in item
         return cls(
-            site=site,
+            context=context,
             graph=graph,
             spec=spec,
             role=role,
@@ -71,12 +72,12 @@ class Pair:
 
     def finding(self, code: str, message: str, *, remedy: str = "", field: str = "dims") -> Finding:
         """At this tensor's entry."""
-        return self.site.finding(code, message, self.role, self.index, field, remedy=remedy)
+        return self.context.finding(code, message, self.role, self.index, field, remedy=remedy)
 
 
 def check(pair: Pair) -> Iterator[Finding]:
     """The first rule that the tensor breaks, in the backend's order."""
-    spec, model, batching = pair.spec, pair.site.name, pair.rows > 0
+    spec, model, batching = pair.spec, pair.context.name, pair.rows > 0
     if pair.ragged:
         if message := ort_rules.ragged(model, spec.name, spec.dims):
             yield pair.finding("onnx-ragged", message, field="allow_ragged_batch")
@@ -92,7 +93,7 @@ def check(pair: Pair) -> Iterator[Finding]:
 
 
 def _scalar(pair: Pair) -> Iterator[Finding]:
-    if message := ort_rules.scalar(pair.site.name, pair.spec.name, pair.given, pair.full):
+    if message := ort_rules.scalar(pair.context.name, pair.spec.name, pair.given, pair.full):
         yield pair.finding("onnx-scalar", message)
     elif pair.rows > 0:
         message = f"'{pair.spec.name}' is a scalar: the model loads, and a batch of 2 fails (501)"
@@ -103,7 +104,7 @@ def _compare(pair: Pair) -> Iterator[Finding]:
     """Compare the dims with those that ONNX Runtime infers."""
     graph, name, batching = pair.spec.dims, pair.spec.name, pair.rows > 0
     exact = pair.role == "output" and not _scattered(pair)
-    message = ort_rules.dims(pair.site.name, name, graph, pair.given, batching=batching, exact=exact)
+    message = ort_rules.dims(pair.context.name, name, graph, pair.given, batching=batching, exact=exact)
     if not message:
         return
     if pair.open:
@@ -118,5 +119,5 @@ def _compare(pair: Pair) -> Iterator[Finding]:
 
 def _scattered(pair: Pair) -> bool:
     """Whether a batch_output cuts the tensor into pieces, so that the graph's shape is not the answer's."""
-    entries = pair.site.messages("batch_output")
+    entries = pair.context.messages("batch_output")
     return any(pair.spec.name in item.get("target_name", []) for item in entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.rules import onnx_shapes
 from triton_repo_builder.check.rules.onnx_shapes import Pair
@@ -13,30 +13,30 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 
-def check(site: Site, graph: ModelSignature) -> Iterator[Finding]:
+def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     """Everything the backend compares when it loads the model."""
     for role, specs in (("input", graph.inputs), ("output", graph.outputs)):
         for spec in specs:
             if message := ort_rules.kind(spec.name, spec.kind.upper()):
-                yield site.finding("onnx-kind", message, role)
-    inputs, outputs = site.messages("input"), site.messages("output")
-    rows = site.rows
+                yield context.finding("onnx-kind", message, role)
+    inputs, outputs = context.messages("input"), context.messages("output")
+    rows = context.max_batch_size
     if not inputs or not outputs:
-        yield from _completed(site, graph)
+        yield from _completed(context, graph)
         rows = rows or (ort_rules.DEFAULT_MAX_BATCH_SIZE if graph.batch.possible else 0)
     if inputs:
-        yield from _count(site, graph)
-        yield from _names(site, "input", graph)
+        yield from _count(context, graph)
+        yield from _names(context, "input", graph)
     if outputs:
-        yield from _names(site, "output", graph)
+        yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
         for index, item in enumerate(items):
             found = _spec(graph, role, str(item.get("name", "")))
             if found is not None and found.kind == "tensor":
-                yield from _type(site, role, index, item, found)
+                yield from _type(context, role, index, item, found)
                 if found in graph.optional_inputs and rows > 0:
                     continue  # _count refuses it whatever its shape.
-                yield from onnx_shapes.check(Pair.of(site, graph, role, index, found, rows))
+                yield from onnx_shapes.check(Pair.of(context, graph, role, index, found, rows))
 
 
 def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:
@@ -45,74 +45,78 @@ def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:
     return graph.input(name) or next((spec for spec in graph.optional_inputs if spec.name == name), None)
 
 
-def _completed(site: Site, graph: ModelSignature) -> Iterator[Finding]:
+def _completed(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     completed = ort_rules.DEFAULT_MAX_BATCH_SIZE
-    if site.messages("input") or site.messages("output"):
-        if site.rows == 0 and graph.batch.possible:
+    if context.messages("input") or context.messages("output"):
+        if context.max_batch_size == 0 and graph.batch.possible:
             message = f"the server sets max_batch_size to {completed} before it compares the dims"
-            yield site.finding("onnx-completed", message, "max_batch_size")
-    elif message := ort_rules.autofill(site.name, batchable=graph.batch.possible, max_batch_size=site.rows):
-        yield site.finding("onnx-batch-axis", message, "max_batch_size")
-    elif site.rows == 0 and graph.batch.possible and site.written("max_batch_size"):
+            yield context.finding("onnx-completed", message, "max_batch_size")
+    elif message := ort_rules.autofill(
+        context.name, batchable=graph.batch.possible, max_batch_size=context.max_batch_size
+    ):
+        yield context.finding("onnx-batch-axis", message, "max_batch_size")
+    elif context.max_batch_size == 0 and graph.batch.possible and context.written("max_batch_size"):
         message = f"without inputs and outputs the server overwrites max_batch_size 0 with {completed}"
-        yield site.finding("onnx-completed", message, "max_batch_size")
+        yield context.finding("onnx-completed", message, "max_batch_size")
 
 
-def _count(site: Site, graph: ModelSignature) -> Iterator[Finding]:
+def _count(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     """Names are compared first: a wrong name makes the counts agree by accident."""
-    names = _configured(site)
+    names = _configured(context)
     optional = {spec.name for spec in graph.optional_inputs}
-    count = len(names) - sum(bool(item.get("optional")) for item in site.messages("input"))
-    if message := ort_rules.input_count(site.name, count, len(graph.inputs)):
+    count = len(names) - sum(bool(item.get("optional")) for item in context.messages("input"))
+    if message := ort_rules.input_count(context.name, count, len(graph.inputs)):
         missing = [spec.name for spec in graph.inputs if spec.name not in names]
         marked = [
             item["name"]
-            for item in site.messages("input")
+            for item in context.messages("input")
             if item.get("optional") and graph.input(item["name"])
         ]
         listed = [name for name in names if name in optional]
         hints = [f"add {', '.join(missing)}"] if missing else []
         hints += [f"drop optional from {', '.join(marked)}"] if marked else []
         hints += [f"drop {', '.join(listed)}, which is an initializer"] if listed else []
-        yield site.finding("onnx-input-count", message, "input", remedy="; ".join(hints))
-    for index, item in enumerate(site.messages("input")):
+        yield context.finding("onnx-input-count", message, "input", remedy="; ".join(hints))
+    for index, item in enumerate(context.messages("input")):
         if item.get("optional") and item.get("name") in optional:
-            message = ort_rules.optional(site.name, str(item["name"]), batching=site.rows > 0)
+            message = ort_rules.optional(context.name, str(item["name"]), batching=context.max_batch_size > 0)
             if message:
-                yield site.finding("onnx-optional", message, "input", index, "optional")
+                yield context.finding("onnx-optional", message, "input", index, "optional")
 
 
-def _configured(site: Site) -> list[str]:
+def _configured(context: ModelContext) -> list[str]:
     """Every name the config feeds to the graph: inputs, batch inputs, sequence controls and states."""
-    names = [str(item.get("name", "")) for item in site.messages("input")]
-    names += [target for item in site.messages("batch_input") for target in item.get("target_name", [])]
-    sequence = site.config.get("sequence_batching", {})
+    names = [str(item.get("name", "")) for item in context.messages("input")]
+    names += [target for item in context.messages("batch_input") for target in item.get("target_name", [])]
+    sequence = context.config.raw.get("sequence_batching", {})
     names += [item.get("name", "") for item in sequence.get("control_input", [])]
     return names + [item.get("input_name", "") for item in sequence.get("state", [])]
 
 
-def _names(site: Site, role: str, graph: ModelSignature) -> Iterator[Finding]:
+def _names(context: ModelContext, role: str, graph: ModelSignature) -> Iterator[Finding]:
     specs = (*graph.inputs, *graph.optional_inputs) if role == "input" else graph.outputs
     allowed = [spec.name for spec in specs]
-    for index, item in enumerate(site.messages(role)):
+    for index, item in enumerate(context.messages(role)):
         if item.get("name") and (message := ort_rules.name(role, item["name"], allowed)):
-            yield site.finding("onnx-name", message, role, index, "name")
-    for index, item in enumerate(site.messages("batch_input") if role == "input" else []):
+            yield context.finding("onnx-name", message, role, index, "name")
+    for index, item in enumerate(context.messages("batch_input") if role == "input" else []):
         for target in item.get("target_name", []):
             if message := ort_rules.name("input", target, allowed):
-                yield site.finding("onnx-name", message, "batch_input", index, "target_name")
+                yield context.finding("onnx-name", message, "batch_input", index, "target_name")
 
 
-def _type(site: Site, role: str, index: int, item: Mapping[str, Any], spec: TensorSpec) -> Iterator[Finding]:
+def _type(
+    context: ModelContext, role: str, index: int, item: Mapping[str, Any], spec: TensorSpec
+) -> Iterator[Finding]:
     given = item.get("data_type", "TYPE_INVALID")
-    bf16 = spec.dtype.name == "bfloat16" and "bf16_io" in site.release.features
+    bf16 = spec.dtype.name == "bfloat16" and "bf16_io" in context.release.features
     provided = "TYPE_BF16" if spec.dtype.name == "bfloat16" else spec.dtype.config
     if not provided or (provided == "TYPE_BF16" and not bf16):
         name = provided or spec.dtype.name
-        message = ort_rules.unsupported_datatype(site.name, role, spec.name, name)
-        yield site.finding("onnx-type-unsupported", message, role, index, "data_type")
+        message = ort_rules.unsupported_datatype(context.name, role, spec.name, name)
+        yield context.finding("onnx-type-unsupported", message, role, index, "data_type")
     elif given != "TYPE_INVALID" and (
-        message := ort_rules.datatype(site.name, role, spec.name, given, provided)
+        message := ort_rules.datatype(context.name, role, spec.name, given, provided)
     ):
         remedy = f"write data_type: {provided}"
-        yield site.finding("onnx-type", message, role, index, "data_type", remedy=remedy)
+        yield context.finding("onnx-type", message, role, index, "data_type", remedy=remedy)

@@ -7,25 +7,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder.check.context import Site, report
+from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 
 CLASS = "TritonPythonModel"
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """The model file of each selected version, and what config.pbtxt leaves to it."""
-    if site.backend != "python":
+    if context.backend != "python":
         return
-    for version in site.selected:
-        file = site.file(version)
+    for version in context.selected:
+        file = context.file(version)
         if file is not None and file.is_file():
-            yield from _file(site, file)
+            yield from _file(context, file)
 
 
-def _file(site: Site, file: Path) -> Iterator[Finding]:
-    wanted = tuple(int(part) for part in site.release.python.split("."))
+def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
+    wanted = tuple(int(part) for part in context.release.python.split("."))
     source = file.read_bytes()
     if b"\0" in source:
         yield report("python-syntax", str(file), "SyntaxError: source code cannot contain null bytes")
@@ -43,8 +43,8 @@ def _file(site: Site, file: Path) -> Iterator[Finding]:
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
-    yield from _class(site, file, tree)
-    yield from _imports(site, file, tree)
+    yield from _class(context, file, tree)
+    yield from _imports(context, file, tree)
 
 
 def _binds(tree: ast.Module, name: str) -> bool:
@@ -61,7 +61,7 @@ def _binds(tree: ast.Module, name: str) -> bool:
     return False
 
 
-def _class(site: Site, file: Path, tree: ast.Module) -> Iterator[Finding]:
+def _class(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Finding]:
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if found is None or found.bases:
         return  # Assigned, imported or inherited: its methods are not to be seen here.
@@ -70,15 +70,15 @@ def _class(site: Site, file: Path, tree: ast.Module) -> Iterator[Finding]:
     if "execute" not in methods:
         message = f"{CLASS} has no execute: the model loads and every request fails"
         yield report("python-execute-missing", f"{file}:{found.lineno}", message)
-    declared = site.config.get("input") and site.config.get("output")
+    declared = context.config.inputs and context.config.outputs
     if not declared and "auto_complete_config" not in methods:
-        message = f"model '{site.name}' declares no inputs or no outputs and completes none by itself"
-        yield site.finding("python-io-missing", message)
+        message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"
+        yield context.finding("python-io-missing", message)
 
 
-def _imports(site: Site, file: Path, tree: ast.Module) -> Iterator[Finding]:
+def _imports(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Finding]:
     """Modules that neither the stock image nor the model brings; those under ``try`` are optional."""
-    if "EXECUTION_ENV_PATH" in site.config.get("parameters", {}):
+    if "EXECUTION_ENV_PATH" in context.config.parameters:
         return
     known = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS}
     for node in tree.body:
@@ -89,7 +89,7 @@ def _imports(site: Site, file: Path, tree: ast.Module) -> Iterator[Finding]:
             names = [node.module]
         for name in sorted({name.partition(".")[0] for name in names} - known):
             if not _travels(file.parent, name):
-                message = f"module '{name}' is not in the stock image of {site.release.name}"
+                message = f"module '{name}' is not in the stock image of {context.release.name}"
                 yield report("python-import", f"{file}:{node.lineno}", message)
 
 

@@ -7,7 +7,7 @@ import re
 
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.repository import Model
+from triton_repo_builder.repository import Model, pbtxt
 
 _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Enum type "inference.DataType" has no value named "TYPE_', "no quotes round enum values"),
@@ -47,18 +47,6 @@ def _remedy(reason: str) -> str:
         if match := re.search(pattern, reason):
             return match.expand(remedy) if "\\1" in remedy else remedy
     if match := re.match(r'Message type "inference\.(\w+)" has no field named "(\w+)"', reason):
-        near = difflib.get_close_matches(match[2], _fields(match[1]), 1)
-        return f"did you mean {near[0]}?" if near else f"{match[1]} has: {', '.join(_fields(match[1]))}"
+        near = difflib.get_close_matches(match[2], pbtxt.fields(match[1]), 1)
+        return f"did you mean {near[0]}?" if near else f"{match[1]} has: {', '.join(pbtxt.fields(match[1]))}"
     return ""
-
-
-def _fields(message: str) -> list[str]:
-    """The fields of one of Triton's messages, which may stand inside another."""
-    from tritonclient.grpc import model_config_pb2
-
-    waiting = list(model_config_pb2.DESCRIPTOR.message_types_by_name.values())
-    for descriptor in waiting:
-        if descriptor.name == message:
-            return [field.name for field in descriptor.fields]
-        waiting += descriptor.nested_types
-    return []

@@ -7,56 +7,56 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Each declared input and output, and the batch_input and batch_output entries."""
     for role in ("input", "output"):
-        items = site.messages(role)
+        items = context.messages(role)
         for index, item in enumerate(items):
-            yield from _tensor(site, role, index, item)
+            yield from _tensor(context, role, index, item)
         names = [str(item.get("name", "")) for item in items]
         for name, count in Counter(names).items():
             if name and count > 1:
                 last = len(names) - 1 - names[::-1].index(name)
                 message = f"{role} '{name}' is declared {count} times; the server does not notice"
-                yield site.finding("tensor-duplicate", message, role, last, "name")
-    yield from _batch_inputs(site)
-    yield from _batch_outputs(site)
-    yield from _ragged(site)
+                yield context.finding("tensor-duplicate", message, role, last, "name")
+    yield from _batch_inputs(context)
+    yield from _batch_outputs(context)
+    yield from _ragged(context)
 
 
-def _tensor(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
-    name, whose = str(item.get("name", "")), f"for {site.name}"
+def _tensor(context: ModelContext, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
+    name, whose = str(item.get("name", "")), f"for {context.name}"
     who = f"model {role} '{name}'" if name else f"model {role}"
     absent = [
         field for field in ("name", "data_type", "dims") if item.get(field) in (None, "", [], "TYPE_INVALID")
     ]
     for field in absent:
         owner = f"model {role}" if field == "name" else who
-        yield site.finding("tensor-incomplete", f"{owner} must specify '{field}' {whose}", role, index)
+        yield context.finding("tensor-incomplete", f"{owner} must specify '{field}' {whose}", role, index)
     if any(dim == 0 or dim < -1 for dim in item.get("dims", [])):
         message = f"{who} dimension must be integer >= 1, or -1 to indicate a variable-size dimension {whose}"
-        yield site.finding("tensor-dims", message, role, index, "dims")
+        yield context.finding("tensor-dims", message, role, index, "dims")
     elif "reshape" in item and item.get("dims"):
-        yield from _reshape(site, role, index, item)
+        yield from _reshape(context, role, index, item)
     if item.get("format", "FORMAT_NONE") != "FORMAT_NONE" and len(item.get("dims", [])) != 3:
-        yield site.finding(
+        yield context.finding(
             "tensor-format", f"model {role} NHWC/NCHW require 3 dims {whose}", role, index, "format"
         )
-    if item.get("is_shape_tensor") and site.backend != "tensorrt":
+    if item.get("is_shape_tensor") and context.backend != "tensorrt":
         message = f"shape tensors are only supported for TensorRT platform {whose}"
-        yield site.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
+        yield context.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
 
 
-def _reshape(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
+def _reshape(context: ModelContext, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:
     """ValidateIOShape of core's model_config_utils.cc."""
-    who, whose = f"model {role} '{item.get('name', '')}'", f"for {site.name}"
+    who, whose = f"model {role} '{item.get('name', '')}'", f"for {context.name}"
     dims, shape = list(item["dims"]), list(item["reshape"].get("shape", []))
     message = ""
-    if not shape and site.rows == 0:
+    if not shape and context.max_batch_size == 0:
         message = (
             f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
             f"{whose}"
@@ -71,7 +71,7 @@ def _reshape(site: Site, role: str, index: int, item: Mapping[str, Any]) -> Iter
     elif _runs(dims) != _runs(shape):
         message = f"{who} has different size for dims and reshape {whose}"
     if message:
-        yield site.finding("tensor-reshape", message, role, index, "reshape")
+        yield context.finding("tensor-reshape", message, role, index, "reshape")
 
 
 def _runs(dims: Sequence[int]) -> list[int]:
@@ -85,60 +85,66 @@ def _runs(dims: Sequence[int]) -> list[int]:
     return [prod(run) for run in runs]
 
 
-def _batch_inputs(site: Site) -> Iterator[Finding]:
-    inputs = {str(item.get("name", "")) for item in site.messages("input")}
-    for index, item in enumerate(site.messages("batch_input")):
+def _batch_inputs(context: ModelContext) -> Iterator[Finding]:
+    inputs = {str(item.get("name", "")) for item in context.messages("input")}
+    for index, item in enumerate(context.messages("batch_input")):
         kind = item.get("kind", "BATCH_ELEMENT_COUNT")
         sources = item.get("source_input", [])
         if len(sources) != 1:
-            message = f"batch input kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}"
-            yield site.finding("batch-input", message, "batch_input", index)
+            message = (
+                f"batch input kind '{kind}' expects 1 source input, got {len(sources)} for {context.name}"
+            )
+            yield context.finding("batch-input", message, "batch_input", index)
         if item.get("data_type") not in ("TYPE_INT32", "TYPE_FP32"):
-            message = f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {site.name}"
-            yield site.finding("batch-input", message, "batch_input", index, "data_type")
+            message = f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {context.name}"
+            yield context.finding("batch-input", message, "batch_input", index, "data_type")
         for source in sources:
             if source not in inputs:
-                message = f"unknown source input name '{source}' for {site.name}"
-                yield site.finding("batch-input", message, "batch_input", index, "source_input")
+                message = f"unknown source input name '{source}' for {context.name}"
+                yield context.finding("batch-input", message, "batch_input", index, "source_input")
         for target in item.get("target_name", []):
             if target in inputs:
                 message = f"'{target}' is filled by batch_input and must not be listed under input"
-                yield site.finding("batch-input", message, "batch_input", index, "target_name")
+                yield context.finding("batch-input", message, "batch_input", index, "target_name")
 
 
-def _batch_outputs(site: Site) -> Iterator[Finding]:
-    outputs = {str(item.get("name", "")) for item in site.messages("output")}
-    inputs = {str(item.get("name", "")) for item in site.messages("input")}
+def _batch_outputs(context: ModelContext) -> Iterator[Finding]:
+    outputs = {str(item.get("name", "")) for item in context.messages("output")}
+    inputs = {str(item.get("name", "")) for item in context.messages("input")}
     seen: set[str] = set()
-    for index, item in enumerate(site.messages("batch_output")):
+    for index, item in enumerate(context.messages("batch_output")):
         kind = item.get("kind", "BATCH_SCATTER_WITH_INPUT_SHAPE")
         sources = item.get("source_input", [])
         messages = []
         if len(sources) != 1:
             messages.append(
-                f"batch output kind '{kind}' expects 1 source input, got {len(sources)} for {site.name}"
+                f"batch output kind '{kind}' expects 1 source input, got {len(sources)} for {context.name}"
             )
-        messages += [f"unknown source input name '{s}' for {site.name}" for s in sources if s not in inputs]
+        messages += [
+            f"unknown source input name '{s}' for {context.name}" for s in sources if s not in inputs
+        ]
         for target in item.get("target_name", []):
             if target not in outputs:
-                messages.append(f"unknown target output name '{target}' for {site.name}")
+                messages.append(f"unknown target output name '{target}' for {context.name}")
             elif target in seen:
-                messages.append(f"target output name '{target}' can only be specified once for {site.name}")
+                messages.append(
+                    f"target output name '{target}' can only be specified once for {context.name}"
+                )
             seen.add(target)
         for message in messages:
-            yield site.finding("batch-output", message, "batch_output", index)
+            yield context.finding("batch-output", message, "batch_output", index)
 
 
-def _ragged(site: Site) -> Iterator[Finding]:
-    sources = {source for item in site.messages("batch_input") for source in item.get("source_input", [])}
-    for index, item in enumerate(site.messages("input")):
-        if not item.get("allow_ragged_batch") or site.backend != "onnxruntime":
+def _ragged(context: ModelContext) -> Iterator[Finding]:
+    sources = {source for item in context.messages("batch_input") for source in item.get("source_input", [])}
+    for index, item in enumerate(context.messages("input")):
+        if not item.get("allow_ragged_batch") or context.backend != "onnxruntime":
             continue  # Python models get one tensor per request and see each shape.
-        if site.rows == 0:
+        if context.max_batch_size == 0:
             message = f"allow_ragged_batch on '{item.get('name')}' has no effect without max_batch_size"
-            yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
+            yield context.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
         elif not sources:
             message = (
                 f"ragged input '{item.get('name')}' without batch_input: answers are cut to one row, silently"
             )
-            yield site.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
+            yield context.finding("ragged-alone", message, "input", index, "allow_ragged_batch")

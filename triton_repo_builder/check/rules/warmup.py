@@ -6,60 +6,60 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from triton_repo_builder.check.context import Site
+from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.dtypes import BY_CONFIG
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(context: ModelContext) -> Iterator[Finding]:
     """Each sample of ``model_warmup`` that would run."""
-    if site.ensemble:
+    if context.ensemble:
         return  # ensembles.py refuses the field as a whole
-    for index, sample in enumerate(site.messages("model_warmup")):
+    for index, sample in enumerate(context.messages("model_warmup")):
         size = sample.get("batch_size", 0)
-        if size > max(site.rows, 1):
+        if size > max(context.max_batch_size, 1):
             message = (
-                f"batch size {size}, max allowed is {max(site.rows, 1)}: this often takes the whole "
-                "server down"
+                f"batch size {size}, max allowed is {max(context.max_batch_size, 1)}: "
+                "this often takes the whole server down"
             )
-            yield site.finding("warmup-batch-size", message, "model_warmup", index, "batch_size")
+            yield context.finding("warmup-batch-size", message, "model_warmup", index, "batch_size")
         if size:  # A batch_size of 0 skips the sample.
-            yield from _inputs(site, index, sample.get("inputs", {}))
+            yield from _inputs(context, index, sample.get("inputs", {}))
 
 
-def _inputs(site: Site, index: int, inputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    declared = {str(item.get("name", "")): item for item in site.messages("input")}
+def _inputs(context: ModelContext, index: int, inputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    declared = {str(item.get("name", "")): item for item in context.messages("input")}
     path = ("model_warmup", index, "inputs")
     for name, value in inputs.items():
-        yield from _data(site, index, name, value)
+        yield from _data(context, index, name, value)
         if name in declared:
-            yield from _against(site, index, name, value, declared[name])
+            yield from _against(context, index, name, value, declared[name])
         elif declared:
-            message = f"the sample names input '{name}', which model '{site.name}' has not"
-            yield site.finding("warmup-inputs", message, *path)
+            message = f"the sample names input '{name}', which model '{context.name}' has not"
+            yield context.finding("warmup-inputs", message, *path)
     missing = [name for name, item in declared.items() if name not in inputs and not item.get("optional")]
     if missing:
         given = sum(name in declared for name in inputs)
-        message = f"expected {len(declared)} inputs but got {given} inputs for model '{site.name}'"
-        yield site.finding(
+        message = f"expected {len(declared)} inputs but got {given} inputs for model '{context.name}'"
+        yield context.finding(
             "warmup-inputs", message, *path, remedy=f"give it a value for {', '.join(missing)}"
         )
 
 
-def _data(site: Site, index: int, name: str, value: Mapping[str, Any]) -> Iterator[Finding]:
+def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]) -> Iterator[Finding]:
     path = ("model_warmup", index, "inputs")
     if any(dim < 0 for dim in value.get("dims", [])):
         message = f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
-        yield site.finding("warmup-shape", message, *path)
+        yield context.finding("warmup-shape", message, *path)
     if not value.get("zero_data") and not value.get("random_data") and "input_data_file" not in value:
         message = f"warmup setting expects input '{name}' to have input_data_type set"
-        yield site.finding("warmup-data", message, *path)
+        yield context.finding("warmup-data", message, *path)
     if "input_data_file" not in value:
         return
-    file = site.model.path / "warmup" / value["input_data_file"]
+    file = context.model.path / "warmup" / value["input_data_file"]
     if not file.is_file():
         message = f"failed to open text file for read {file}: No such file or directory"
-        yield site.finding("warmup-file", message, *path)
+        yield context.finding("warmup-file", message, *path)
         return
     dtype = BY_CONFIG.get(value.get("data_type", ""))
     bytes_wanted = prod(value.get("dims", [])) * dtype.size if dtype else 0
@@ -68,29 +68,30 @@ def _data(site: Site, index: int, name: str, value: Mapping[str, Any]) -> Iterat
             f"warmup setting expects {bytes_wanted} bytes, but the data provided from "
             f"{value['input_data_file']} only has {file.stat().st_size} bytes"
         )
-        yield site.finding("warmup-file", message, *path)
+        yield context.finding("warmup-file", message, *path)
 
 
 def _against(
-    site: Site, index: int, name: str, value: Mapping[str, Any], item: Mapping[str, Any]
+    context: ModelContext, index: int, name: str, value: Mapping[str, Any], item: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """The sample against the declared input; the batch axis is added by the server."""
     dims, wanted = list(value.get("dims", [])), list(item.get("dims", []))
     same = len(dims) == len(wanted) and all(w in (-1, d) for d, w in zip(dims, wanted, strict=True))
     if wanted and not same and not any(dim < 0 for dim in dims):
-        batch = [-1] if site.rows > 0 else []
-        one = [1] if site.rows > 0 else []
+        batch = [-1] if context.max_batch_size > 0 else []
+        one = [1] if context.max_batch_size > 0 else []
         message = (
-            f"unexpected shape for input '{name}' for model '{site.name}'. "
+            f"unexpected shape for input '{name}' for model '{context.name}'. "
             f"Expected {_list(batch + wanted)}, got {_list(one + dims)}"
         )
-        yield site.finding("warmup-shape", message, "model_warmup", index, "inputs")
+        yield context.finding("warmup-shape", message, "model_warmup", index, "inputs")
     given, declared = _wire(value), _wire(item)
     if given != declared:
         message = (
-            f"inference input '{name}' data-type is '{given}', but model '{site.name}' expects '{declared}'"
+            f"inference input '{name}' data-type is '{given}', but model '{context.name}' expects "
+            f"'{declared}'"
         )
-        yield site.finding("warmup-type", message, "model_warmup", index, "inputs")
+        yield context.finding("warmup-type", message, "model_warmup", index, "inputs")
 
 
 def _wire(tensor: Mapping[str, Any]) -> str:
