@@ -25,8 +25,8 @@ import common
 import numpy as np
 from common import Measure, Result, Sample, median, of, ratio, spread
 
-from triton_repo_builder.bench.load.messages import OK, Chunk, Load
-from triton_repo_builder.bench.load.workers import Fleet
+from triton_repo_builder.bench.load.messages import OK, Chunk, WorkerLoad
+from triton_repo_builder.bench.load.workers import WorkerPool
 from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.client.codec import encode_json
@@ -81,7 +81,7 @@ def ask(url: str, text: str) -> list[float]:
         return list(json.loads(answer.read())["embedding"])
 
 
-def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Measure:
+def measure(name: str, url: str, pid: int, pool: WorkerPool, arguments: Any) -> Measure:
     """Loads the baseline as ``trb bench`` loads Triton: the same client processes, the same windows."""
     bodies = tuple(json.dumps({"text": text}).encode() for text in common.corpus())
     headers = tuple({"Content-Type": "application/json"} for _ in bodies)
@@ -89,7 +89,7 @@ def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Meas
     def one(clients: int) -> Sample:
         count = min(4, cpu.count(), clients)
         loads = [
-            Load(
+            WorkerLoad(
                 protocol="http",
                 address=f"{url}/predict",
                 bodies=bodies,
@@ -103,14 +103,14 @@ def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Meas
             )
             for each in range(count)
         ]
-        fleet.prepare(loads)
+        pool.prepare(loads)
         begin = time.monotonic() + 0.05
-        fleet.begin(begin)
+        pool.begin(begin)
         time.sleep(max(0.0, begin + arguments.warmup - time.monotonic()))
-        start = _reading(fleet, pid)
+        start = _reading(pool, pid)
         time.sleep(arguments.window)
-        end = _reading(fleet, pid)
-        fleet.stop(30.0)
+        end = _reading(pool, pid)
+        pool.stop(30.0)
         return _sample(name, clients, start, end)
 
     return one
@@ -119,9 +119,9 @@ def measure(name: str, url: str, pid: int, fleet: Fleet, arguments: Any) -> Meas
 Reading = tuple[float, float, list[Chunk]]
 
 
-def _reading(fleet: Fleet, pid: int) -> Reading:
+def _reading(pool: WorkerPool, pid: int) -> Reading:
     used = cpu.tree_seconds(pid) or 0.0
-    return time.monotonic(), used, fleet.take()
+    return time.monotonic(), used, pool.take()
 
 
 def _sample(name: str, clients: int, start: Reading, end: Reading) -> Sample:
@@ -166,7 +166,7 @@ def main() -> None:
     source = common.model(arguments.model)
     result = Result("fastapi_baseline", "Ours against FastAPI + ONNX Runtime", arguments.output)
     plain, single = FASTAPI
-    with common.scratch() as folder, Fleet() as fleet:
+    with common.scratch() as folder, WorkerPool() as pool:
         for name, (_, options) in OURS.items():
             common.ours(source, folder, name, **options)
         with (
@@ -176,8 +176,8 @@ def main() -> None:
         ):
             apart = check(server.urls.http, [first[0], second[0]], TOLERANCE[arguments.model])
             variants = {
-                plain: measure(plain, *first, fleet, arguments),
-                single: measure(single, *second, fleet, arguments),
+                plain: measure(plain, *first, pool, arguments),
+                single: measure(single, *second, pool, arguments),
             }
             for name, (label, _) in OURS.items():
                 variants[label] = common.triton(label, server, folder, name, f"{name}_model", arguments)

@@ -81,7 +81,7 @@ def settings(server: serve.RunningServer, names: list[str]) -> dict[str, int]:
     """Instances of each model as the server made them."""
     client = HttpClient(server.urls.http, 60.0)
     configs = {name: client.config(f"{name}_model") for name in names}
-    return {name: sum(int(g.get("count", 1)) for g in c["instance_group"]) for name, c in configs.items()}
+    return {name: sum(group.count for group in config.instance_groups) for name, config in configs.items()}
 
 
 def targets(samples: list[Sample], ours: str) -> list[tuple[str, str, str]]:

@@ -200,7 +200,7 @@ def test_every_type_at_every_rank(
 
 def test_only_what_has_a_batch_axis_batches(server: serve.RunningServer) -> None:
     http = HttpClient(server.urls.http)
-    sizes = {name: http.config(name)["max_batch_size"] for name in (*SHAPES, *OTHERS)}
+    sizes = {name: http.config(name).max_batch_size for name in (*SHAPES, *OTHERS)}
     batched = {name for name, size in sizes.items() if size}
     assert batched == {
         *("batched", "batched_open", "batched_rank_1", "open_rank_2"),
