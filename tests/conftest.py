@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from tests.support import oci_registry
 from tests.support import zoo as shared
-from triton_repo_builder import process
+from triton_repo_builder import process, transfer
 from triton_repo_builder.demo import samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,8 +21,8 @@ EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
 @contextmanager
 def fetching() -> Iterator[None]:
     """Two workers do not fetch samples at the same time."""
-    samples.cache_folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(samples.cache_folder() / "lock"):
+    transfer.cache_folder().mkdir(parents=True, exist_ok=True)
+    with FileLock(transfer.cache_folder() / "lock"):
         yield
 
 
