@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
 
 # Two workers; a module's tests run in one of them, the slow modules first. docs/testing.md: what each tier runs.
-PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev
 	$(VENV)/bin/pytest $(PARALLEL)

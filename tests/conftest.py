@@ -94,16 +94,12 @@ def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield address
 
 
-FIRST = ("integration/test_zoo", "integration", "docker")
+FIRST = ("integration", "docker")
 """What starts servers takes longest: two workers end together if it begins first."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module's tests run in one worker, in order, since they share a server; the slow modules first."""
-    for item in items:
-        if not list(item.iter_markers("xdist_group")):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT / "tests").as_posix()))
+    """The slow modules first; a module's tests stay together, since they share a server."""
     items.sort(key=_turn)
 
 

@@ -171,7 +171,7 @@ def test_a_clone_has_every_byte_with_lfs_and_is_seen_to_lack_them_without(
         assert (tmp_path / "c" / "model_repository" / name).read_bytes() == (repo / name).read_bytes(), name
     process.run(["git", "clone", "-q", str(project), str(tmp_path / "pointers")])
     stub = tmp_path / "pointers" / "model_repository"
-    message = refused(stub, 1)
+    message = refused(stub, Code.FAILED_CHECKS)
     assert "git-LFS pointer" in message
 
 
@@ -183,7 +183,7 @@ def test_without_git_lfs_it_says_how_to_get_it(
     for name in ("git", "sh"):
         (tools / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tools))
-    message = refused(project / "model_repository", 6)
+    message = refused(project / "model_repository", Code.ENGINE_MISSING)
     assert "git-lfs is not installed" in message
     assert "--weights external" in message
     assert commit(project / "model_repository", "--weights", "git")["large"] == []
@@ -200,9 +200,9 @@ def test_another_branch_without_touching_work_tree_or_index(project: Path) -> No
     assert git(project, "rev-parse", "deploy/sentiment^") == head
     assert "model_repository/manifest.json" in in_tree(project, "deploy/sentiment")
     assert commit(repo, "--branch", "deploy/sentiment")["created"] is False
-    assert "invalid branch name" in refused(repo, 2, "--branch", "no..name")
+    assert "invalid branch name" in refused(repo, Code.USAGE, "--branch", "no..name")
     git(project, "worktree", "add", "-q", str(project.parent / "other"), "deploy/sentiment")
-    assert "another work tree" in refused(repo, 8, "--branch", "deploy/sentiment")
+    assert "another work tree" in refused(repo, Code.GIT_REFUSED, "--branch", "deploy/sentiment")
 
 
 def test_a_detached_head(project: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_detached_head(project: Path) -> None:
     assert git(project, "rev-parse", "HEAD") == said["commit"]
     assert git(project, "rev-parse", "main") == main
     assert status(project) == USERS_STATE
-    assert "there is no branch to push" in refused(repo, 8, "--push")
+    assert "there is no branch to push" in refused(repo, Code.GIT_REFUSED, "--push")
 
 
 def test_a_subfolder_of_a_monorepo(project: Path) -> None:
@@ -270,7 +270,7 @@ def test_hooks_run_on_what_is_committed_and_may_refuse(project: Path) -> None:
     assert (project / "after.txt").exists()
     hook(project, "pre-commit", "echo no deploys on Friday >&2; exit 1")
     (repo / "notes.txt").write_text("more\n")
-    message = refused(repo, 8)
+    message = refused(repo, Code.GIT_REFUSED)
     assert "pre-commit" in message and "no deploys on Friday" in message
     assert commit(repo, "--no-verify")["created"] is True
 
@@ -308,10 +308,10 @@ def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: 
     assert "café" in git(project, "log", "-1", "--format=%B")
     (repo / "notes.txt").write_text("more\n")
     hook(project, "pre-commit", r"printf 'caf\351 refused\n' >&2; exit 3", first="")
-    message = refused(repo, 8)
+    message = refused(repo, Code.GIT_REFUSED)
     assert "your pre-commit hook refused" in message and "refused\n" in message
     hook(project, "pre-commit", "", first="#!/no/such/interpreter\n")
-    message = refused(repo, 8)
+    message = refused(repo, Code.GIT_REFUSED)
     assert "pre-commit" in message and "No such file or directory" in message
     hook(project, "pre-commit", "")
     hook(project, "post-commit", "", first="#!/no/such/interpreter\n")
@@ -324,7 +324,7 @@ def test_hooks_that_sh_must_run_that_cannot_run_and_that_print_no_text(project: 
 @pytest.mark.parametrize("script", [': > "$1"', 'printf "\\n  \\n" > "$1"', 'rm "$1"'])
 def test_a_message_that_a_hook_empties_is_refused(project: Path, script: str) -> None:
     hook(project, "commit-msg", script)
-    assert "left an empty message" in refused(project / "model_repository", 8)
+    assert "left an empty message" in refused(project / "model_repository", Code.GIT_REFUSED)
 
 
 @pytest.mark.parametrize("weights", ["lfs", "git"])
@@ -348,12 +348,12 @@ def test_a_git_repository_of_sha_256(project: Path, tmp_path: Path, weights: str
 
 def test_names_of_branches_that_git_cannot_have_and_full_ones(project: Path) -> None:
     repo = project / "model_repository"
-    message = refused(repo, 8, "--branch", "main/x")
+    message = refused(repo, Code.GIT_REFUSED, "--branch", "main/x")
     assert "there is a branch 'main'" in message and "--branch main-x" in message
     git(project, "branch", "team/a")
-    message = refused(repo, 8, "--branch", "team")
+    message = refused(repo, Code.GIT_REFUSED, "--branch", "team")
     assert "there is a branch 'team/a'" in message
-    assert "invalid branch name" in refused(repo, 2, "--branch", "refs/tags/v1")
+    assert "invalid branch name" in refused(repo, Code.USAGE, "--branch", "refs/tags/v1")
     said = commit(repo, "--branch", "refs/heads/zz")
     assert said["branch"] == "zz"
     assert git(project, "rev-parse", "refs/heads/zz") == said["commit"]
@@ -410,7 +410,7 @@ def test_names_that_are_no_utf_8(project: Path) -> None:
 def test_refuses_what_check_finds_wrong_unless_forced(project: Path) -> None:
     repo = project / "model_repository"
     (repo / "sentiment_model" / "1" / "model.onnx").unlink()
-    message = refused(repo, 1)
+    message = refused(repo, Code.FAILED_CHECKS)
     assert "model.onnx" in message and "--force" in message
     assert commit(repo, "--force")["created"] is True
 
@@ -425,13 +425,13 @@ def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:
     git(project, "commit", "-q", "-am", "Main")
     with pytest.raises(process.ProcessFailed):
         git(project, "merge", "side")
-    assert "a merge is in progress" in refused(project / "model_repository", 8)
+    assert "a merge is in progress" in refused(project / "model_repository", Code.GIT_REFUSED)
 
 
 def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
     lock = project / ".git" / "index.lock"
     lock.touch()
-    message = refused(project / "model_repository", 8)
+    message = refused(project / "model_repository", Code.GIT_REFUSED)
     assert str(lock) in message and "remove this file" in message
     lock.unlink()
     assert commit(project / "model_repository")["created"] is True
@@ -488,13 +488,13 @@ def test_a_hook_sees_the_branch_that_is_committed_to(project: Path) -> None:
 
 def test_without_an_identity_it_says_how_to_set_one(project: Path) -> None:
     (Path(os.environ["HOME"]) / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
-    assert "git config user.name" in refused(project / "model_repository", 8)
+    assert "git config user.name" in refused(project / "model_repository", Code.GIT_REFUSED)
 
 
 def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
     repo = project / "model_repository"
     git(project, "config", "gpg.format", "ssh")
-    assert "user.signingkey" in refused(repo, 8, "--sign")
+    assert "user.signingkey" in refused(repo, Code.GIT_REFUSED, "--sign")
     key = project.parent / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     git(project, "config", "user.signingkey", str(key))
@@ -504,7 +504,7 @@ def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
 
 def test_push_takes_the_lfs_objects_along(project: Path, tmp_path: Path) -> None:
     repo = project / "model_repository"
-    assert "git remote add" in refused(repo, 8, "--push")
+    assert "git remote add" in refused(repo, Code.GIT_REFUSED, "--push")
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "-q", "--bare", str(remote))
     git(project, "remote", "add", "origin", f"file://{remote}")
@@ -559,7 +559,7 @@ def test_external_weights_come_back_verified(project: Path, tmp_path: Path) -> N
     assert any("copied" in note for note in commit(repo, *external)["notes"])  # type: ignore[attr-defined]
     assert files.hash_file(store / fact["sha256"]) == fact["sha256"]
     assert commit(repo, "--weights", "external")["created"] is False  # they are there already
-    message = refused(repo, 2, "--weights", "external", "--weights-url", str(store))
+    message = refused(repo, Code.USAGE, "--weights", "external", "--weights-url", str(store))
     assert f"file://{store}" in message
     # A file that was exchanged there does not get in.
     target.unlink()
@@ -594,12 +594,12 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
     store.mkdir()
     with web(store) as url:
         external = ("--weights", "external", "--weights-url", f"{url}/weights")
-        message = refused(repo, 10, *external)  # a web server is only read: the user puts the file there
+        message = refused(repo, Code.DOWNLOAD_FAILED, *external)  # a web server is only read: the user puts the file there
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
         (store / "weights" / files.hash_file(library)).write_bytes(bytes(library.stat().st_size))
-        assert "is another file" in refused(repo, 10, *external)
+        assert "is another file" in refused(repo, Code.DOWNLOAD_FAILED, *external)
         shutil.copyfile(library, store / "weights" / files.hash_file(library))
         commit(repo, *external)
         process.run(["git", "clone", "-q", str(project), str(tmp_path / "clone")])
