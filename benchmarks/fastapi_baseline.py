@@ -81,7 +81,7 @@ def ask(url: str, text: str) -> list[float]:
         return list(json.loads(answer.read())["embedding"])
 
 
-def measure(name: str, url: str, pid: int, fleet: WorkerPool, arguments: Any) -> Measure:
+def measure(name: str, url: str, pid: int, pool: WorkerPool, arguments: Any) -> Measure:
     """Loads the baseline as ``trb bench`` loads Triton: the same client processes, the same windows."""
     bodies = tuple(json.dumps({"text": text}).encode() for text in common.corpus())
     headers = tuple({"Content-Type": "application/json"} for _ in bodies)
@@ -119,7 +119,7 @@ def measure(name: str, url: str, pid: int, fleet: WorkerPool, arguments: Any) ->
 Reading = tuple[float, float, list[Chunk]]
 
 
-def _reading(fleet: WorkerPool, pid: int) -> Reading:
+def _reading(pool: WorkerPool, pid: int) -> Reading:
     used = cpu.tree_seconds(pid) or 0.0
     return time.monotonic(), used, pool.take()
 
@@ -166,7 +166,7 @@ def main() -> None:
     source = common.model(arguments.model)
     result = Result("fastapi_baseline", "Ours against FastAPI + ONNX Runtime", arguments.output)
     plain, single = FASTAPI
-    with common.scratch() as folder, WorkerPool() as fleet:
+    with common.scratch() as folder, WorkerPool() as pool:
         for name, (_, options) in OURS.items():
             common.ours(source, folder, name, **options)
         with (

@@ -594,7 +594,8 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
     store.mkdir()
     with web(store) as url:
         external = ("--weights", "external", "--weights-url", f"{url}/weights")
-        message = refused(repo, Code.DOWNLOAD_FAILED, *external)  # a web server is only read: the user puts the file there
+        # A web server is only read: the user puts the file there.
+        message = refused(repo, Code.DOWNLOAD_FAILED, *external)
         library = next(repo.glob("sentiment_tokenizer/1/vendor/tokenizers/*.so"))
         assert "trb cannot upload to a web server" in message and str(library) in message
         (store / "weights").mkdir()
