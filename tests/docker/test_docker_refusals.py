@@ -170,7 +170,7 @@ def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path)
         (("--image", "UPPER/Case"), 2, "is no name of an image"),
         (("--image", "nosuch:1"), 6, "docker.io"),
         (("--image", "x", "--triton-release", "25.03"), 2, "both choose the image"),
-        (("--engine", "embedded", "--gpus", "none"), 2, "--gpus is for Docker"),
+        (("--engine", "embedded", "--gpus", "none"), 2, "--gpus applies to Docker only"),
         (("--container-user", "somebody"), 2, "--container-user: 'somebody' is no user"),
         (("--host", ""), 2, "is empty"),
     ],

@@ -190,7 +190,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
             Load(server.urls.http, one, nothing) as load,
             pytest.raises(process.ProcessFailed) as caught,
         ):
-            trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
+            trb("promote", "sentiment", str(repo), "--version", "2", "--no-preflight", *url)
         assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "version 1 serves again" in caught.value.stderr
         assert load.failures == []
@@ -211,7 +211,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
             Load(server.urls.http, golden(repo, 1), golden(repo, 2)) as load,
             pytest.raises(process.ProcessFailed) as caught,
         ):
-            trb("promote", "sentiment", str(repo), "--version", "2", "--no-rehearsal", *url)
+            trb("promote", "sentiment", str(repo), "--version", "2", "--no-preflight", *url)
         assert caught.value.code == Code.PROMOTE_FAILED.exit
         assert "sentiment_model could not be loaded" in caught.value.stderr
         assert load.failures == []
@@ -261,7 +261,7 @@ def test_without_a_rehearsal_a_process_that_dies_is_noticed_at_once(repo: Path) 
     change(repo, "sentiment_tokenizer/2/model.py", DEADLY)
     before = (repo / "sentiment_tokenizer" / "config.pbtxt").read_bytes()
     with serve(repo) as server:
-        url = ("--no-rehearsal", "--url", server.urls.http, "--grpc-url", server.urls.grpc)
+        url = ("--no-preflight", "--url", server.urls.http, "--grpc-url", server.urls.grpc)
         for message in (DIED, "the server still loads version 2 of sentiment_tokenizer"):
             with pytest.raises(process.ProcessFailed) as caught:
                 trb("promote", "sentiment", str(repo), "--version", "2", *url)

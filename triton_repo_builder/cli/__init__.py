@@ -55,7 +55,7 @@ COMMANDS = {name: about for commands in GROUPS.values() for name, about in comma
 
 
 class LazyGroup(click.Group):
-    """Imports ``cli/<command>.py`` when that command is asked for; help lines come from COMMANDS."""
+    """Imports ``cli/<command>.py`` only for that command; help lines come from COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List them in the order of the work."""
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. The reader of a pipe that went away (trb … | head) is not an error of ours."""
+        """Run the command. A pipe whose reader went away (trb … | head) is not an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -116,7 +116,7 @@ def group() -> None:
 
 
 def _folder_exists() -> bool:
-    """Whether the folder that we were started in is still there."""
+    """Whether the current folder still exists."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -133,6 +133,8 @@ def main(argv: list[str] | None = None) -> None:
         code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
         console.print_error(error)
+        if "--json" in (sys.argv[1:] if argv is None else argv):
+            console.print_json_error(error)
         sys.exit(int(error.code.exit))
     except click.ClickException as error:
         error.show()
@@ -149,8 +151,8 @@ def main(argv: list[str] | None = None) -> None:
             console.print_error(
                 TrbError(
                     Code.NOT_FOUND,
-                    "the folder that trb was started in does not exist any more",
-                    remedy="change to another one",
+                    "the current folder does not exist any more",
+                    remedy="change to another folder",
                 )
             )
             sys.exit(int(Code.NOT_FOUND.exit))

@@ -179,8 +179,9 @@ def command(
         from triton_repo_builder.cli.bench_report import print_report
 
         print_report(report, written)
-    if failure:
-        raise failure
+    if failure:  # not raised: with --json the report is the one object on stdout
+        console.print_error(failure)
+        return int(failure.code.exit)
     return 0 if all(level.throughput and not level.ended for level in report.levels) else 1
 
 

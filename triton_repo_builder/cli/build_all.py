@@ -30,7 +30,7 @@ def run(
     write: bool,
     show: str,
 ) -> int:
-    """Build every model below ``folder``; 0, or SOME_FAILED where any model was left out."""
+    """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
     from triton_repo_builder.build import build_all
     from triton_repo_builder.read import options
     from triton_repo_builder.write import publish
@@ -38,75 +38,73 @@ def run(
     for field in FLAGS_OF_ONE:
         if flags.get(field) is not None:
             raise options.usage(
-                field, "names one model, and --all builds many", "set it in that model's trb.toml"
+                field, "applies to one model, not to --all", "set it in that model's trb.toml"
             )
     common = build_all.common_options(config)
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
-    found = build_all.discover(folder)
+    models = build_all.discover(folder)
     console.recovered(output, write=write)
     with console.progress("items") as step:
-        made = build_all.build_all(found, common, flags, output, force=force, fail_fast=fail_fast, step=step)
-        if write and made.builds:
-            publish.publish(made.publication)
-    written = write and bool(made.builds)
+        result = build_all.build_all(
+            models, common, flags, output, force=force, fail_fast=fail_fast, step=step
+        )
+        if write and result.builds:
+            publish.publish(result.publication)
+    written = write and bool(result.builds)
     if show == "json":
-        click.echo(_json(made, written=written))
+        click.echo(_json(result, written=written))
     elif show == "diff":
-        click.echo(publish.diff(made.publication) or "no change", nl=not made.publication.changes)
+        click.echo(publish.diff(result.publication) or "no change", nl=not result.publication.changes)
     else:
-        _report(made, written=write)
-    _failures(made)
-    return int(Code.SOME_FAILED.exit) if made.failed else 0
+        _report(result, written=write)
+    _failures(result)
+    return int(Code.SOME_FAILED.exit) if result.failed else 0
 
 
-def _report(made: Many, *, written: bool) -> None:
-    publication = made.publication
-    for build in made.builds:
+def _report(result: Many, *, written: bool) -> None:
+    publication = result.publication
+    for build in result.builds:
         for note in build.notes:
             console.note(f"{build.name}: {note}")
     for note in publication.changes.notes:
         console.note(note)
-    for build in made.builds:
+    for build in result.builds:
         click.echo(f"  {build.name:<40} {build.entry.served.task}")
     if not written:
         build_report.print_dry_run(publication.changes)
         return
-    shared = {name for build in made.builds for name in build.plan.shared}
+    shared = {name for build in result.builds for name in build.plan.shared}
     tokenizers = f", {counted(len(shared), 'tokenizer')}" if shared else ""
     changes = build_report.changed(publication.changes) if publication.changes else "unchanged"
-    click.echo(f"{publication.output}: {counted(len(made.builds), 'endpoint')}{tokenizers}; {changes}")
-    if made.builds:
+    click.echo(f"{publication.output}: {counted(len(result.builds), 'endpoint')}{tokenizers}; {changes}")
+    if result.builds:
         where = shlex.quote(str(publication.output))
-        name = made.builds[0].name
+        name = result.builds[0].name
         click.echo(f"next: trb serve {where} --load {name}, then trb load NAME for others")
 
 
-def _failures(made: Many) -> None:
-    """Every model that was left out, with its reason, at the end where it is read."""
-    for failure in made.failed:
+def _failures(result: Many) -> None:
+    """Print every model that failed, with the reason, at the end of the output."""
+    for failure in result.failed:
         console.print_error(failure.error, "failed", failure.name)
-    if made.failed:
-        total = len(made.failed) + len(made.builds)
-        click.echo(f"{len(made.failed)} of {total} models were not built", err=True)
+    if result.failed:
+        total = len(result.failed) + len(result.builds)
+        click.echo(f"{len(result.failed)} of {total} models were not built", err=True)
 
 
-def _json(made: Many, *, written: bool) -> str:
+def _json(result: Many, *, written: bool) -> str:
     failed = [
         {
             "endpoint": failure.name,
             "model": str(failure.model),
-            "code": failure.error.code.kind,
-            "exit_code": int(failure.error.code.exit),
-            "error": failure.error.message,
-            "where": failure.error.where,
-            "remedy": failure.error.remedy,
+            **console.error_as_json(failure.error),
         }
-        for failure in made.failed
+        for failure in result.failed
     ]
     document = {
-        **build_report.summary(made.publication, written=written),
-        "endpoints": [build_report.about(build) for build in made.builds],
+        **build_report.summary(result.publication, written=written),
+        "endpoints": [build_report.about(build) for build in result.builds],
         "failed": failed,
-        "notes": made.publication.changes.notes,
+        "notes": result.publication.changes.notes,
     }
     return json.dumps(document, indent=1)

@@ -10,29 +10,31 @@ import click
 from triton_repo_builder.cli import console
 
 
-def print_build(made: Any, publication: Any, *, written: bool) -> None:
+def print_build(build: Any, publication: Any, *, written: bool) -> None:
     """Print the notes, the models and the endpoint of one build, or with ``written=False`` a dry run."""
     changes = publication.changes
-    for note in (*made.notes, *changes.notes):
+    for note in (*build.notes, *changes.notes):
         console.note(note)
     if not written:
         print_dry_run(changes)
         return
     click.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
-    for model in made.plan.models:
+    for model in build.plan.models:
         click.echo(f"  {model.name:<28} {model.about}")
-    endpoint = made.plan.endpoint
+    endpoint = build.plan.endpoint
     shapes = [
         f"{'optional ' if t.optional else ''}{t.name} {t}"
-        for t in (*made.entry.served.endpoint.inputs, *made.entry.served.endpoint.outputs)
+        for t in (*build.entry.served.endpoint.inputs, *build.entry.served.endpoint.outputs)
     ]
     click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
-    if made.entry.served.facts:
+    if build.entry.served.facts:
         click.echo(
-            "  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.entry.served.facts.items())
+            "  " + ", ".join(f"{key} {_plain(value)}" for key, value in build.entry.served.facts.items())
         )
-    where = shlex.quote(str(publication.output))
-    click.echo(f"next: {_bold('trb smoke ' + where)} proves it, {_bold('trb serve ' + where)} runs it")
+    repository = shlex.quote(str(publication.output))
+    click.echo(
+        f"next: {_bold('trb smoke ' + repository)} proves it, {_bold('trb serve ' + repository)} runs it"
+    )
 
 
 def print_settings(build: Any) -> None:
@@ -55,7 +57,7 @@ def print_dry_run(changes: Any) -> None:
     click.echo(f"dry run: {changed(changes)}; nothing was written")
     if changes.edited:
         listed = ", ".join(changes.edited[:5])
-        click.echo(f"edited since trb wrote them, a build needs --force: {listed}")
+        click.echo(f"edited since trb wrote them; --force replaces them: {listed}")
 
 
 def _bold(text: str) -> str:
@@ -63,7 +65,7 @@ def _bold(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A fact as one reads it: yes, no, or the first of many."""
+    """A fact for a reader: yes, no, or the first few of a list."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -71,15 +73,15 @@ def _plain(value: Any) -> str:
     return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
 
 
-def as_json(made: Any, publication: Any, *, written: bool) -> str:
+def as_json(build: Any, publication: Any, *, written: bool) -> str:
     import json
 
-    notes = [*made.notes, *publication.changes.notes]
-    return json.dumps({**summary(publication, written=written), **about(made), "notes": notes}, indent=1)
+    notes = [*build.notes, *publication.changes.notes]
+    return json.dumps({**summary(publication, written=written), **about(build), "notes": notes}, indent=1)
 
 
 def summary(publication: Any, *, written: bool) -> dict[str, Any]:
-    """The change, for ``--json``."""
+    """The changes of a build, for ``--json``."""
     changes = publication.changes
     return {
         "output": str(publication.output),
@@ -89,10 +91,10 @@ def summary(publication: Any, *, written: bool) -> dict[str, Any]:
     }
 
 
-def about(made: Any) -> dict[str, Any]:
-    """One endpoint, for ``--json``."""
+def about(build: Any) -> dict[str, Any]:
+    """An endpoint's settings and entry of the manifest, for ``--json``."""
     settings = {
         name: {"value": setting.value, "reason": setting.reason}
-        for name, setting in made.settings.explained()
+        for name, setting in build.settings.explained()
     }
-    return {"endpoint": made.name, "settings": settings, **made.entry.to_json(), "notes": made.notes}
+    return {"endpoint": build.name, "settings": settings, **build.entry.to_json(), "notes": build.notes}

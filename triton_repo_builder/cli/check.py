@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
-@click.option("--strict", is_flag=True, help="Exit 1 on warnings, too.")
+@click.option("--strict", is_flag=True, help="Exit 1 on warnings as well.")
 def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool) -> int:
     """Lint a Triton model repository, made by trb or by hand; needs no server.
 
-    Reads every config.pbtxt, the graphs, the Python sources and the manifest, and shows all that the server
-    would refuse, in its own words, with what to do. Exits 1 on errors. docs/checks.md lists every finding.
+    Reads every config.pbtxt, the graphs, the Python sources and the manifest, and reports everything that
+    the server would refuse, with its own message and a fix. Exits 1 on errors. All findings: docs/checks.md.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def _json(findings: list[Finding]) -> None:
 
 
 def _print(findings: list[Finding], models: int) -> None:
-    """One block per finding: file:line first, so that editors and grep can follow; colour on a terminal."""
+    """Print a block per finding, file:line first for editors and grep."""
     colours = {"error": "red", "warning": "yellow"}
     for finding in findings:
         severity = click.style(finding.severity, fg=colours[finding.severity], bold=True)

@@ -23,8 +23,8 @@ LANGUAGES = {
 @click.command("client")
 @click.argument("name")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("--url", help="Ask this server instead of REPO; also the address that the calls go to.")
-@click.option("--output", type=Place(dir_okay=False), help="Write the Python client here.")
+@click.option("--url", help="Ask this server instead of REPO; also the address in the calls.")
+@click.option("--output", type=Place(dir_okay=False), help="File for the Python client.")
 @click.option("--language", type=click.Choice([*LANGUAGES]), help="Print only this call, without a heading.")
 @click.option("--force", is_flag=True, help="Overwrite --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")
@@ -55,15 +55,15 @@ def command(
 
     if url is not None:
         server = load_unload.find(url)
-        base, found = server.base, example.of_server(server.base, name, server.folder(name))
+        base, model_example = server.base, example.of_server(server.base, name, server.folder(name))
     else:
-        base, found = DEFAULT_URL, example.of_repository(repo, name)
+        base, model_example = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
-        _write(output, python_client.typed(found, base), force=force)
+        _write(output, python_client.typed(model_example, base), force=force)
         click.echo(f"wrote {output}", err=as_json or language is not None)
-        if found.obstacle:
+        if model_example.obstacle:
             return 0
-    calls = python_client.calls(found, base)
+    calls = python_client.calls(model_example, base)
     if as_json:
         click.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:

@@ -19,7 +19,7 @@ SHOWN = 12
 
 @click.command("commit")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("-m", "--message", required=True, help="Commit message: what this deployment is.")
+@click.option("-m", "--message", required=True, help="Commit message.")
 @click.option("--branch", metavar="B", help="Commit to this branch, not the current one; created if missing.")
 @click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")
 @click.option("--sign", is_flag=True, help="Sign the commit, as git commit -S does.")
@@ -35,7 +35,7 @@ SHOWN = 12
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="A file is large from this many bytes.",
+    help="Size in bytes from which a file counts as large.",
 )
 @click.option(
     "--weights-url", default="", metavar="URL", help="For --weights external: file://, https://, s3://."
@@ -57,7 +57,7 @@ def command(
     """Commit a model repository to git: its own files, all of them, and nothing else.
 
     What you have staged or edited elsewhere stays as it is. Trailers of the message say what is deployed and
-    where it comes from. Refuses what trb check finds wrong. A commit that would change nothing is not made.
+    where it comes from. Refuses what trb check finds wrong. Without changes there is no commit.
 
     \b
     Examples:

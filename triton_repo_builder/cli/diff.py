@@ -36,18 +36,18 @@ MEANINGS = {
     type=Place(),
     default=DEFAULT_REPOSITORY,
     show_default=True,
-    help="Where NAME@VERSION is looked for.",
+    help="Repository of NAME@VERSION.",
 )
 @click.option(
-    "--fail-on", type=click.Choice(("breaking", "answers")), help="Exit 1 where that, or worse, changes."
+    "--fail-on", type=click.Choice(("breaking", "answers")), help="Exit 1 on such a change, or a worse one."
 )
-@click.option("--markdown", is_flag=True, help="Print a table for a comment on a pull request.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table, e.g. for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as a JSON list.")
 def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_json: bool) -> int:
-    """Say in words what changes for a client from A to B.
+    """Show what changes for a client from A to B.
 
     A and B are each a repository's folder, a version of an endpoint (NAME@VERSION), or a git revision and a
-    path in it (REVISION:PATH). Weights are not read; recorded answers tell how far answers move.
+    path in it (REVISION:PATH). Weights are not read; recorded answers show how far answers move.
 
     \b
     Examples:
@@ -60,20 +60,22 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
     from triton_repo_builder.deploy import diff, snapshot
 
     with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
-        found = diff.compare(old, new)
+        differences = diff.compare(old, new)
     if as_json:
-        click.echo(json.dumps([difference.to_json() for difference in found], indent=1, ensure_ascii=False))
+        click.echo(
+            json.dumps([difference.to_json() for difference in differences], indent=1, ensure_ascii=False)
+        )
     elif markdown:
-        _markdown(found)
+        _markdown(differences)
     else:
-        _print(found)
+        _print(differences)
     worst = {None: (), "breaking": ("breaking",), "answers": ("breaking", "answers")}[fail_on]
-    return int(any(difference.effect in worst for difference in found))
+    return int(any(difference.effect in worst for difference in differences))
 
 
-def _print(found: list[Difference]) -> None:
+def _print(differences: list[Difference]) -> None:
     last = ("", "")
-    for difference in found:
+    for difference in differences:
         if difference.endpoint != last[0]:
             click.echo(click.style(difference.endpoint, bold=True))
         if (difference.endpoint, difference.effect) != last:
@@ -81,15 +83,15 @@ def _print(found: list[Difference]) -> None:
             click.echo(f"  {click.style(difference.effect, fg=colour)}: {MEANINGS[difference.effect]}")
         last = (difference.endpoint, difference.effect)
         click.echo(f"    {difference.about:<11} {difference.text}")
-    if not found:
+    if not differences:
         click.echo("no difference for a client")
 
 
-def _markdown(found: list[Difference]) -> None:
-    if not found:
+def _markdown(differences: list[Difference]) -> None:
+    if not differences:
         click.echo("No difference for a client.")
         return
     click.echo("| endpoint | effect | what | change |\n|---|---|---|---|")
-    for difference in found:
+    for difference in differences:
         cells = (difference.endpoint, difference.effect, difference.about, difference.text)
         click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

@@ -1,4 +1,4 @@
-"""The options by which every command that starts a server chooses its engine."""
+"""Options of every command that starts a server: which engine, and how."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which engine, and in which container where it is Docker."""
+    """The engine, and for Docker its container."""
 
     name: str = "auto"
     host: str = "127.0.0.1"
@@ -36,8 +36,8 @@ class Choice:
     user: str = ""
 
     def checked(self) -> Choice:
-        """The choice with its engine settled where an option for Docker alone is given."""
-        given = [
+        """The choice, with engine docker if an option that only Docker has is set. Raises ``UsageError``."""
+        docker_only = [
             option
             for option, value, default in (
                 ("--image", self.image, ""),
@@ -51,13 +51,15 @@ class Choice:
         if not self.host:
             raise click.BadParameter("is empty; 127.0.0.1 is this machine alone", param_hint="--host")
         if self.image and self.release:
-            raise click.UsageError("--image and --triton-release both choose the image: give one.")
-        if given and self.name == "embedded":
-            raise click.UsageError(f"{given[0]} is for Docker: leave it out, or use --engine docker.")
-        return replace(self, name="docker") if given else self
+            raise click.UsageError("--image and --triton-release both choose the image: use one of them.")
+        if docker_only and self.name == "embedded":
+            raise click.UsageError(
+                f"{docker_only[0]} applies to Docker only: leave it out, or use --engine docker."
+            )
+        return replace(self, name="docker") if docker_only else self
 
     def container(self) -> ContainerOptions:
-        """The part for the Docker engine."""
+        """The options of the Docker engine."""
         from triton_repo_builder.serve import ContainerOptions
 
         return ContainerOptions(
@@ -66,7 +68,7 @@ class Choice:
 
     def arguments(self) -> list[str]:
         """The same choice as command-line arguments."""
-        given = {
+        values = {
             "--engine": self.name,
             "--host": self.host,
             "--image": self.image,
@@ -75,12 +77,12 @@ class Choice:
             "--gpus": self.gpus,
             "--container-user": self.user,
         }
-        return [f"{option}={value}" for option, value in given.items() if value]
+        return [f"{option}={value}" for option, value in values.items() if value]
 
 
 @contextmanager
 def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
-    """A repository wherever it lies; the embedded server reads an S3 bucket by itself."""
+    """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself."""
     from triton_repo_builder.serve.engine import Opened
 
     if isinstance(location, Path):
@@ -92,8 +94,8 @@ def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
     name = serve.choose() if choice.name == "auto" else choice.name
     with signals(), ExitStack() as stack:
         with console.progress("bytes") as progress:
-            found = stack.enter_context(open.opened(location, progress, direct=name == "embedded"))
-        yield found
+            repository = stack.enter_context(open.opened(location, progress, direct=name == "embedded"))
+        yield repository
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[
 
 @contextmanager
 def signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command like Ctrl-C: what was started is stopped."""
+    """Let SIGTERM and a closed terminal end the command like Ctrl-C, so that servers are stopped."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -161,8 +163,8 @@ def options(function: Command) -> Command:
     decorated: Any = collected
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
-    found: Command = decorated
-    return found
+    result: Command = decorated
+    return result
 
 
 _OPTIONS = (
@@ -177,12 +179,12 @@ _OPTIONS = (
         "--host",
         default="127.0.0.1",
         show_default=True,
-        help="Address the server is reached at; 0.0.0.0 is everybody.",
+        help="Address to listen on; 0.0.0.0: all interfaces.",
     ),
     click.option(
         "--image",
         metavar="NAME",
-        help="Docker: any image with a tritonserver.  [default: nvcr.io/nvidia/tritonserver:<release>-py3]",
+        help="Docker: image with a tritonserver.  [default: nvcr.io/nvidia/tritonserver:<release>-py3]",
     ),
     click.option("--triton-release", metavar="YY.MM", help="Docker: release of the official image."),
     click.option(
@@ -190,18 +192,18 @@ _OPTIONS = (
         type=click.Choice(["missing", "always", "never"]),
         default="missing",
         show_default=True,
-        help="Docker: when to fetch the image.",
+        help="Docker: when to pull the image.",
     ),
     click.option(
         "--gpus",
         metavar="auto|all|none|N,N",
         default="auto",
         show_default=True,
-        help="Docker: GPUs for the container; auto: all that Docker can give.",
+        help="Docker: GPUs for the container; auto: all that Docker has.",
     ),
     click.option(
         "--container-user",
         metavar="UID:GID|image",
-        help="Docker: who runs the server.  [default: this user, 1000:1000 for root]",
+        help="Docker: user of the server process.  [default: this user, 1000:1000 for root]",
     ),
 )

@@ -13,9 +13,9 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 @click.command("fetch")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 def command(repo: Path) -> None:
-    """Get the files that a commit with --weights external left out, and verify their sha256.
+    """Download the files that a commit with --weights external left out, and verify their sha256.
 
-    Files that are there and verified are left alone. Needed once after git clone, before trb serve.
+    Files that exist and match are left alone. Needed once after git clone, before trb serve.
 
     \b
     Examples:

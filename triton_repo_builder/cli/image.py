@@ -13,7 +13,7 @@ from triton_repo_builder.cli.options import Place
 
 @click.group("image")
 def command() -> None:
-    """A slim Docker image with a tritonserver for CPU, made of Debian and PyPI packages.
+    """A slim Docker image with a tritonserver for CPU, from Debian and PyPI packages.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def command() -> None:
     "--repository",
     type=Place(exists=True, file_okay=False),
     metavar="REPO",
-    help="Bake this model repository in, as /models.",
+    help="Include this model repository, as /models.",
 )
 @click.option(
     "--tag", metavar="NAME:TAG", help="Name of the image.  [default: trb-tritonserver:<release>-cpu]"
@@ -43,8 +43,8 @@ def command() -> None:
     help="Install from the wheels here.  [default: downloaded by pip in a container, else here]",
 )
 @click.option("--no-cache", is_flag=True, help="Run every step again.")
-@click.option("--verbose", is_flag=True, help="Show what the build says.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--verbose", is_flag=True, help="Show the output of the build.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def build(
     repository: Path | None,
     tag: str | None,
@@ -73,15 +73,15 @@ def build(
         tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
     )
     with engines.signals(), console.status() as spinner:
-        made = container_image.build(
+        image = container_image.build(
             request, (lambda line: click.echo(line, err=True)) if verbose else spinner
         )
     if as_json:
-        click.echo(json.dumps({"tag": made.tag, "id": made.id, "size": made.size}))
+        click.echo(json.dumps({"tag": image.tag, "id": image.id, "size": image.size}))
         return 0
-    click.echo(f"built {made.tag} ({made.size / 1e6:.0f} MB)")
+    click.echo(f"built {image.tag} ({image.size / 1e6:.0f} MB)")
     if repository is None:
-        click.echo(f"serve a repository with it: trb serve --engine docker --image {made.tag}")
+        click.echo(f"serve a repository with it: trb serve --engine docker --image {image.tag}")
     else:
-        click.echo(f"run it: docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g {made.tag}")
+        click.echo(f"run it: docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g {image.tag}")
     return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.build.inspect import Inspection
 
 
-@click.command(name="inspect", short_help="Show what a model file is.")
+@click.command(name="inspect", short_help="Show what a model file contains.")
 @click.argument("path", type=Place())
 @click.option(
     "--tokenizer",
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
-    """Show what an ONNX model is: tensors, batching, tokenizer, task, size, releases that can load it.
+    """Show what an ONNX model contains: tensors, batching, tokenizer, task, size, releases that can load it.
 
     Reads the graph only, however large the weights are.
 
@@ -34,22 +34,22 @@ def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
     """
     from triton_repo_builder.build import inspect
 
-    found = inspect.inspect(path, tokenizer)
+    inspection = inspect.inspect(path, tokenizer)
     if as_json:
         import json
 
-        click.echo(json.dumps(inspect.as_json(found), indent=1, ensure_ascii=False))
+        click.echo(json.dumps(inspect.as_json(inspection), indent=1, ensure_ascii=False))
     else:
-        _print(found)
+        _print(inspection)
 
 
-def _print(found: Inspection) -> None:
+def _print(inspection: Inspection) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    signature = found.source.signature
+    signature = inspection.source.signature
     output = console.output()
-    output.print(Text(str(found.source.path), style="bold"))
+    output.print(Text(str(inspection.source.path), style="bold"))
     rows = []
     for role, specs in (
         ("input", signature.inputs),
@@ -66,19 +66,23 @@ def _print(found: Inspection) -> None:
             rows.append((role, spec.name, kind, shape.replace("'", "")))
     console.table(("", "name", "type", "shape"), rows)
     facts = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in _facts(found):
+    for key, value in _facts(inspection):
         facts.add_row(Text(key, style="bold"), Text(value))
     output.print(facts)
-    if found.problem:
-        output.print(Text(f"a build would fail: {found.problem.message}", style="yellow"))
-        output.print(Text(f"  fix: {found.problem.remedy}"))
+    if inspection.problem:
+        output.print(Text(f"a build would fail: {inspection.problem.message}", style="yellow"))
+        output.print(Text(f"  fix: {inspection.problem.remedy}"))
 
 
-def _facts(found: Inspection) -> list[tuple[str, str]]:
-    src, signature = found.source, found.source.signature
+def _facts(inspection: Inspection) -> list[tuple[str, str]]:
+    src, signature = inspection.source, inspection.source.signature
     external = ", ".join(file.location for file in signature.external)
     others = [f"{domain} {version}" for domain, version in signature.opsets if domain != "ai.onnx"]
-    length = f", at most {found.max_length} tokens ({found.max_length_from})" if found.max_length else ""
+    length = (
+        f", at most {inspection.max_length} tokens ({inspection.max_length_from})"
+        if inspection.max_length
+        else ""
+    )
     return [
         (
             "batchable",
@@ -89,18 +93,18 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
         ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
         ("producer", signature.producer or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
-        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),
-        *((("images", f"made ready as in {src.preprocessor}"),) if src.preprocessor else ()),
-        ("task", found.task + (f"  ({found.task_reason})" if found.task_reason else "")),
-        ("Triton", _releases(found)),
+        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none inspection"),
+        *((("images", f"preprocessed as in {src.preprocessor}"),) if src.preprocessor else ()),
+        ("task", inspection.task + (f"  ({inspection.task_reason})" if inspection.task_reason else "")),
+        ("Triton", _releases(inspection)),
     ]
 
 
-def _releases(found: Inspection) -> str:
-    if not found.after_lowering:
+def _releases(inspection: Inspection) -> str:
+    if not inspection.after_lowering:
         return "no known release can load this opset"
-    span = f"{found.after_lowering[0]} to {found.after_lowering[-1]}"
-    if found.releases == found.after_lowering:
+    span = f"{inspection.after_lowering[0]} to {inspection.after_lowering[-1]}"
+    if inspection.releases == inspection.after_lowering:
         return span
-    direct = f"{found.releases[0]} and newer" if found.releases else "none"
+    direct = f"{inspection.releases[0]} and newer" if inspection.releases else "none"
     return f"{span} after trb build, which lowers the IR version; the file as it is: {direct}"

@@ -1,4 +1,4 @@
-"""``trb load``: load models of a server that runs."""
+"""``trb load``: load models on a running server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from triton_repo_builder.cli.options import URL_HELP, server_url
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds.",
+    help="Seconds until the models must be ready.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the endpoints as JSON.")
 def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bool) -> int:
-    """Load models, and what they need, on a server that runs; then they answer.
+    """Load models, and what they need, on a running server, and wait until they answer.
 
     The server must run in explicit mode, as trb serve starts it. A model that was built after the server
-    started is found; one that is loaded is loaded again if its files changed. A failure is named with its
+    started can be loaded; a loaded one is loaded again if its files changed. A failure is named with its
     real reason, and leaves the server and its other models as they were.
 
     \b
@@ -42,10 +42,10 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
     with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")
         load_unload.load(server, chosen, timeout=timeout)
-    found = [snippets.usage(server.base, name, server.folder(name)).to_json() for name in chosen]
+    usages = [snippets.usage(server.base, name, server.folder(name)).to_json() for name in chosen]
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json.dumps(usages, ensure_ascii=False))
     else:
-        serve.show_endpoints(found)
+        serve.show_endpoints(usages)
         click.echo(f"loaded: {', '.join(chosen)}")
     return 0

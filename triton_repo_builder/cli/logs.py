@@ -1,4 +1,4 @@
-"""``trb logs``: what a server in the background wrote."""
+"""``trb logs``: the output of a server in the background."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 @click.command("logs")
 @click.argument("server", required=False, metavar="[NAME|PID]")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the server ends or Ctrl-C.")
-@click.option("--tail", "lines", type=click.IntRange(0), metavar="N", help="Only the last N lines so far.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the server ends or Ctrl-C.")
+@click.option("--tail", "lines", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 def command(server: str | None, follow: bool, lines: int | None) -> int:
     """Print the output of a server that trb serve --detach started, embedded or in Docker.
 
-    Without a name, the only one that runs. A name is the repository's folder name or path.
+    Without a name: the only running one. A name is the repository's folder name or path.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
 class Place(click.Path):
-    """A path. That of an unset shell variable is refused: click would take it for the folder one is in."""
+    """A path. An empty one (an unset shell variable) is refused: to click it is the current folder."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path_type=Path, **options)
@@ -46,7 +46,7 @@ class Place(click.Path):
 
 
 class Filled(ParamType):
-    """Any text but none: that of an unset shell variable."""
+    """Text that is not empty, as that of an unset shell variable is."""
 
     name = "text"
 
@@ -77,7 +77,9 @@ class Numbers(ParamType):
         except ValueError:
             numbers = ()
         if not numbers or not all(0 < number < LIMIT for number in numbers):
-            self.fail(f"'{value}' is no list of numbers above 0 and below {LIMIT:,}, like 1,4,16", param, ctx)
+            self.fail(
+                f"'{value}' is not a list of numbers above 0 and below {LIMIT:,}, like 1,4,16", param, ctx
+            )
         return numbers
 
 
@@ -92,7 +94,7 @@ class Duration(ParamType):
             return value
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
         if not match:
-            self.fail(f"'{value}' is no time like 2s or 500ms", param, ctx)
+            self.fail(f"'{value}' is not a time like 2s or 500ms", param, ctx)
         return float(match[1]) * UNITS[match[2]]
 
 
@@ -102,7 +104,7 @@ class Protocols(ParamType):
     name = "protocols"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple; what each may be, the library checks."""
+        """A tuple; the library checks each name."""
         return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
 
 

@@ -12,12 +12,12 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, P
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """REPO and the options of a server."""
+    """Add REPO and the options of a server."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
         click.option("--grpc-url", help=GRPC_URL_HELP),
-        click.option("--url", help="Also switch this running server, proven by smoke before and after."),
+        click.option("--url", help="Also switch this running server, tested by trb smoke before and after."),
         click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY),
         click.argument("name"),
     ):
@@ -28,9 +28,11 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("promote")
 @server_options
 @click.option(
+    "--preflight/--no-preflight",
     "--rehearsal/--no-rehearsal",
+    "preflight",
     default=True,
-    help="With --url: first prove the version on a server of its own, here.  [default: rehearsal]",
+    help="With --url: first test the version on a separate local server.  [default: preflight]",
 )
 @click.option("--version", "version", type=click.IntRange(1), required=True, help="The version to serve.")
 def command(
@@ -40,22 +42,22 @@ def command(
     url: str | None,
     grpc_url: str | None,
     force: bool,
-    rehearsal: bool,
+    preflight: bool,
     as_json: bool,
 ) -> None:
     """Serve another version of the endpoint NAME.
 
-    In REPO the version policies and what lies beside them become those of that version. With --url the
+    In REPO the version policies and the files beside them become those of that version. With --url the
     server loads it, without losing a request: it first passes trb smoke on a server of its own (where the
-    embedded engine is installed), then both versions run until the new one has passed there too; where that
-    fails the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
+    embedded engine is installed), then both versions run until the new one has passed there too; if
+    it fails, the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
 
     \b
     Examples:
       trb promote sentiment --version 2
       trb promote sentiment --version 2 --url http://localhost:8000
     """
-    run(name, repo, version, url, grpc_url, force=force, rehearse=rehearsal, as_json=as_json)
+    run(name, repo, version, url, grpc_url, force=force, rehearse=preflight, as_json=as_json)
 
 
 def run(
@@ -69,7 +71,7 @@ def run(
     rehearse: bool,
     as_json: bool,
 ) -> None:
-    """Change the served version; None: back to the one before."""
+    """Change the served version; ``version=None``: to the previous one."""
     import json
 
     from triton_repo_builder.deploy import promote
@@ -81,7 +83,7 @@ def run(
         if url:
             promote.check_server(repo, name, addresses(url, grpc_url).http)
         served = {"endpoint": name, "version": version, "changed": False, "server": None}
-        click.echo(json.dumps(served) if as_json else f"version {version} of {name} is served already")
+        click.echo(json.dumps(served) if as_json else f"version {version} of {name} is already served")
         return
     if url:
         from triton_repo_builder import smoke
@@ -99,4 +101,4 @@ def run(
     where = f"{url} and {repo} serve" if url else f"{repo} serves"
     click.echo(f"{where} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away")
     if not url:
-        click.echo("a server that runs keeps its version until it is started again")
+        click.echo("a running server keeps its version until it is restarted")

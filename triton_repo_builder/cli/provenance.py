@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 @click.command("provenance")
 @click.argument("repo", required=False, type=Place())
-@click.option("--url", help="Ask this running server; with REPO also whether it serves what REPO has.")
-@click.option("--sbom", is_flag=True, help="Print what is inside, the vendored libraries too, as CycloneDX.")
+@click.option("--url", help="Ask this running server; with REPO compare the two.")
+@click.option(
+    "--sbom", is_flag=True, help="Print a bill of materials, vendored libraries included, as CycloneDX."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the chain as JSON.")
 def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> int:
     """Show where a model repository, or what a running server serves, comes from.
 
     The chain of each endpoint: files and their sha256, options, the training run and the data set that were
-    named when it was built, and the git commit. Exits 1 where a server serves something else than REPO.
+    named when it was built, and the git commit. Exits 1 if a server serves something else than REPO.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def _print(chain: tuple[Link, ...]) -> None:
         for name, value in known:
             click.echo(f"  {name:<16} {value}")
         if not facts.sources:
-            click.echo("  it says nothing of where it comes from: trb did not build it, or an older one did")
+            click.echo("  no provenance: not built by trb, or by an older version")
     if not chain:
         click.echo("no endpoint")
 

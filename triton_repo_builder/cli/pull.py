@@ -17,12 +17,12 @@ from triton_repo_builder.text import counted
 @click.argument("url", type=Filled())
 @click.argument("folder", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Replace the folder's content.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
-    """Bring the revision that URL points to into FOLDER (default: model_repository).
+    """Download the revision that URL points to into FOLDER (default: model_repository).
 
-    Every file is verified by its digest; the folder appears whole or not at all. URL@sha256:… is one revision
-    rather than the current one.
+    Every file is verified by its digest; the folder appears complete or not at all. URL@sha256:… names one
+    revision rather than the current one.
 
     \b
     Examples:

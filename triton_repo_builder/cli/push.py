@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.argument("url", type=Filled())
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Push despite errors of trb check.")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--dry-run", is_flag=True, help="Show what would be uploaded; upload nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(url: str, repo: Path, force: bool, dry_run: bool, as_json: bool) -> int:
-    """Send REPO (default: model_repository) to URL, so that readers see the old revision or the new one.
+    """Upload REPO (default: model_repository) to URL, so that readers see the old revision or the new one.
 
     URL is s3://BUCKET/PREFIX, s3://HOST:PORT/BUCKET/PREFIX, gs://…, az://… or oci://REGISTRY/NAME:TAG. Each
     revision is stored under the digest of its content and never overwritten; a pointer (current.json, or the
-    tag) moves last. What already arrived is verified and not sent again. Credentials come from where the
+    tag) moves last. Files already there are verified and not sent again. Credentials come from where the
     libraries look: environment, profiles, docker login. See docs/push.md.
 
     \b

@@ -1,4 +1,4 @@
-"""``trb remove``: take endpoints out of a repository."""
+"""``trb remove``: remove endpoints from a repository."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
     type=Place(),
     default=DEFAULT_REPOSITORY,
     show_default=True,
-    help="The repository.",
+    help="Repository.",
 )
-@click.option("--force", is_flag=True, help="Also files that were edited since trb wrote them.")
-@click.option("--dry-run", is_flag=True, help="List what would go; remove nothing.")
+@click.option("--force", is_flag=True, help="Also remove files that were edited since trb wrote them.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) -> int:
-    """Take endpoints that trb built out of a repository, with their models, all or nothing.
+    """Remove endpoints that trb built, with their models, from a repository; all or nothing.
 
-    A tokenizer that other endpoints share stays for them. Files of your own in those directories stay, too. A
-    server that runs is not told: trb unload first.
+    A tokenizer that other endpoints share stays. So do your own files in those directories. A running server
+    is not notified: use trb unload first.
 
     \b
     Examples:

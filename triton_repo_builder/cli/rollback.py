@@ -12,7 +12,7 @@ from triton_repo_builder.cli.promote import run, server_options
 @click.command("rollback")
 @server_options
 def command(name: str, repo: Path, url: str | None, grpc_url: str | None, force: bool, as_json: bool) -> None:
-    """Serve the version of the endpoint NAME that was served before, as trb promote would.
+    """Serve the previous version of the endpoint NAME again, as trb promote would.
 
     \b
     Examples:

@@ -16,6 +16,7 @@ import click
 
 from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Repo
+from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
     from triton_repo_builder.serve import RunningServer, ServeOptions
@@ -27,15 +28,15 @@ PORT = click.IntRange(0, 65535)
 @click.command("serve")
 @click.argument("repo", type=Repo(), default=DEFAULT_REPOSITORY)
 @engines.options
-@click.option("--http-port", type=PORT, default=8000, show_default=True, help="0 is any free port.")
-@click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0 is any free port.")
-@click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0 is any free port.")
+@click.option("--http-port", type=PORT, default=8000, show_default=True, help="0: any free port.")
+@click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0: any free port.")
+@click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0: any free port.")
 @click.option(
     "--load",
     "models",
     multiple=True,
     metavar="NAME",
-    help="Load only this and what it needs; repeatable. none: nothing yet, see trb load.",
+    help="Load only this model and what it needs; repeatable. none: nothing yet, see trb load.",
 )
 @click.option(
     "--timeout",
@@ -44,11 +45,13 @@ PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Seconds until all models must be ready.",
 )
-@click.option("--log-file", type=Place(dir_okay=False), help="Keep the server's output here.")
-@click.option("--logs", is_flag=True, help="Show the server's output here, as it comes.")
-@click.option("--verbose", is_flag=True, help="Make the server log every request.")
-@click.option("--detach", is_flag=True, help="Return when ready, leave it running: see trb status, trb stop.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout once ready.")
+@click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
+@click.option("--logs", is_flag=True, help="Print the server's output.")
+@click.option("--verbose", is_flag=True, help="Let the server log every request.")
+@click.option(
+    "--detach", is_flag=True, help="Return when ready and keep it running: see trb status, trb stop."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when ready.")
 @click.option("--supervise", type=Place(), hidden=True)
 def command(
     repo: Path | Location,
@@ -68,8 +71,8 @@ def command(
     """Run tritonserver on REPO (default: model_repository) and wait until every model answers.
 
     Prints each endpoint with its inputs, outputs and a curl line to paste. A model that fails is named with
-    the real cause. A Python model whose process dies is loaded again, or the server is stopped: it never
-    only seems to be ready. Ctrl-C stops it, a second Ctrl-C at once.
+    its cause. A Python model whose process dies is loaded again, or the server is stopped: it never only
+    seems to be ready. Ctrl-C stops the server, a second Ctrl-C at once.
 
     \b
     Examples:
@@ -107,7 +110,7 @@ def command(
 
 @contextmanager
 def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
-    """The server's output on stderr, from its first line on."""
+    """Print the server's output on stderr, from its first line on."""
     import tempfile
 
     from triton_repo_builder.serve.background import log_follow
@@ -130,7 +133,7 @@ def _run(
     as_json: bool,
     entry_file: Path | None,
 ) -> int:
-    """In the foreground, or as the supervisor of a server in the background (``entry_file``)."""
+    """Serve in the foreground, or as the supervisor of a server in the background (``entry_file``)."""
     from triton_repo_builder import serve
     from triton_repo_builder.codegen import snippets
     from triton_repo_builder.serve.background import registry
@@ -146,6 +149,11 @@ def _run(
         else:
             _show(about, as_json=as_json)
         server.wait()
+    except TrbError as error:
+        if not as_json:
+            raise
+        console.print_error(error)  # not raised: the endpoints are the one object on stdout
+        return int(error.code.exit)
     except KeyboardInterrupt:
         click.echo("stopping the server", err=True)
     finally:
@@ -236,7 +244,7 @@ def _tensors(listed: list[dict[str, Any]]) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Lines on stderr; on a terminal a spinner instead, until the server is ready."""
+    """Print lines on stderr, or on a terminal show a spinner, until the server is ready."""
 
     def line(text: str) -> None:
         click.echo(text, err=True)

@@ -18,11 +18,11 @@ SHOWN = 8
 
 
 @click.command("status")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per server, in a list.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per server.")
 def command(as_json: bool) -> int:
-    """List the servers that trb serve --detach started and that still run, with the models they have loaded.
+    """List the running servers that trb serve --detach started, with their loaded models.
 
-    One that ended by itself is named once, with its reason. The exit code is 0 also when there is none.
+    A server that ended by itself is named once, with the reason. The exit code is 0 also if there is none.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def command(as_json: bool) -> int:
 
 
 def _loaded(server: Background) -> tuple[list[str], int]:
-    """The endpoints that answer now, and how many the repository has."""
+    """Names of the endpoints that answer now, and how many the repository has."""
     from triton_repo_builder import repository
     from triton_repo_builder.client import HttpClient
     from triton_repo_builder.errors import TrbError

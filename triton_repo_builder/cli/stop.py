@@ -1,4 +1,4 @@
-"""``trb stop``: end a server in the background."""
+"""``trb stop``: stop a server in the background."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import click
 
 @click.command("stop")
 @click.argument("server", required=False, metavar="[NAME|PID]")
-@click.option("--all", "everything", is_flag=True, help="Stop every server that runs in the background.")
+@click.option("--all", "everything", is_flag=True, help="Stop every server in the background.")
 def command(server: str | None, everything: bool) -> int:
-    """Stop a server that trb serve --detach started, and wait until it is gone.
+    """Stop a server that trb serve --detach started, and wait until it has ended.
 
-    Without a name, the only one that runs. A name is the repository's folder name or path. --all also removes
+    Without a name: the only running one. A name is the repository's folder name or path. --all also removes
     containers left behind by a trb that was killed.
 
     \b

@@ -1,4 +1,4 @@
-"""``trb unload``: unload models of a server that runs."""
+"""``trb unload``: unload models of a running server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from triton_repo_builder.cli.options import URL_HELP, server_url
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--url", help=URL_HELP)
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds until the models must be unloaded.",
 )
 def command(names: tuple[str, ...], url: str | None, timeout: float) -> int:
-    """Unload models of a server that runs, and wait until they are gone.
+    """Unload models of a running server, and wait until they are unloaded.
 
-    Requests that run are answered first. What an endpoint is made of goes with it, unless something else that
-    is loaded needs it, such as a tokenizer that several endpoints share.
+    Running requests are answered first. The models of an endpoint are unloaded with it, unless another loaded
+    endpoint needs them, such as a shared tokenizer.
 
     \b
     Examples:

@@ -31,12 +31,12 @@ def test_numbers_and_times() -> None:
     assert Numbers(int).convert("4,1,4", None, None) == (4, 1)
     assert Numbers(float).convert("0.5,2", None, None) == (0.5, 2.0)
     for text in ("", "0", "1,,2", "a", "-3", "nan", "1e9", "inf"):
-        with pytest.raises(click.BadParameter, match="no list of numbers above 0 and below 1,000,000,000"):
+        with pytest.raises(click.BadParameter, match="not a list of numbers above 0 and below 1,000,000,000"):
             Numbers(float).convert(text, None, None)
     convert = Duration().convert
     assert [convert(text, None, None) for text in ("2s", "500ms", "1.5m", "3")] == [2.0, 0.5, 90.0, 3.0]
     for text in ("", "2h", "s", "-1s"):
-        with pytest.raises(click.BadParameter, match="no time like 2s"):
+        with pytest.raises(click.BadParameter, match="not a time like 2s"):
             convert(text, None, None)
 
 

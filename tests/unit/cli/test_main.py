@@ -182,6 +182,21 @@ def test_an_error_has_a_place_a_message_and_a_remedy(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "error: is wrong [usage]\n"
 
 
+def test_with_json_an_error_is_an_object_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "absent.onnx", "--json") == Code.NOT_FOUND.exit
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (document["code"], document["exit_code"]) == ("not-found", 4)
+    assert document["where"] == "absent.onnx"
+    assert "[not-found]" in printed.err
+
+
+def test_the_commands_are_listed_by_group() -> None:
+    output = CliRunner().invoke(cli.group, ["--help"]).output
+    headings = [line for line in output.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Options:", "Build:", "Run:", "Prove:", "Ship:"]
+
+
 # --- build and inspect -------------------------------------------------------------------------------
 
 

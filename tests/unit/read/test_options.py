@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options, trb_toml
-from triton_repo_builder.read.option_values import LONGEST_DELAY
+from triton_repo_builder.read.option_values import LONGEST_DELAY, FilePath, FilePaths
 from triton_repo_builder.read.options import BuildOptions
 
 
@@ -204,3 +204,9 @@ def test_values_that_are_refused(values: dict[str, Any], message: str) -> None:
 def test_the_largest_allowed_values_are_allowed() -> None:
     merged = trb_toml.merge({"model": Path("m"), "version": 2**63 - 1, "preferred_batch_size": (32,)}, None)
     assert merged.version == 2**63 - 1
+
+
+def test_no_path_of_this_machine_is_recorded() -> None:
+    for name, declared in options.OPTIONS.items():
+        if isinstance(declared.value, (FilePath, FilePaths)):
+            assert not declared.recorded, name
