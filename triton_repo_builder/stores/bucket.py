@@ -52,11 +52,9 @@ class BucketStore:
 
     @classmethod
     def parse(cls, text: str, rest: str, revision: str) -> Bucket:
-        """Read ``BUCKET[/PREFIX]``."""
         return location.bucket(text, cls.SCHEME, rest, revision)
 
     def options(self) -> dict[str, Any]:
-        """Options of the file system."""
         return {}
 
     @property
@@ -75,7 +73,6 @@ class BucketStore:
         return ""
 
     def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
-        """Send what is missing, verify what arrived, then move the pointer."""
         digest = local.index.digest
         with explained(self.HINTS, self._shown):
             previous = self._current_revision()

@@ -28,12 +28,10 @@ class Bucket:
 
     @property
     def root(self) -> str:
-        """``bucket/prefix``."""
         return f"{self.bucket}/{self.prefix}".rstrip("/")
 
     @property
     def name(self) -> str:
-        """A short name for people."""
         return self.root.rsplit("/", 1)[-1]
 
     def __str__(self) -> str:
@@ -53,12 +51,10 @@ class Image:
 
     @property
     def scheme(self) -> str:
-        """``oci``."""
         return "oci"
 
     @property
     def name(self) -> str:
-        """A short name for people."""
         return self.repository.rsplit("/", 1)[-1]
 
     @property

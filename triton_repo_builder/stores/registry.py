@@ -39,7 +39,6 @@ class RegistryStore:
 
     @classmethod
     def parse(cls, text: str, rest: str, revision: str) -> Image:
-        """Read ``REGISTRY/NAME[:TAG]``."""
         return location.image(text, rest, revision)
 
     def serve_from(self, target: Path, progress: Progress) -> str:

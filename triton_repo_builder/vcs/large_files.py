@@ -19,7 +19,6 @@ from triton_repo_builder.vcs.git import Git
 LFS = "lfs"
 GIT = "git"
 EXTERNAL = "external"
-WEIGHTS = (LFS, GIT, EXTERNAL)
 THRESHOLD = 1_000_000
 """A file of this many bytes is large: each version of it would stay in git for ever."""
 ATTRIBUTES = ".gitattributes"
