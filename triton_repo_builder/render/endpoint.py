@@ -26,7 +26,7 @@ LARGEST = (1 << 31) - 1
 def vendor(plan: EndpointPlan, release: Release) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """(files, notes) of the libraries that lie beside Python models. Raises ``TrbError``."""
     files = [file for library in plan.vendored for file in _library(library, release)]
-    note = vendor_pillow.unlike(files)
+    note = vendor_pillow.differing_versions(files)
     return tuple(files), (note,) if note else ()
 
 

@@ -33,39 +33,39 @@ PINS = Path(__file__).with_name("wheels.toml")
 def pillow(target: str, release_python: str, wheels: Sequence[Path] = ()) -> list[File]:
     """Pillow under ``target``/cp310 and the like: for this Python, and for the release's, e.g. ``3.10``.
 
-    Raises ``TrbError``: USAGE for a wheel that will not do, DOWNLOAD_FAILED.
+    Raises ``TrbError``: USAGE for an unusable wheel, DOWNLOAD_FAILED.
     """
-    found: dict[str, list[File]] = {}
+    by_tag: dict[str, list[File]] = {}
     for wheel in wheels:
         tag, content = _from_wheel(wheel)
-        found[tag] = [File(path=f"{target}/{tag}/{file.path}", content=file.content) for file in content]
-    here = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    if here not in found:
-        found[here] = _installed(f"{target}/{here}")
+        by_tag[tag] = [File(path=f"{target}/{tag}/{file.path}", content=file.content) for file in content]
+    own_tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if own_tag not in by_tag:
+        by_tag[own_tag] = _installed(f"{target}/{own_tag}")
     released = "cp" + release_python.replace(".", "")
-    if released not in found:
+    if released not in by_tag:
         _, content = _from_wheel(_fetched(released, release_python))
-        found[released] = [
+        by_tag[released] = [
             File(path=f"{target}/{released}/{file.path}", content=file.content) for file in content
         ]
-    return [file for tag in sorted(found) for file in found[tag]]
+    return [file for tag in sorted(by_tag) for file in by_tag[tag]]
 
 
-def unlike(files: Sequence[File]) -> str:
+def differing_versions(files: Sequence[File]) -> str:
     """A note if the Pythons get different versions of Pillow; empty if not."""
-    found = {}
+    versions = {}
     for file in files:
         if file.path.endswith("/PIL/_version.py"):
             content = file.source.read_bytes() if file.source else file.content
             version = re.search(rb'__version__ = "([^"]+)"', content)
-            found[file.path.split("/")[-3]] = version[1].decode() if version else "unknown"
-    if len(set(found.values())) < 2:
+            versions[file.path.split("/")[-3]] = version[1].decode() if version else "unknown"
+    if len(set(versions.values())) < 2:
         return ""
-    listed = ", ".join(f"{version} for {tag}" for tag, version in sorted(found.items()))
+    listed = ", ".join(f"{version} for {tag}" for tag, version in sorted(versions.items()))
     return f"different versions of Pillow ({listed}) may resize to slightly different pixels"
 
 
-def _wanted(name: str) -> bool:
+def _is_vendored(name: str) -> bool:
     if name.startswith("pillow-"):
         return bool(ABOUT.search(name)) and ".." not in name.split("/")
     return (
@@ -87,11 +87,11 @@ def _installed(target: str) -> list[File]:
     if core is None or not linux_x86_64((root / core).read_bytes()[:20]):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            "the installed Pillow is not the one for Linux x86-64",
+            "the installed Pillow is not built for Linux x86-64",
             where=str(root / "PIL"),
             remedy=_remedy(f"{sys.version_info.major}.{sys.version_info.minor}"),
         )
-    code = [File(path=f"{target}/{name}", source=root / name) for name in names if _wanted(name)]
+    code = [File(path=f"{target}/{name}", source=root / name) for name in names if _is_vendored(name)]
     return [*code, *described("pillow", target)]
 
 
@@ -99,7 +99,7 @@ def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
     """The wheel's Python, e.g. ``cp310``, and its files."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            names = sorted(name for name in archive.namelist() if _wanted(name))
+            names = sorted(name for name in archive.namelist() if _is_vendored(name))
             content = [File(path=name, content=archive.read(name)) for name in names]
     except (OSError, zipfile.BadZipFile) as error:
         raise TrbError(

@@ -15,7 +15,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 
 ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
-"""Files of a dist-info that say what the library is and under which terms; the rest is pip's own."""
+"""Files of a dist-info about the library and its licence; the rest is pip's own."""
 ELF_X86_64 = b"\x7fELF\x02"
 REMEDY = (
     "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
@@ -36,19 +36,22 @@ def _installed(target: str) -> list[File]:
     if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            "the installed tokenizers library is not the one for Linux x86-64",
+            "the installed tokenizers library is not built for Linux x86-64",
             where=str(folder),
             remedy=REMEDY,
         )
-    found = [*sorted(folder.rglob("*.py")), *shared]
+    library_files = [*sorted(folder.rglob("*.py")), *shared]
     return [
-        *(File(path=f"{target}/tokenizers/{f.relative_to(folder).as_posix()}", source=f) for f in found),
+        *(
+            File(path=f"{target}/tokenizers/{f.relative_to(folder).as_posix()}", source=f)
+            for f in library_files
+        ),
         *described("tokenizers", target),
     ]
 
 
 def described(name: str, target: str) -> list[File]:
-    """An installed library's own account of itself, and its licences: what goes where its code goes."""
+    """An installed library's metadata and licences, which have to go with its code."""
     listed = metadata.distribution(name).files or []
     return [
         File(path=f"{target}/{file.as_posix()}", source=Path(str(file.locate())).resolve())
@@ -68,12 +71,12 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
             ]
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
     except (OSError, zipfile.BadZipFile) as error:
-        raise TrbError(Code.USAGE, f"is no wheel: {error}", where=str(wheel), remedy=REMEDY) from None
+        raise TrbError(Code.USAGE, f"not a wheel: {error}", where=str(wheel), remedy=REMEDY) from None
     if not any(file.path.endswith(".abi3.so") and linux_x86_64(file.content[:20]) for file in files):
         raise TrbError(Code.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
     return files
 
 
 def linux_x86_64(head: bytes) -> bool:
-    """Whether a file that starts so is a shared library for Linux x86-64."""
+    """Whether a file with this head is a shared library for Linux x86-64."""
     return head.startswith(ELF_X86_64) and head[18:20] == b"\x3e\x00"

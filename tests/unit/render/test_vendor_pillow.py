@@ -121,8 +121,8 @@ def test_different_versions_are_told(tmp_path: Path) -> None:
     def file(tag: str, version: str) -> files.File:
         return files.File(path=f"t/{tag}/PIL/_version.py", content=f'__version__ = "{version}"\n'.encode())
 
-    assert vendor_pillow.unlike([file("cp310", "12.3.0"), file("cp312", "12.3.0")]) == ""
-    said = vendor_pillow.unlike([file("cp312", "13.0.0"), file("cp310", "12.3.0")])
+    assert vendor_pillow.differing_versions([file("cp310", "12.3.0"), file("cp312", "12.3.0")]) == ""
+    said = vendor_pillow.differing_versions([file("cp312", "13.0.0"), file("cp310", "12.3.0")])
     assert said.startswith("different versions of Pillow (12.3.0 for cp310, 13.0.0 for cp312)")
 
 

@@ -54,8 +54,8 @@ def test_a_wheel_is_unpacked_without_what_is_not_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is no wheel: "),
-        (b"no zip", "is no wheel: "),
+        (None, "not a wheel: "),
+        (b"no zip", "not a wheel: "),
         ({"tokenizers/__init__.py": b""}, "holds no abi3 library for Linux x86-64"),
         (
             {"tokenizers/t.abi3.so": LIBRARY.replace(b"\x3e", b"\xb7")},
