@@ -108,7 +108,7 @@ def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]] |
 
 
 def file(folder: Path, tensors: tuple[Tensor, ...]) -> bytes | None:
-    """The smallest golden file, where the only input is a file such as an image; None where it is not."""
+    """The smallest golden file if the only input is a file such as an image; else None."""
     try:
         golden = cases.load(folder / GOLDEN).cases
     except (OSError, ValueError):

@@ -75,7 +75,7 @@ def calls(example: Example, url: str) -> dict[str, str]:
 
 
 def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
-    """The same where the only input is a file: a JSON header, then the file after its length."""
+    """The calls if the only input is a file: a JSON header, then the file after its length."""
     item = {key: value for key, value in example.inputs[0].items() if key != "data"}
     given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
     return {

@@ -45,8 +45,8 @@ def compare(old: Mapping[str, Snapshot], new: Mapping[str, Snapshot]) -> list[Di
     pairs = [(name, old.get(name), new.get(name)) for name in sorted({*old, *new})]
     if len(old) == len(new) == 1 and not {*old} & {*new}:
         pairs = [(next(iter(new)), next(iter(old.values())), next(iter(new.values())))]
-    found = [difference for name, before, after in pairs for difference in _endpoint(name, before, after)]
-    return sorted(found, key=lambda difference: (difference.endpoint, EFFECTS.index(difference.effect)))
+    differences = [each for name, before, after in pairs for each in _endpoint(name, before, after)]
+    return sorted(differences, key=lambda difference: (difference.endpoint, EFFECTS.index(difference.effect)))
 
 
 def _endpoint(name: str, old: Snapshot | None, new: Snapshot | None) -> Iterator[Difference]:
@@ -54,11 +54,11 @@ def _endpoint(name: str, old: Snapshot | None, new: Snapshot | None) -> Iterator
         effect, text = (COMPATIBLE, "is new") if old is None else (BREAKING, "is gone: requests get 404")
         yield Difference(endpoint=name, effect=effect, about="endpoint", text=text)
         return
-    for effect, about, text in _said(old, new):
+    for effect, about, text in _differences(old, new):
         yield Difference(endpoint=name, effect=effect, about=about, text=text)
 
 
-def _said(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
+def _differences(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     if old.endpoint.name != new.endpoint.name:
         yield BREAKING, "endpoint", f"is called {new.endpoint.name}, no longer {old.endpoint.name}"
     yield from _inputs(old.endpoint.inputs, new.endpoint.inputs)
@@ -144,7 +144,7 @@ def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
 
 
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """How far the recorded answers to the same inputs lie apart."""
+    """How far the recorded answers to the same inputs differ."""
     same = [name for name in old if name in new and old[name].get("inputs") == new[name].get("inputs")]
     distances = [_distance(old[name].get("outputs", ()), new[name].get("outputs", ())) for name in same]
     known = [distance for distance in distances if distance is not None]
@@ -154,7 +154,7 @@ def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _distance(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> float | None:
-    """Largest absolute difference of the numbers of two answers; None where they cannot be compared."""
+    """Largest absolute difference of the numbers of two answers; None if they cannot be compared."""
     after = {tensor["name"]: _flat(tensor.get("data")) for tensor in new}
     largest = None
     for tensor in old:

@@ -35,7 +35,7 @@ COUNTED = "executions"
 OTHERS = ("ready", "models loaded")
 """Checks of the whole server: another endpoint that failed is no reason to keep this one back."""
 FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
-"""What a backend loads from a version directory where the configuration names no file."""
+"""What a backend loads from a version directory if the configuration names no file."""
 Tell = Callable[[str], None]
 RESTART = (
     "start the server again: a load whose Python process died stays open for ever in this Triton, and until "
@@ -44,7 +44,7 @@ RESTART = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class LiveServer:
     """The server that versions change on."""
 
     urls: smoke.Urls
@@ -54,7 +54,7 @@ class Site:
 def on_server(
     move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, rehearse: bool = True
 ) -> None:
-    """The same on a server that runs from this repository in explicit mode; undone where anything fails.
+    """Promote on a server that runs from this repository in explicit mode; go back if anything fails.
 
     With ``rehearse`` the new version first has to pass on a server of its own. Raises ``TrbError``
     PROMOTE_FAILED, UNREACHABLE.
@@ -70,8 +70,8 @@ def on_server(
                 f"version {move.new} of {model} has another {field}: both cannot be loaded at once",
                 "promote it in the repository (without --url), then start a server on it and switch clients",
             )
-    site = Site(urls=urls, loader=Loader(urls.http))
-    if stuck := site.loader.loading(move.models):
+    server = LiveServer(urls=urls, loader=Loader(urls.http))
+    if stuck := server.loader.loading(move.models):
         raise _failed(move, f"the server still loads {stuck}", RESTART)
     if rehearse:
         _rehearse(move, options, tell)
@@ -80,9 +80,9 @@ def on_server(
     before = (move.root / MANIFEST).read_bytes()
     switched = False
     try:
-        _load_both(move, site, tell)
+        _load_both(move, server, tell)
         switched = True
-        _switch(move, site, options, tell)
+        _switch(move, server, options, tell)
     except Hung as error:
         # It holds the server's lock on these models: every other load would wait for it.
         tell(f"version {move.old} goes on answering; its files are put back")
@@ -92,7 +92,7 @@ def on_server(
         raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
     except BaseException as error:
         tell(f"going back to version {move.old}")
-        lost = _back(move, site, before, switched)
+        lost = _back(move, server, before, switched)
         if lost and isinstance(error, TrbError):
             error.message += f"; and version {move.old} could not be loaded again: {lost}"
         raise
@@ -114,54 +114,54 @@ def _rehearse(move: Move, options: smoke.Options, tell: Tell) -> None:
         raise _unproven(move, bad, "on a server of its own; nothing was changed", remedy)
 
 
-def _load_both(move: Move, site: Site, tell: Tell) -> None:
+def _load_both(move: Move, server: LiveServer, tell: Tell) -> None:
     if not move.steps:
         return
     tell(f"{move.name}: steps pinned to version {move.old}")
     promote.write(move, move.name, move.old_files, (move.old,))
-    _load(move, site, move.name, (move.old,))
+    _load(move, server, move.name, (move.old,))
     for step in move.steps:
         tell(f"{step}: versions {move.old} and {move.new}")
         promote.write(move, step, move.new_files, sorted((move.old, move.new)))
-        _load(move, site, step, (move.old, move.new))
+        _load(move, server, step, (move.old, move.new))
 
 
-def _switch(move: Move, site: Site, options: smoke.Options, tell: Tell) -> None:
+def _switch(move: Move, server: LiveServer, options: smoke.Options, tell: Tell) -> None:
     tell(f"{move.name}: version {move.new}")
     promote.write(move, move.name, move.new_files, (move.new,))
-    _load(move, site, move.name, (move.new,))
+    _load(move, server, move.name, (move.new,))
     manifest.write(move.root, promote.promoted(move))
     tell(f"smoke: version {move.new}")
-    _prove(move, site.urls, options, f"version {move.old} serves again")
+    _prove(move, server.urls, options, f"version {move.old} serves again")
     for step in move.steps:
         promote.write(move, step, move.new_files, (move.new,))
-        _load(move, site, step, (move.new,))
+        _load(move, server, step, (move.new,))
     tell(f"version {move.old} is unloaded")
 
 
-def _back(move: Move, site: Site, before: bytes, switched: bool) -> str:
+def _back(move: Move, server: LiveServer, before: bytes, switched: bool) -> str:
     """Undo, as far as the server lets us; what could not be loaded."""
     if switched and move.steps:
         for step in move.steps:
             promote.write(move, step, move.new_files, sorted((move.old, move.new)))
-            _again(site, step)
+            _again(server, step)
         promote.write(move, move.name, move.old_files, (move.old,))
-        _again(site, move.name)
+        _again(server, move.name)
     lost = []
     for model in (*move.steps, move.name):
         promote.write(move, model, move.old_files, (move.old,))
-        lost += [_again(site, model), _forget(move, site, model)]
+        lost += [_again(server, model), _forget(move, server, model)]
     files.write(move.root / MANIFEST, before)
     return "; ".join(dict.fromkeys(text for text in lost if text))
 
 
-def _forget(move: Move, site: Site, model: str) -> str:
+def _forget(move: Move, server: LiveServer, model: str) -> str:
     """Have the server forget that the new version failed; what went wrong with that.
 
-    A server with a failed version says that it is not ready, whatever else answers, until a version of that
-    number was loaded. So the old one's files are, for a moment, under the new number.
+    A server with a failed version reports that it is not ready, whatever else answers, until a version of
+    that number was loaded. So the old one's files are, for a moment, under the new number.
     """
-    index = HttpClient(site.urls.http, 10).index_or_empty()
+    index = HttpClient(server.urls.http, 10).index_or_empty()
     if not any(entry.failed and (entry.name, entry.version) == (model, str(move.new)) for entry in index):
         return ""
     path = f"{model}/{CONFIG}"
@@ -171,34 +171,34 @@ def _forget(move: Move, site: Site, model: str) -> str:
         instead = f'default_model_filename: "../{move.old}/{file}"\n'.encode()
     posed = {**move.old_files, path: move.old_files[path] + instead}
     promote.write(move, model, posed, sorted((move.old, move.new)))
-    said = _again(site, model)
+    reason = _again(server, model)
     promote.write(move, model, move.old_files, (move.old,))
-    return _again(site, model) or said
+    return _again(server, model) or reason
 
 
-def _again(site: Site, model: str) -> str:
+def _again(server: LiveServer, model: str) -> str:
     try:
-        said = site.loader.load(model, LOAD_TIMEOUT)
-        HttpClient(site.urls.http, 10).wait_until_settled(model, DRAIN)
-        return said
+        reason = server.loader.load(model, LOAD_TIMEOUT)
+        HttpClient(server.urls.http, 10).wait_until_settled(model, DRAIN)
+        return reason
     except (OSError, Hung) as error:  # on the way back nothing may stop the rest
         return f"{model}: {error}"
 
 
-def _load(move: Move, site: Site, model: str, numbers: tuple[int, ...]) -> None:
+def _load(move: Move, server: LiveServer, model: str, numbers: tuple[int, ...]) -> None:
     """Load, and see that the server has these versions: else it runs from another repository.
 
-    Returns once what is unloaded has answered its last request: until then the server says it is not ready.
+    Returns once what is unloaded has answered its last request: until then the server is not ready.
     """
     try:
-        said = site.loader.load(model, LOAD_TIMEOUT)
-        states = HttpClient(site.urls.http, 10).wait_until_settled(model, DRAIN)
+        reason = server.loader.load(model, LOAD_TIMEOUT)
+        states = HttpClient(server.urls.http, 10).wait_until_settled(model, DRAIN)
     except OSError as error:
         raise _failed(
             move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"
         ) from None
-    if said:
-        raise _failed(move, f"{model} could not be loaded: {said}", "see the server's log")
+    if reason:
+        raise _failed(move, f"{model} could not be loaded: {reason}", "see the server's log")
     if missing := [number for number in numbers if states.get(number) != "READY"]:
         raise _failed(
             move,

@@ -22,9 +22,9 @@ from triton_repo_builder.write import versions
 
 
 def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
-    """The checks that fail on a server that serves the new version; None where no engine is installed here.
+    """The checks that fail on a server that serves the new version; None if no engine is installed here.
 
-    Raises ``TrbError`` where that server does not start.
+    Raises ``TrbError`` if that server does not start.
     """
     from triton_repo_builder import serve
 

@@ -27,7 +27,7 @@ class Move:
     old: int
     new: int
     old_files: Mapping[str, bytes]
-    """What lies in the models' folders while ``old`` is served, without policy."""
+    """The files in the models' folders while ``old`` is served, without policy."""
     new_files: Mapping[str, bytes]
 
     @property
@@ -37,7 +37,7 @@ class Move:
 
 
 def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> Move | None:
-    """The move to ``version``, or back to the one before (None); None where it is served already.
+    """The move to ``version``, or back to the one before (None); None if it is served already.
 
     Raises ``TrbError`` PROMOTE_FAILED, EDITED_FILE.
     """
@@ -136,7 +136,7 @@ def served(root: Path, name: str) -> int:
 
 
 def check_server(root: Path, name: str, url: str) -> None:
-    """``TrbError`` PROMOTE_FAILED where the server does not have the version that the repository serves."""
+    """``TrbError`` PROMOTE_FAILED if the server does not have the version that the repository serves."""
     version = served(root, name)
     listed = HttpClient(url, 10).served_versions(name)
     if str(version) not in listed:

@@ -131,11 +131,11 @@ def _cases(root: Path, file: str | None) -> dict[str, Any]:
             for case in json.loads((root / (file or "")).read_text(encoding="utf-8"))["cases"]
         }
     except (OSError, ValueError, KeyError, TypeError):
-        return {}  # trb smoke and trb check say what is wrong with them
+        return {}  # trb smoke and trb check report what is wrong with them
 
 
 def _of_config(read: Repository, name: str) -> Snapshot:
-    """Of a hand-made repository: what its config.pbtxt says."""
+    """Of a hand-made repository, from its config.pbtxt."""
     model = read.model(name)
     assert model is not None
     steps = [other for other in read.models if other.name in model.steps]
@@ -167,7 +167,7 @@ def _extract(what: str, target: Path) -> None:
         if "not a tree object" in error.stderr:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
-                "is no folder there",
+                "is not a folder of that revision",
                 where=what,
                 remedy="name the folder that holds the model directories",
             ) from None

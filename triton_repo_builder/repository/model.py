@@ -13,7 +13,7 @@ from triton_repo_builder.repository.manifest import Manifest
 from triton_repo_builder.repository.manifest import read as read_manifest
 
 SHARED = "shared"
-"""In a version's folder: its own copy of what lies outside of version folders (``versions.py``)."""
+"""In a version's folder: its own copy of the files outside of version folders (``write/versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
 LARGEST_VERSION = 2**63 - 1
 """The server aborts on a version directory with a larger number."""
@@ -21,13 +21,13 @@ LARGEST_VERSION = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One model directory. ``config`` is empty where there is no config.pbtxt or it does not parse."""
+    """One model directory. ``config`` is empty without a config.pbtxt that parses."""
 
     name: str
     path: Path
     config: ModelConfig
     text: str | None
-    """The text of config.pbtxt, None where there is no such file."""
+    """The text of config.pbtxt, None if there is no such file."""
     error: pbtxt.PbtxtError | None
     versions: tuple[int, ...]
 
@@ -38,7 +38,7 @@ class Model:
 
     @property
     def stated(self) -> bool:
-        """Whether the folder says that it is a model: by a configuration, or by a version."""
+        """Whether the folder is meant as a model: it has a configuration or a version."""
         return self.text is not None or bool(self.versions)
 
     @property
@@ -71,7 +71,7 @@ class Repository:
         return tuple(model for model in self.models if model.name in names)
 
     def steps_of(self, name: str) -> tuple[str, ...]:
-        """The steps of the model of that name; empty if it is no ensemble, or not here."""
+        """The steps of the model of that name; empty if it is unknown, or not an ensemble."""
         model = self.model(name)
         return model.steps if model else ()
 

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+_POLICY = re.compile(
+    r"(?:# Of the version folders .*\n)?^version_policy\s*:?\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[ \t]*\n?",
+    re.MULTILINE,
+)
+_STEP_VERSION = re.compile(r"\b(model_version\s*:\s*)-?\d+\b")
+
 
 # Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
 @dataclass(unsafe_hash=True)
 class PbtxtError(Exception):
-    """A text that is no ModelConfig: 1-based position and protobuf's reason."""
+    """A text that does not parse as ModelConfig: 1-based position and protobuf's reason."""
 
     line: int
     column: int
@@ -69,6 +75,26 @@ def parse(text: str) -> dict[str, Any]:
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
     plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(plain, model_config.DESCRIPTOR)
+
+
+def serve_versions(text: str, versions: Iterable[int]) -> str:
+    """The text of a config.pbtxt with a policy that serves these versions, in place of the one it had."""
+    listed = ", ".join(map(str, versions))
+    return (
+        f"{without_policy(text)}"
+        "# Of the version folders this one is served; 'trb promote' and 'trb rollback' change it.\n"
+        f"version_policy {{ specific {{ versions: [ {listed} ] }} }}\n"
+    )
+
+
+def without_policy(text: str) -> str:
+    """The text of a config.pbtxt without version policy; all else stays as it is, comments included."""
+    return _POLICY.sub("", text)
+
+
+def pin_steps(text: str, version: int) -> str:
+    """The text of an ensemble's config.pbtxt with that version of each step; all else stays as it is."""
+    return _STEP_VERSION.sub(rf"\g<1>{version}", text)
 
 
 def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

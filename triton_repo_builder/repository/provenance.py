@@ -1,6 +1,6 @@
 """Where an endpoint comes from: read from the manifest, and from the parameters of each config.pbtxt.
 
-A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it can say itself
+A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it can tell by itself
 what it serves.
 """
 
@@ -36,7 +36,7 @@ def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The chain behind one endpoint, or one model of a server; empty where nothing is known."""
+    """The chain behind one endpoint, or one model of a server; empty if nothing is known."""
 
     name: str
     model_sha256: str = ""
@@ -44,7 +44,7 @@ class Facts:
     """(file name, sha256), the model first."""
     options_digest: str = ""
     options: Mapping[str, Any] | None = None
-    """None where only the digest is known."""
+    """None if only the digest is known."""
     trb_version: str = ""
     source_run: str = ""
     dataset_id: str = ""
@@ -72,21 +72,23 @@ class Facts:
     @classmethod
     def of_config(cls, name: str, config: ModelConfig, versions: tuple[int, ...] = ()) -> Facts:
         """From a model's configuration, on disk or as a server gives it."""
-        said = {
+        stated = {
             key.removeprefix(PREFIX): value
             for key, value in config.parameters.items()
             if key.startswith(PREFIX)
         }
-        more = tuple(part.rpartition(":")[::2] for part in said.get("source_sha256", "").split())
-        first = (("model", said["model_sha256"]),) if "model_sha256" in said else ()
+        more = tuple(part.rpartition(":")[::2] for part in stated.get("source_sha256", "").split())
+        first = (("model", stated["model_sha256"]),) if "model_sha256" in stated else ()
         return cls(
             name=name,
-            model_sha256=said.get("model_sha256", ""),
+            model_sha256=stated.get("model_sha256", ""),
             sources=(*first, *more),
-            trb_version=said.get("version", ""),
-            source_run=said.get("source_run", ""),
-            dataset_id=said.get("dataset_id", ""),
-            labels=tuple(sorted((k.removeprefix(LABEL), v) for k, v in said.items() if k.startswith(LABEL))),
+            trb_version=stated.get("version", ""),
+            source_run=stated.get("source_run", ""),
+            dataset_id=stated.get("dataset_id", ""),
+            labels=tuple(
+                sorted((k.removeprefix(LABEL), v) for k, v in stated.items() if k.startswith(LABEL))
+            ),
             versions=versions,
         )
 

@@ -18,10 +18,10 @@ from triton_repo_builder.write.built import BuiltEndpoint
 class Claim:
     """What one build does to the directories that are its own, or become its own."""
 
-    made: BuiltEndpoint
-    mine: frozenset[str]
+    build: BuiltEndpoint
+    own: frozenset[str]
     recorded: Mapping[str, FileRecord]
-    """What the manifest says of the files in ``mine``."""
+    """The manifest's records of the files in ``own``."""
     kept: tuple[str, ...]
     present: Mapping[str, Path]
     edited: tuple[str, ...]
@@ -29,32 +29,37 @@ class Claim:
 
 
 def claim(
-    made: BuiltEndpoint, old: Manifest, taken: Mapping[str, str], built: set[str], output: Path, force: bool
+    build: BuiltEndpoint,
+    old: Manifest,
+    taken: Mapping[str, str],
+    rebuilt: set[str],
+    output: Path,
+    force: bool,
 ) -> Claim:
     """What a build would do to what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
-    _check_unique(made, taken)
-    before = old.endpoints.get(made.name)
-    mine = set(before.models if before else ())
-    _check_ours(made, old, mine, output)
+    _check_unique(build, taken)
+    before = old.endpoints.get(build.name)
+    own = set(before.models if before else ())
+    _check_ours(build, old, own, output)
     # What others still need stays as it is; what they share with this build is also this build's.
-    needed = {m for name, entry in old.endpoints.items() if name not in built for m in entry.models}
-    mine = (mine - needed) | {name for name in made.shared if (output / name).exists()}
-    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in mine}
-    found = present(output, sorted(mine))
-    edited = _edited(made, recorded, found, output)
+    needed = {m for name, entry in old.endpoints.items() if name not in rebuilt for m in entry.models}
+    own = (own - needed) | {name for name in build.shared if (output / name).exists()}
+    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in own}
+    there = present(output, sorted(own))
+    edited = _edited(build, recorded, there, output)
     if edited and not force:
         remedy = "keep your edit elsewhere (or see it with --diff) and build with --force"
         raise edited_error(edited, output, remedy)
-    new = {file.path for file in made.files}
-    kept = [path for path in found if path not in new and _keep(path, recorded, made.version, made.models)]
+    new = {file.path for file in build.files}
+    kept = [path for path in there if path not in new and _keep(path, recorded, build.version, build.models)]
     return Claim(
-        made=made,
-        mine=frozenset(mine),
+        build=build,
+        own=frozenset(own),
         recorded=recorded,
         kept=tuple(kept),
-        present=found,
+        present=there,
         edited=tuple(edited),
-        notes=_replaced(made, before, kept, force),
+        notes=_replaced(build, before, kept, force),
     )
 
 
@@ -82,25 +87,25 @@ def previous(output: Path) -> Manifest:
     return Manifest()
 
 
-def _check_unique(made: BuiltEndpoint, taken: Mapping[str, str]) -> None:
+def _check_unique(build: BuiltEndpoint, taken: Mapping[str, str]) -> None:
     """Two endpoints of one run may share a tokenizer model, and no other directory."""
-    for model in made.models:
-        if model in taken and model not in made.shared:
+    for model in build.models:
+        if model in taken and model not in build.shared:
             raise TrbError(
                 Code.BAD_NAME,
                 f"its directory '{model}' is also one of the endpoint '{taken[model]}'",
-                where=made.name,
+                where=build.name,
                 remedy="give one of them another name: name = ... in the [build] table of its trb.toml",
             )
 
 
-def _check_ours(made: BuiltEndpoint, old: Manifest, mine: set[str], output: Path) -> None:
+def _check_ours(build: BuiltEndpoint, old: Manifest, own: set[str], output: Path) -> None:
     """No directory that the build replaces may belong to another endpoint or to the user."""
-    for model in made.models:
-        if model in mine or not (output / model).exists():
+    for model in build.models:
+        if model in own or not (output / model).exists():
             continue
         owners = [name for name, entry in old.endpoints.items() if model in entry.models]
-        if owners and model in made.shared:
+        if owners and model in build.shared:
             continue  # called by its content, so it is theirs and ours
         owner = next(iter(owners), None)
         whose = f"belongs to the endpoint '{owner}'" if owner else "was not written by trb"
@@ -113,29 +118,29 @@ def _check_ours(made: BuiltEndpoint, old: Manifest, mine: set[str], output: Path
 
 
 def _replaced(
-    made: BuiltEndpoint, before: EndpointEntry | None, kept: list[str], force: bool
+    build: BuiltEndpoint, before: EndpointEntry | None, kept: list[str], force: bool
 ) -> tuple[str, ...]:
-    """A note where another model goes; ``TrbError`` where its other versions could not be served any more.
+    """A note if another model is replaced; ``TrbError`` if the other versions could not be served any more.
 
     All versions of a model share one config.pbtxt: they must have the same inputs and outputs.
     """
     if before is None:
         return ()
-    old, new = before.served, made.entry.served
-    others = sorted({version for path in kept if (version := _version(path)) not in (None, made.version)})
+    old, new = before.served, build.entry.served
+    others = sorted({version for path in kept if (version := _version(path)) not in (None, build.version)})
     if others and _interface(old) != _interface(new) and not force:
         listed = ", ".join(map(str, others))
         raise TrbError(
             Code.OUTPUT_FOREIGN,
             f"version {listed} has other inputs, outputs or steps, and all versions share one config.pbtxt",
-            where=made.name,
+            where=build.name,
             remedy="build it under another --name, or with --force if the older versions need not be served",
         )
     was, now = old.sources[:1], new.sources[:1]
-    if [file.sha256 for file in was] == [file.sha256 for file in now] or old.version != made.version:
+    if [file.sha256 for file in was] == [file.sha256 for file in now] or old.version != build.version:
         return ()
     models = " → ".join(f"{source.file} {source.sha256[:12]}" for source in (*was, *now))
-    return (f"the endpoint '{made.name}' was built from another model, which this replaces ({models})",)
+    return (f"the endpoint '{build.name}' was built from another model, which this replaces ({models})",)
 
 
 def _interface(entry: VersionEntry) -> tuple[Any, ...]:
@@ -145,20 +150,20 @@ def _interface(entry: VersionEntry) -> tuple[Any, ...]:
 
 def present(output: Path, models: list[str]) -> dict[str, Path]:
     """Every file in these models' directories, by its path in the repository."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name in models:
         for path in sorted((output / name).rglob("*")):
             # Links are files too, and broken ones: what is not found here is lost.
             if (path.is_file() or path.is_symlink()) and "__pycache__" not in path.parts:
-                found[path.relative_to(output).as_posix()] = path
-    return found
+                paths[path.relative_to(output).as_posix()] = path
+    return paths
 
 
 def _edited(
-    made: BuiltEndpoint, recorded: Mapping[str, FileRecord], present: Mapping[str, Path], output: Path
+    build: BuiltEndpoint, recorded: Mapping[str, FileRecord], present: Mapping[str, Path], output: Path
 ) -> list[str]:
     """Files whose bytes are no longer those that trb wrote, and that the build would replace or drop."""
-    sources = {file.path: file.source for file in made.files}
+    sources = {file.path: file.source for file in build.files}
     edited = []
     for path, record in recorded.items():
         file = present.get(path)
@@ -167,7 +172,7 @@ def _edited(
         source = sources.get(path)
         if source is not None and source.exists() and file.samefile(source):
             continue  # a hard link to the very file we would write: the user's model, not an edit
-        if _version(path) not in (None, made.version):
+        if _version(path) not in (None, build.version):
             continue  # another version stays as it is, edited or not
         if not same(record, record, file):
             edited.append(path)

@@ -50,9 +50,9 @@ class Publication:
     changes: Changes
 
 
-def prepare(made: BuiltEndpoint, output: Path, *, force: bool = False) -> Publication:
+def prepare(build: BuiltEndpoint, output: Path, *, force: bool = False) -> Publication:
     """Compare with what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
-    return prepare_all((made,), output, force=force)
+    return prepare_all((build,), output, force=force)
 
 
 def prepare_all(
@@ -65,21 +65,21 @@ def prepare_all(
     """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
     claims: list[ownership.Claim] = []
     taken: dict[str, str] = {}
-    built = {made.name for made in builds}
+    rebuilt = {build.name for build in builds}
     try:
         old = ownership.previous(output)
-        for made in builds:
+        for build in builds:
             try:
-                claims.append(ownership.claim(made, old, taken, built, output, force))
+                claims.append(ownership.claim(build, old, taken, rebuilt, output, force))
             except TrbError as error:
                 if refused is None:
                     raise
-                refused(made, error)
+                refused(build, error)
                 continue
-            taken |= {model: made.name for model in made.models if model not in taken}
+            taken |= {model: build.name for model in build.models if model not in taken}
         if len(claims) < len(builds):
             # One that stays as it was may need what the others would give up.
-            return prepare_all([claim.made for claim in claims], output, force=force, refused=refused)
+            return prepare_all([claim.build for claim in claims], output, force=force, refused=refused)
         return _publication(claims, old, output)
     except OSError as error:
         raise files.explain(error, output) from error
@@ -87,18 +87,18 @@ def prepare_all(
 
 def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path) -> Publication:
     """The claims of all builds as one change; a directory that several share counts once."""
-    new = {file.path: file for claim in claims for file in claim.made.files}
+    new = {file.path: file for claim in claims for file in claim.build.files}
     present = {path: file for claim in claims for path, file in claim.present.items()}
     recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
-    planned = {model for claim in claims for model in claim.made.models}
-    mine = {name for claim in claims for name in claim.mine}
+    planned = {model for claim in claims for model in claim.build.models}
+    own = {name for claim in claims for name in claim.own}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
     described = {path: _record(file, recorded.get(path)) for path, file in new.items()}
     others = {
-        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in mine
+        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in own
     }
-    entries = {claim.made.name: claim.made.entry for claim in claims}
+    entries = {claim.build.name: claim.build.entry for claim in claims}
     changes = Changes(
         added=tuple(sorted(path for path in new if path not in present)),
         changed=tuple(
@@ -118,7 +118,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         output=output,
         files=tuple(new.values()),
         manifest=Manifest(endpoints={**old.endpoints, **entries}, files={**others, **described}).to_text(),
-        names=(*names, *sorted(mine - planned), repository.MANIFEST),
+        names=(*names, *sorted(own - planned), repository.MANIFEST),
         changes=changes,
     )
 
@@ -138,9 +138,9 @@ def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, 
     touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
     swapped: dict[str, None] = {}
     for claim in claims:
-        names = list(reversed(claim.made.models))
-        if touched & {*names, *claim.mine}:
-            kept = {name for name in claim.made.shared if name not in touched}
+        names = list(reversed(claim.build.models))
+        if touched & {*names, *claim.own}:
+            kept = {name for name in claim.build.shared if name not in touched}
             swapped |= dict.fromkeys(name for name in names if name not in kept)
     return tuple(swapped)
 

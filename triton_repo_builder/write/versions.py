@@ -1,14 +1,13 @@
 """Several versions of an endpoint side by side, one of them served.
 
-All versions of a model share one config.pbtxt, and labels, warm-up data and golden cases lie beside it. So
-each version keeps its own copy of those in ``<model>/<version>/shared/``, and what lies in the model's folder
+All versions of a model share one config.pbtxt, and labels, warm-up data and golden cases are beside it. So
+each version keeps its own copy of those in ``<model>/<version>/shared/``, and what is in the model's folder
 is a copy of the served version's, with a version policy that names it. An ensemble names the version of each
 step: no request ever runs through the tokenizer of one version and the model of another.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,12 +24,6 @@ from triton_repo_builder.repository.provenance import PREFIX
 from triton_repo_builder.write.built import BuiltEndpoint
 
 Built = TypeVar("Built", bound=BuiltEndpoint)
-POLICY = (
-    "# Of the version folders this one is served; 'trb promote' and 'trb rollback' change it.\n"
-    "version_policy {{ specific {{ versions: [ {} ] }} }}\n"
-)
-_POLICY = re.compile(r"(?:# Of the version folders .*\n)?^version_policy \{.*\}\n", re.MULTILINE)
-_PIN = re.compile(r"^(\s*model_version: )-?\d+$", re.MULTILINE)
 _TUNING = ("instance_group", "dynamic_batching", "version_policy", "model_warmup", "optimization")
 
 
@@ -57,22 +50,22 @@ def _entry(output: Path, name: str) -> EndpointEntry | None:
     return recorded.endpoints.get(name) if recorded else None
 
 
-def place(made: Built, output: Path, *, serve: bool, force: bool = False) -> Built:
-    """The build as it has to be written beside the versions that are there; unchanged where there are none.
+def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Built:
+    """The build as it has to be written beside the endpoint's other versions; unchanged if there are none.
 
     A new version is served with ``serve``; one that was there stays what it was. Raises ``TrbError``.
     """
-    old, version = _entry(output, made.name), made.version
+    old, version = _entry(output, build.name), build.version
     if old is None:
-        return made
+        return build
     there = present(output, old.models)
     if not {*there} - {version}:
-        return made
+        return build
     served = old.served.version
     if not force:
-        _check(made, old, output)
-    own = _shared_of(made)
-    rest = tuple(file for file in made.files if _is_versioned(file.path, version))
+        _check(build, old, output)
+    own = _shared_of(build)
+    rest = tuple(file for file in build.files if _is_versioned(file.path, version))
     kept = {version: own}
     if served != version:
         kept[served] = stored(output, old.models, served) or current(output, old.models, served)
@@ -83,13 +76,13 @@ def place(made: Built, output: Path, *, serve: bool, force: bool = False) -> Bui
         for path, content in shared.items()
     ]
     front = [File(path=path, content=content) for path, content in serving(kept[now], (now,)).items()]
-    entries = {**old.versions, version: made.entry.served}
+    entries = {**old.versions, version: build.entry.served}
     everything = tuple(
         sorted((*_linked(rest, output, version, served), *written, *front), key=lambda f: f.path)
     )
     previous = served if now != served else old.previous
-    notes = (*made.notes, _note(made.name, version, now))
-    return replace(made, files=everything, entry=arrange(entries, now, previous), notes=notes)
+    notes = (*build.notes, _note(build.name, version, now))
+    return replace(build, files=everything, entry=arrange(entries, now, previous), notes=notes)
 
 
 def _note(name: str, version: int, now: int) -> str:
@@ -98,18 +91,18 @@ def _note(name: str, version: int, now: int) -> str:
     return f"version {now} of '{name}' stays the one that is served; 'trb promote {name} --version {version}'"
 
 
-def _check(made: BuiltEndpoint, old: EndpointEntry, output: Path) -> None:
+def _check(build: BuiltEndpoint, old: EndpointEntry, output: Path) -> None:
     """All versions of a model are loaded with one config.pbtxt while one takes over from another."""
     others = f"version {old.served.version}"
-    if old.served.shared or made.models != old.models:
-        raise _other(made.name, f"{others} is made of other models, or of models that endpoints share")
-    new = {file.path: file.content for file in made.files if file.path.endswith(f"/{CONFIG}")}
+    if old.served.shared or build.models != old.models:
+        raise _other(build.name, f"{others} is made of other models, or of models that endpoints share")
+    new = {file.path: file.content for file in build.files if file.path.endswith(f"/{CONFIG}")}
     for model in old.models:
         before = read_config(output / model / CONFIG)
         after = ModelConfig(pbtxt.parse(new[f"{model}/{CONFIG}"].decode()))
         field = unlike(before, after)
         if field:
-            raise _other(f"{made.name}: {model}", f"{others} has another {field}")
+            raise _other(f"{build.name}: {model}", f"{others} has another {field}")
 
 
 def _other(where: str, message: str) -> TrbError:
@@ -122,7 +115,7 @@ def _other(where: str, message: str) -> TrbError:
 
 
 def unlike(one: ModelConfig, other: ModelConfig) -> str:
-    """The first field in which two configurations mean something else to a version; empty where none."""
+    """The first field in which two configurations mean something else to a version; empty if they agree."""
     left, right = (_meaning(config) for config in (one, other))
     return next((field for field in sorted({*left, *right}) if left.get(field) != right.get(field)), "")
 
@@ -143,12 +136,12 @@ def _is_versioned(path: str, version: int) -> bool:
     return path.split("/")[1] == str(version)
 
 
-def _shared_of(made: BuiltEndpoint) -> dict[str, bytes]:
+def _shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
     """What a build writes outside its version folders, as its version wants it."""
     return {
-        file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, made.version)
-        for file in made.files
-        if not _is_versioned(file.path, made.version)
+        file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, build.version)
+        for file in build.files
+        if not _is_versioned(file.path, build.version)
     }
 
 
@@ -156,19 +149,19 @@ def pinned(path: str, content: bytes, version: int) -> bytes:
     """A config.pbtxt without policy, and an ensemble's with its steps at ``version``; else the content."""
     if not path.endswith(f"/{CONFIG}"):
         return content
-    text = _POLICY.sub("", content.decode("utf-8", "surrogateescape"))  # a user's, with --force
-    return _PIN.sub(rf"\g<1>{version}", text).encode("utf-8", "surrogateescape")
+    text = content.decode("utf-8", "surrogateescape")  # a user's, with --force
+    return pbtxt.pin_steps(pbtxt.without_policy(text), version).encode("utf-8", "surrogateescape")
 
 
 def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
-    """What a version keeps in ``shared/``, by the path where it lies when it is served; empty without."""
-    found = {}
+    """A version's own files from ``shared/``, by the path that they have when it is served."""
+    contents = {}
     for model in models:
         folder = root / model / str(version) / SHARED
         for file in sorted(folder.rglob("*")):
             if file.is_file():
-                found[f"{model}/{file.relative_to(folder).as_posix()}"] = file.read_bytes()
-    return found
+                contents[f"{model}/{file.relative_to(folder).as_posix()}"] = file.read_bytes()
+    return contents
 
 
 def read_config(file: Path) -> ModelConfig:
@@ -184,28 +177,34 @@ def unreadable(file: Path, error: Exception) -> TrbError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return TrbError(
         Code.REPOSITORY_UNREADABLE,
-        f"is no configuration that can be read: {reason}",
+        f"cannot be read: {reason}",
         where=str(file),
         remedy="restore the file (git checkout), or build that version again",
     )
 
 
 def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
-    """What lies outside the version folders, of the files that ``trb`` wrote."""
-    found = {}
+    """The files outside of version folders that ``trb`` wrote, as ``version`` wants them."""
+    contents = {}
     for path in (manifest.read(root) or Manifest()).files:
         model, *rest = path.split("/")
         if model in models and rest and not repository.VERSION.fullmatch(rest[0]) and (root / path).is_file():
-            found[path] = pinned(path, (root / path).read_bytes(), version)
-    return found
+            contents[path] = pinned(path, (root / path).read_bytes(), version)
+    return contents
 
 
 def serving(shared: Mapping[str, bytes], versions: Iterable[int]) -> dict[str, bytes]:
-    """The same files as they lie in the models' folders while these versions are loaded."""
-    policy = POLICY.format(", ".join(map(str, versions))).encode()
+    """The same files as they are in the models' folders while these versions are loaded."""
+    numbers = tuple(versions)
     return {
-        path: content + (policy if path.endswith(f"/{CONFIG}") else b"") for path, content in shared.items()
+        path: _serving(content, numbers) if path.endswith(f"/{CONFIG}") else content
+        for path, content in shared.items()
     }
+
+
+def _serving(config: bytes, versions: tuple[int, ...]) -> bytes:
+    text = config.decode("utf-8", "surrogateescape")
+    return pbtxt.serve_versions(text, versions).encode("utf-8", "surrogateescape")
 
 
 def _linked(new: Iterable[File], output: Path, version: int, served: int) -> Iterable[File]:

@@ -91,3 +91,29 @@ def test_the_error_passes_through_a_context_manager() -> None:
 
     with pytest.raises(pbtxt.PbtxtError), block():
         pbtxt.parse("name")
+
+
+POLICIES = (
+    "version_policy { specific { versions: [ 3 ] } }\n",
+    "# Of the version folders this one is served.\nversion_policy { all { } }\n",
+    "version_policy {\n  specific {\n    versions: [1, 2]\n  }\n}\n",
+    "version_policy: { latest { num_versions: 2 } }",
+    "",
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_takes_the_place_of_another(policy: str) -> None:
+    text = f'name: "m"\n{policy}'
+    assert pbtxt.without_policy(text) == 'name: "m"\n'
+    served = pbtxt.serve_versions(text, (1, 2))
+    assert pbtxt.parse(served) == {"name": "m", "version_policy": {"specific": {"versions": [1, 2]}}}
+    assert pbtxt.without_policy(served) == 'name: "m"\n'
+
+
+def test_steps_are_pinned_and_all_else_stays() -> None:
+    text = "ensemble_scheduling { step [ # first\n { model_version: -1 },\n{model_version:2} ] }\n"
+    pinned = pbtxt.pin_steps(text, 7)
+    steps = pbtxt.parse(pinned)["ensemble_scheduling"]["step"]
+    assert [step["model_version"] for step in steps] == [7, 7]
+    assert pinned.replace("7", "-1", 1).replace("7", "2") == text
