@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -68,17 +70,23 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb"
 
 
+def pip() -> list[str]:
+    """This environment's pip; environments of uv have none, then any other, which downloads as well."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    return [shutil.which("pip3") or shutil.which("pip") or "pip"]
+
+
 def wheel(requirement: str, sha256: str, folder: Path, *options: str, label: str, remedy: str) -> Path:
     """Let pip download one wheel, without its dependencies, into an empty folder. Raises DOWNLOAD_FAILED."""
-    argv: Sequence[str] = (
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-        *(*options, "--dest", str(folder), requirement),
-    )
+    argv = [*pip(), "download", "--quiet", "--no-deps", *options, "--dest", str(folder), requirement]
     try:
         process.run(argv, timeout=900)
         file = next(folder.glob("*.whl"))
-    except (process.ProcessFailed, StopIteration) as error:
-        stderr = error.stderr if isinstance(error, process.ProcessFailed) else "pip gave no wheel"
+    except (process.ProcessFailed, OSError, StopIteration) as error:
+        stderr = (
+            error.stderr if isinstance(error, process.ProcessFailed) else str(error) or "pip gave no wheel"
+        )
         reason = (stderr.strip().splitlines() or ["pip failed"])[-1]
         raise TrbError(Code.DOWNLOAD_FAILED, f"cannot fetch {label}: {reason}", remedy=remedy) from None
     actual = files.hash_file(file)

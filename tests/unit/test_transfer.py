@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import transfer
+from triton_repo_builder import process, transfer
 from triton_repo_builder.errors import Code, TrbError
 
 CONTENT = b"weights"
@@ -59,3 +59,22 @@ def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert transfer.cache_folder() == tmp_path / ".cache" / "trb"
+
+
+def test_without_pip_in_this_environment_another_pip_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pip" if name == "pip" else None)
+    assert transfer.pip() == ["/usr/bin/pip"]
+
+
+def test_without_any_pip_the_error_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(argv: list[str], timeout: float) -> str:
+        raise FileNotFoundError(2, "No such file or directory", "pip")
+
+    monkeypatch.setattr(process, "run", run)
+    with pytest.raises(TrbError) as caught:
+        transfer.wheel("x==1", SHA256, tmp_path, label="x 1", remedy="install pip")
+    assert (caught.value.code, caught.value.remedy) == (Code.DOWNLOAD_FAILED, "install pip")
+    assert "'pip'" in caught.value.message

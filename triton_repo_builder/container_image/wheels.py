@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -46,7 +44,7 @@ def download(python: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as part:
         try:
-            process.run([*_pip(), *arguments(part, python), *missing], timeout=TIMEOUT)
+            process.run([*transfer.pip(), *arguments(part, python), *missing], timeout=TIMEOUT)
         except (process.ProcessFailed, OSError) as error:
             reason = error.stderr or str(error) if isinstance(error, process.ProcessFailed) else str(error)
             raise TrbError(
@@ -69,15 +67,6 @@ def arguments(folder: Path | str, python: str) -> list[str]:
 def command(folder: Path | str, python: str = PYTHON, packages: list[str] | None = None) -> str:
     """The command with which a user downloads the wheels."""
     return " ".join(["pip", *arguments(folder, python), *(packages or pinned())])
-
-
-def _pip() -> list[str]:
-    """This environment's pip; environments of uv have none, so then any other, which serves as well."""
-    try:
-        process.run([sys.executable, "-m", "pip", "--version"], timeout=60)
-    except process.ProcessFailed:
-        return [shutil.which("pip3") or shutil.which("pip") or "pip"]
-    return [sys.executable, "-m", "pip"]
 
 
 def _split(folder: Path) -> tuple[list[Path], list[str]]:
