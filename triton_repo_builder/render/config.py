@@ -8,8 +8,7 @@ from triton_repo_builder.plan.model import ModelPlan, TensorPlan
 from triton_repo_builder.repository import pbtxt
 
 COMMENTS = {
-    "batch_input": "Requests of any length make one batch: their tokens come end to end, and these lengths "
-    "tell them apart.",
+    "batch_input": "Requests of any length make one batch: tokens concatenated, separated by these lengths.",
     "response_cache": "Takes effect on a server started with --cache-config.",
     "ensemble_scheduling": "key: the step's own tensor name; value: its name in this ensemble.",
 }
@@ -19,7 +18,7 @@ REASON_OF = {"instance_group": "instances", "dynamic_batching": "batching"}
 
 def config(model: ModelPlan) -> str:
     """The config.pbtxt of one model."""
-    lines = [f"# {model.about}", "# Written by trb; 'trb check' says whether it still fits the model."]
+    lines = [f"# {model.about}", "# Written by trb. After an edit, run 'trb check'."]
     explained = set()
     for name, text in pbtxt.elements(as_config(model)):
         if name not in explained:

@@ -163,7 +163,7 @@ def test_a_reason_stands_above_its_field_and_a_limit_of_zero_is_written() -> Non
         render_config.config(plan)
         == """\
 # What it is.
-# Written by trb; 'trb check' says whether it still fits the model.
+# Written by trb. After an edit, run 'trb check'.
 name: "m"
 backend: "onnxruntime"
 # no batch axis
