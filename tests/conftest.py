@@ -1,5 +1,6 @@
 """Fixtures that cost something: real models, fetched or exported once and kept in .cache."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,9 +99,13 @@ FIRST = ("integration", "docker")
 """What starts servers takes longest: two workers end together if it begins first."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The slow modules first; a module's tests stay together, since they share a server."""
     items.sort(key=_turn)
+    if shutil.which("git-lfs") is None and not os.environ.get("TRB_CI"):
+        without = [item for item in items if item.get_closest_marker("lfs")]
+        items[:] = [item for item in items if item not in without]
+        config.hook.pytest_deselected(items=without)
 
 
 def _turn(item: pytest.Item) -> int:

@@ -23,7 +23,7 @@ import yaml
 from tests.support import serve_repository as made
 from triton_repo_builder.cli import COMMANDS
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.lfs]
 
 CI = Path(__file__).resolve().parents[2] / "examples" / "ci"
 INSTALL = "pip install 'triton_repo_builder[embedded]'"

@@ -20,6 +20,8 @@ from tests.support.cli import kind, trb
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
 
+pytestmark = pytest.mark.lfs
+
 
 def git(folder: Path, *arguments: str) -> str:
     return process.run(["git", "-C", str(folder), *arguments]).rstrip("\n")
