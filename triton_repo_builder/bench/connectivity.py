@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from triton_repo_builder.bench.load.requests import Payload
-from triton_repo_builder.bench.load.senders import METHOD
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.client import Body, HttpClient, RequestFailed, statistics
-from triton_repo_builder.client.grpc import GrpcClient
+from triton_repo_builder.client.grpc import GrpcClient, send_encoded
 from triton_repo_builder.errors import Code, TrbError
 
 CONNECT = 10.0
@@ -57,7 +54,7 @@ def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> st
     """Empty if it was answered well, else the kind of failure."""
     if protocol == "grpc":
         _connect(target)
-        return _send_grpc(payload, timeout)
+        return send_encoded(payload.address, payload.bodies[0], timeout)
     body = Body(data=payload.bodies[0], headers=payload.headers[0])
     path = payload.address.removeprefix(target.http.url)
     try:
@@ -75,24 +72,6 @@ def _connect(target: Target) -> None:
         raise _error(target, f"no tritonserver answers over gRPC: {error}") from None
     finally:
         client.close()
-
-
-def _send_grpc(payload: Payload, timeout: float) -> str:
-    import grpc
-
-    address = payload.address.removeprefix("grpcs://")
-    settings = [("grpc.max_receive_message_length", -1)]
-    if address == payload.address:
-        channel = grpc.insecure_channel(address, options=settings)
-    else:
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(), options=settings)
-    with channel:
-        call: Any = channel.unary_unary(METHOD)
-        try:
-            call(payload.bodies[0], timeout=timeout)
-        except grpc.RpcError as error:
-            return str(error.code().name)
-    return ""
 
 
 def _error(target: Target, message: str) -> TrbError:

@@ -38,7 +38,7 @@ def encode_json(inputs: Mapping[str, Array]) -> Body:
 
 def encode_binary(inputs: Mapping[str, Array]) -> Body:
     """A request of a JSON header and raw tensors, both ways (the protocol's binary extension)."""
-    tensors = {name: _raw(array) for name, array in inputs.items()}
+    tensors = {name: raw_tensor(array) for name, array in inputs.items()}
     header = json.dumps(
         {
             "parameters": {"binary_data_output": True},
@@ -65,7 +65,8 @@ def _plain(array: Array) -> list[Any]:
     return [value.decode() if isinstance(value, bytes) else value for value in flat]
 
 
-def _raw(array: Array) -> bytes:
+def raw_tensor(array: Array) -> bytes:
+    """The protocol's raw form: little-endian elements, each string behind its length in four bytes."""
     if array.dtype.kind != "O":
         return np.ascontiguousarray(array).tobytes()
     return b"".join(struct.pack("<I", len(text)) + text for text in array.reshape(-1).tolist())

@@ -1,13 +1,14 @@
-"""Triton's gRPC endpoint, through ``tritonclient``."""
+"""Triton's gRPC endpoint, through ``tritonclient``; and requests that are encoded once and sent as bytes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.client.codec import Array, wire_type
+from triton_repo_builder.client.codec import Array, raw_tensor, wire_type
 from triton_repo_builder.client.values import (
     BROKEN,
     REFUSED,
@@ -27,6 +28,8 @@ _GRPC_REFUSED = {
     "RESOURCE_EXHAUSTED",
 }
 TLS = "grpcs://"
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+ANY_SIZE = ("grpc.max_receive_message_length", -1)
 _GRPC_LOST = (
     "failed to connect",
     "connection refused",
@@ -100,3 +103,70 @@ class GrpcClient:
         if status in ("UNAVAILABLE", "CANCELLED") and any(text in message.lower() for text in _GRPC_LOST):
             return NoAnswer(f"no answer: {message}")
         return RequestFailed(REFUSED if status in _GRPC_REFUSED else BROKEN, status, message)
+
+
+def encode_request(model: str, inputs: Mapping[str, Array]) -> bytes:
+    """An inference request, ready to be sent."""
+    from tritonclient.grpc import service_pb2
+
+    request: Any = service_pb2.ModelInferRequest(model_name=model)
+    for name, array in inputs.items():
+        tensor = request.inputs.add(name=name, datatype=wire_type(array))
+        tensor.shape.extend(array.shape)
+        request.raw_input_contents.append(raw_tensor(array))
+    return bytes(request.SerializeToString())
+
+
+def send_encoded(url: str, request: bytes, timeout: float) -> str:
+    """Send one encoded request; the name of its status if that is not OK, else empty."""
+    import grpc
+
+    if url.startswith(TLS):
+        credentials = grpc.ssl_channel_credentials()
+        channel = grpc.secure_channel(url.removeprefix(TLS), credentials, options=[ANY_SIZE])
+    else:
+        channel = grpc.insecure_channel(url, options=[ANY_SIZE])
+    with channel:
+        call: Any = channel.unary_unary(METHOD)
+        try:
+            call(request, timeout=timeout)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return ""
+
+
+class AsyncConnection:
+    """One connection for encoded requests, of any number at a time; nothing is encoded or decoded."""
+
+    def __init__(self, url: str) -> None:
+        import grpc
+
+        # Channels to one address share a connection unless each keeps its own.
+        options = [("grpc.use_local_subchannel_pool", 1), ANY_SIZE]
+        if url.startswith(TLS):
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.aio.secure_channel(url.removeprefix(TLS), credentials, options=options)
+        else:
+            self._channel = grpc.aio.insecure_channel(url, options=options)
+        self._call: Any = self._channel.unary_unary(METHOD)
+        self._error = grpc.aio.AioRpcError
+
+    async def connect(self, seconds: float) -> bool:
+        """Whether the connection is up within so many seconds."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def send(self, request: bytes, timeout: float) -> tuple[str, str] | None:
+        """Name and details of the status if that is not OK."""
+        try:
+            await self._call(request, timeout=timeout)
+        except self._error as error:
+            return error.code().name, error.details() or ""
+        return None
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._channel.close()

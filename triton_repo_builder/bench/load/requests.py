@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -13,7 +12,8 @@ import numpy as np
 from triton_repo_builder.bench.options import Options
 from triton_repo_builder.bench.target import Target
 from triton_repo_builder.client import NOT_IN_JSON, RequestFailed, sample_inputs
-from triton_repo_builder.client.codec import Array, encode_binary, encode_json, wire_type
+from triton_repo_builder.client.codec import Array, encode_binary, encode_json
+from triton_repo_builder.client.grpc import encode_request
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
 
@@ -187,7 +187,7 @@ def digest(requests: Sequence[Inputs], batched: bool) -> str:
 
 def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:
     if protocol == "grpc":
-        return _grpc(target.name, inputs), {}
+        return encode_request(target.name, inputs), {}
     types = {tensor.datatype for tensor in target.endpoint.inputs + target.endpoint.outputs}
     # Neither half floats nor the bytes of a file can travel as JSON.
     no_json = types & NOT_IN_JSON or any(_no_text(array) for array in inputs.values())
@@ -203,16 +203,3 @@ def _no_text(array: Array) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-def _grpc(endpoint: str, inputs: Inputs) -> bytes:
-    from tritonclient.grpc import service_pb2
-    from tritonclient.utils import serialize_byte_tensor
-
-    request: Any = service_pb2.ModelInferRequest(model_name=endpoint)
-    for name, array in inputs.items():
-        tensor = request.inputs.add(name=name, datatype=wire_type(array))
-        tensor.shape.extend(array.shape)
-        raw = serialize_byte_tensor(array).item() if array.dtype.kind == "O" else array.tobytes()
-        request.raw_input_contents.append(raw)
-    return bytes(request.SerializeToString())

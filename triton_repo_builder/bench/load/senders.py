@@ -12,12 +12,12 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, WorkerLoad
+from triton_repo_builder.client.grpc import AsyncConnection
 
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
-CLIENTS_PER_CHANNEL = 16
+CLIENTS_PER_CONNECTION = 16
 LARGEST_EXAMPLE = 300
 CONNECT = 5.0
 """Seconds that a level waits for its gRPC connections before it begins without them."""
@@ -49,49 +49,32 @@ class GrpcSender:
 
     def __init__(self, load: WorkerLoad) -> None:
         self._load = load
-        self._channels: list[Any] = []
-        self._calls: list[Any] = []
+        self._connections: list[AsyncConnection] = []
 
     async def open(self) -> None:
-        """Open the channels."""
-        import grpc
-
-        self._error = grpc.aio.AioRpcError
-        self._late = grpc.StatusCode.DEADLINE_EXCEEDED
-        load = self._load
-        target = load.address.removeprefix("grpcs://")
-        # Channels to one address share a connection unless each keeps its own.
-        settings = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-        for _ in range(-(-(load.clients or 64) // CLIENTS_PER_CHANNEL)):
-            if target == load.address:
-                channel = grpc.aio.insecure_channel(target, options=settings)
-            else:
-                channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), options=settings)
-            self._channels.append(channel)
-            self._calls.append(channel.unary_unary(METHOD))
-        for channel in self._channels:
-            try:
-                await asyncio.wait_for(channel.channel_ready(), CONNECT)
-            except asyncio.TimeoutError:
+        """Open the connections."""
+        count = -(-(self._load.clients or 64) // CLIENTS_PER_CONNECTION)
+        self._connections = [AsyncConnection(self._load.address) for _ in range(count)]
+        for connection in self._connections:
+            if not await connection.connect(CONNECT):
                 return
 
     async def send(self, number: int) -> Failure | None:
         """One call."""
         load = self._load
-        call = self._calls[number % len(self._calls)]
-        try:
-            await call(load.bodies[number % len(load.bodies)], timeout=load.timeout)
-        except self._error as error:
-            if error.code() is self._late:
-                return TIMEOUT, f"no answer within {load.timeout:g} s"
-            name = error.code().name
-            return (NO_CONNECTION if name == "UNAVAILABLE" else f"gRPC {name}"), _short(error.details() or "")
-        return None
+        connection = self._connections[number % len(self._connections)]
+        status = await connection.send(load.bodies[number % len(load.bodies)], load.timeout)
+        if status is None:
+            return None
+        name, details = status
+        if name == "DEADLINE_EXCEEDED":
+            return TIMEOUT, f"no answer within {load.timeout:g} s"
+        return (NO_CONNECTION if name == "UNAVAILABLE" else f"gRPC {name}"), _short(details)
 
     async def close(self) -> None:
-        """Close the channels."""
-        for channel in self._channels:
-            await channel.close()
+        """Close the connections."""
+        for connection in self._connections:
+            await connection.close()
 
 
 class HttpSender:
