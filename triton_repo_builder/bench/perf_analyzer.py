@@ -31,8 +31,17 @@ def notes(prepared: Sequence[Prepared], options: Options, folder: Path) -> Itera
             if text is None:
                 yield f"{BINARY} has no equivalent of {name}: its input file is JSON, which cannot hold files"
                 break
-            files.write(file, text.encode())
+            _write(file, text)
             yield f"{shape.title}, with {BINARY}: {shlex.join(argv(target, shape, options, file))}"
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        option = "with --print-perf-analyzer"
+        raise files.explain(error, file.parent, how=option, kept="nothing was measured") from None
 
 
 def argv(target: Target, shape: Shape, options: Options, data: Path) -> list[str]:

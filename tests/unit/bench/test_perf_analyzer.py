@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from bench_values import TEXT, target
 
 from triton_repo_builder.bench import perf_analyzer
@@ -14,6 +15,7 @@ from triton_repo_builder.bench.load import requests as load_requests
 from triton_repo_builder.bench.options import Options, Shape, Variant
 from triton_repo_builder.bench.prepare import Prepared
 from triton_repo_builder.client import Urls
+from triton_repo_builder.errors import Code, TrbError
 
 CLOSED = Shape(protocol="grpc", mode="closed", concurrency=4)
 DATA = Path("d.json")
@@ -67,3 +69,11 @@ def test_files_have_no_equivalent(tmp_path: Path) -> None:
     (note,) = perf_analyzer.notes([prepared(b"\xff\xd8")], Options(concurrency=(1, 4)), tmp_path)
     assert "no equivalent of a model" in note
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TrbError) as raised:
+        list(perf_analyzer.notes([prepared("a")], Options(), tmp_path / "file" / "below"))
+    assert raised.value.code == Code.OUTPUT_NOT_WRITABLE
+    assert "--print-perf-analyzer" in raised.value.remedy
