@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from triton_repo_builder.cli import console
 
+if TYPE_CHECKING:
+    from triton_repo_builder.build.build import Build
+    from triton_repo_builder.write.publish import Changes, Publication
 
-def print_build(build: Any, publication: Any, *, written: bool) -> None:
+
+def print_build(build: Build, publication: Publication, *, written: bool) -> None:
     """Print the notes, the models and the endpoint of one build, or with ``written=False`` a dry run."""
     changes = publication.changes
     for note in (*build.notes, *changes.notes):
@@ -21,34 +25,30 @@ def print_build(build: Any, publication: Any, *, written: bool) -> None:
     click.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
     for model in build.plan.models:
         click.echo(f"  {model.name:<28} {model.about}")
-    endpoint = build.plan.endpoint
-    shapes = [
-        f"{'optional ' if t.optional else ''}{t.name} {t}"
-        for t in (*build.entry.served.endpoint.inputs, *build.entry.served.endpoint.outputs)
-    ]
-    click.echo(f"endpoint {endpoint.name}: " + ", ".join(shapes))
-    if build.entry.served.facts:
-        click.echo(
-            "  " + ", ".join(f"{key} {_plain(value)}" for key, value in build.entry.served.facts.items())
-        )
+    served = build.entry.served
+    tensors = (*served.endpoint.inputs, *served.endpoint.outputs)
+    shapes = ", ".join(f"{'optional ' if t.optional else ''}{t.name} {t}" for t in tensors)
+    click.echo(f"endpoint {build.name}: {shapes}")
+    if served.facts:
+        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
     repository = shlex.quote(str(publication.output))
     click.echo(
         f"next: {_bold('trb smoke ' + repository)} proves it, {_bold('trb serve ' + repository)} runs it"
     )
 
 
-def print_settings(build: Any) -> None:
+def print_settings(build: Build) -> None:
     """Print why each setting has its value."""
     for name, setting in build.settings.explained():
         click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
 
 
-def changed(changes: Any) -> str:
+def changed(changes: Changes) -> str:
     """``1 added, 2 changed, 3 removed``."""
     return f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
 
 
-def print_dry_run(changes: Any) -> None:
+def print_dry_run(changes: Changes) -> None:
     """Print what a build or removal would change."""
     for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
         for path in paths:
@@ -73,14 +73,15 @@ def _plain(value: Any) -> str:
     return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
 
 
-def as_json(build: Any, publication: Any, *, written: bool) -> str:
+def as_json(build: Build, publication: Publication, *, written: bool) -> str:
+    """The result of one build, for ``--json``."""
     import json
 
     notes = [*build.notes, *publication.changes.notes]
     return json.dumps({**summary(publication, written=written), **about(build), "notes": notes}, indent=1)
 
 
-def summary(publication: Any, *, written: bool) -> dict[str, Any]:
+def summary(publication: Publication, *, written: bool) -> dict[str, Any]:
     """The changes of a build, for ``--json``."""
     changes = publication.changes
     return {
@@ -91,7 +92,7 @@ def summary(publication: Any, *, written: bool) -> dict[str, Any]:
     }
 
 
-def about(build: Any) -> dict[str, Any]:
+def about(build: Build) -> dict[str, Any]:
     """An endpoint's settings and entry of the manifest, for ``--json``."""
     settings = {
         name: {"value": setting.value, "reason": setting.reason}
