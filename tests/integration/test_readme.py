@@ -24,5 +24,5 @@ def test_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "triton_repo_builder", "demo", "--keep", str(tmp_path / ".demo")]
     printed = process.run(argv, env={**os.environ, "COLUMNS": "116"}, cwd=tmp_path, timeout=300)
     lines = {masked(line.replace(f"{tmp_path}/", "")) for line in printed.splitlines()}
-    missing = [line for line in shown.splitlines() if masked(line) not in lines]
+    missing = [line for line in shown.splitlines() if masked(line) not in lines and line.strip() != "[…]"]
     assert missing == []

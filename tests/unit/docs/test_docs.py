@@ -16,3 +16,25 @@ def test_every_exit_code_is_documented() -> None:
     assert kinds == {code.kind: int(code.exit) for code in Code}
     families = [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
     assert families == [int(code) for code in Exit]
+
+
+def test_every_document_is_in_the_index_and_in_llms_txt() -> None:
+    documents = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    index, llms = (ROOT / "docs" / "index.md").read_text(), (ROOT / "llms.txt").read_text()
+    assert documents <= set(re.findall(r"\]\(([a-z]+\.md)\)", index))
+    assert documents <= set(re.findall(r"\]\(docs/([a-z]+\.md)\)", llms))
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "llms.txt", *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        f"{document.name}: {link}"
+        for document in documents
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+        if not (document.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
