@@ -1,4 +1,4 @@
-"""What a check found: data, shown all at once, each with a remedy."""
+"""Findings of a check: data, shown all at once, each with a remedy."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def _position(where: str) -> tuple[str, int, int]:
 
 
 def arrange(findings: Iterable[Finding]) -> list[Finding]:
-    """Sorted, and each said once."""
+    """Sorted, each once."""
     return sorted(set(findings), key=lambda finding: finding.order)

@@ -37,7 +37,7 @@ def scan(text: str) -> list[Field]:
 
 def line(fields: list[Field], path: Path) -> int | None:
     """The line of ``("input", 1, "dims")``, or of the innermost field on the way that is there."""
-    found, steps = None, list(path)
+    innermost, steps = None, list(path)
     while steps:
         name = steps.pop(0)
         same = [item for item in fields if item.name == name]
@@ -50,8 +50,8 @@ def line(fields: list[Field], path: Path) -> int | None:
         elif steps and isinstance(steps[0], Key):
             key = steps.pop(0)
             pick = next((item for item in same if _key(item) == key), pick)
-        found, fields = pick.line, pick.fields
-    return found
+        innermost, fields = pick.line, pick.fields
+    return innermost
 
 
 def present(fields: list[Field], path: tuple[str, ...]) -> bool:
@@ -89,25 +89,25 @@ class _Reader:
 
     def fields(self) -> list[Field]:
         """The fields up to the bracket that closes the message they stand in."""
-        found: list[Field] = []
+        fields: list[Field] = []
         while self.at < len(self.tokens):
             token = self._next()
             if token.text in ("}", ">") and token.kind == "mark":
                 break
             if token.kind == "word":
-                found += self._field(token)
-        return found
+                fields += self._field(token)
+        return fields
 
     def _field(self, name: _Token) -> list[Field]:
         self._accept(":")
         if not self._accept("["):
             return [self._value(name, name.line)]
-        found: list[Field] = []
+        fields: list[Field] = []
         while self.at < len(self.tokens) and not self._accept("]"):
             if not self._accept(","):
                 # The first element stands where the field's name does.
-                found.append(self._value(name, self.tokens[self.at].line if found else name.line))
-        return found or [Field(name.text, name.line)]
+                fields.append(self._value(name, self.tokens[self.at].line if fields else name.line))
+        return fields or [Field(name.text, name.line)]
 
     def _value(self, name: _Token, line: int) -> Field:
         if self._accept("{") or self._accept("<"):
@@ -124,8 +124,8 @@ class _Reader:
         return self.tokens[self.at - 1]
 
     def _accept(self, mark: str) -> bool:
-        found = self.at < len(self.tokens) and self.tokens[self.at] == _Token(
+        accepted = self.at < len(self.tokens) and self.tokens[self.at] == _Token(
             "mark", mark, self.tokens[self.at].line
         )
-        self.at += found
-        return found
+        self.at += accepted
+        return accepted

@@ -2,7 +2,7 @@
 
 The order, each step by explicit load, during which the model that was there goes on answering:
 
-0. A rehearsal: the new version alone on a server of its own passes ``trb smoke``.
+0. A preflight: the new version alone, on a server of its own, passes ``trb smoke``.
 1. The ensemble, whose steps are pinned to the version that is served: from here on nothing mixes.
 2. Each step, with both versions.
 3. The ensemble at the new version: requests that are under way keep the steps that they started with.
@@ -74,7 +74,7 @@ def on_server(
     if stuck := server.loader.loading(move.models):
         raise _failed(move, f"the server still loads {stuck}", RESTART)
     if rehearse:
-        _rehearse(move, options, tell)
+        _preflight(move, options, tell)
     tell(f"smoke: version {move.old} as it is served now")
     _prove(move, urls, options, "nothing was changed")
     before = (move.root / MANIFEST).read_bytes()
@@ -98,9 +98,9 @@ def on_server(
         raise
 
 
-def _rehearse(move: Move, options: smoke.Options, tell: Tell) -> None:
-    tell(f"rehearsal: version {move.new} on a server of its own")
-    remedy = f"correct version {move.new} and build it again; --no-rehearsal leaves this out"
+def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
+    tell(f"preflight: version {move.new} on a server of its own")
+    remedy = f"correct version {move.new} and build it again; --no-preflight leaves this out"
     try:
         bad = preflight.run(move, options)
     except TrbError as error:
@@ -109,7 +109,7 @@ def _rehearse(move: Move, options: smoke.Options, tell: Tell) -> None:
         )
         raise _failed(move, message, remedy) from None
     if bad is None:
-        tell("no rehearsal: the embedded engine is not installed here")
+        tell("no preflight: the embedded engine is not installed here")
     elif bad:
         raise _unproven(move, bad, "on a server of its own; nothing was changed", remedy)
 

@@ -28,7 +28,7 @@ def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
     """
     from triton_repo_builder import serve
 
-    with tempfile.TemporaryDirectory(prefix="trb-rehearsal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trb-preflight-") as folder:
         root = Path(folder) / "model_repository"
         _lay_out(move, root)
         ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(move.name,))

@@ -157,11 +157,11 @@ def in_repository(move: Move) -> None:
 
 def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
     """A model's own files, of one version, with these versions loaded; what only the other has goes."""
-    wanted = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
-    for path in {*move.old_files, *move.new_files} - {*wanted}:
+    contents = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
+    for path in {*move.old_files, *move.new_files} - {*contents}:
         if path.split("/")[0] == model:
             (move.root / path).unlink(missing_ok=True)
-    for path, content in wanted.items():
+    for path, content in contents.items():
         if not (move.root / path).is_file() or (move.root / path).read_bytes() != content:
             files.write(move.root / path, content)
 

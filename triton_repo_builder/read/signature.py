@@ -90,7 +90,7 @@ class ModelSignature:
 
 
 def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Batchability:
-    """Triton batches along a first axis that every input and output must leave open (TRITON.md §3.1)."""
+    """Triton batches along a first axis that every input and output must leave open."""
     for role, specs in (("input", inputs), ("output", outputs)):
         for spec in specs:
             reason = ""

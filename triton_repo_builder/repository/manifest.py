@@ -59,7 +59,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What the user said of a model's origin: --source-run, --dataset-id, --label."""
+    """The origin of a model as the user states it: --source-run, --dataset-id, --label."""
 
     source_run: str = ""
     dataset_id: str = ""

@@ -60,8 +60,8 @@ def fields(message: str) -> list[str]:
 def parse(text: str) -> dict[str, Any]:
     """Read a config.pbtxt as plain values: field names as in the proto, enums as names, integers as int.
 
-    Fields that are not set are absent, except that an explicit ``max_batch_size: 0`` cannot be told from
-    none (proto3). Raises ``PbtxtError`` with line and column.
+    Fields that are not set are absent, except that an explicit ``max_batch_size: 0`` cannot be told apart
+    from none (proto3). Raises ``PbtxtError`` with line and column.
     """
     from google.protobuf import json_format, text_format
 

@@ -33,7 +33,7 @@ def _same(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]
 
 
 def tensors(specs: tuple[TensorSpec, ...], *, batching: bool) -> tuple[TensorPlan, ...]:
-    """Inputs or outputs of a graph as config.pbtxt states them (rules: TRITON.md §3.1).
+    """Inputs or outputs of a graph as config.pbtxt states them.
 
     With batching the first axis is left out; a tensor of rank 1 then has nothing left, and is written
     as ``dims: [1] reshape { shape: [] }``. Without, a scalar or a tensor of unknown shape is ``[1]``.

@@ -153,7 +153,7 @@ def present(output: Path, models: list[str]) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for name in models:
         for path in sorted((output / name).rglob("*")):
-            # Links are files too, and broken ones: what is not found here is lost.
+            # Links are files too, and broken ones: what is missing here is lost.
             if (path.is_file() or path.is_symlink()) and "__pycache__" not in path.parts:
                 paths[path.relative_to(output).as_posix()] = path
     return paths

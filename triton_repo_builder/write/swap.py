@@ -155,14 +155,14 @@ def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:
 
 def _listed(place: Path) -> list[list[Any]]:
     """All that is in a folder: an edit changes size or time, also of a file with two names."""
-    found: list[list[Any]] = []
+    entries: list[list[Any]] = []
     for path in sorted([place, *place.rglob("*")]):
         if "__pycache__" in path.parts:
             continue
         facts = path.lstat()
         kind = [0, 0] if path.is_dir() and not path.is_symlink() else [facts.st_size, facts.st_mtime_ns]
-        found.append([path.relative_to(place).as_posix(), *kind])
-    return found
+        entries.append([path.relative_to(place).as_posix(), *kind])
+    return entries
 
 
 def _write(file: Path, journal: Journal) -> None:

@@ -29,11 +29,11 @@ _TUNING = ("instance_group", "dynamic_batching", "version_policy", "model_warmup
 
 def present(root: Path, models: Iterable[str]) -> tuple[int, ...]:
     """Version folders that all these models have, ascending."""
-    found = [
+    folders = [
         {int(f.name) for f in (root / model).glob("*") if f.is_dir() and repository.VERSION.fullmatch(f.name)}
         for model in models
     ]
-    return tuple(sorted(set.intersection(*found))) if found else ()
+    return tuple(sorted(set.intersection(*folders))) if folders else ()
 
 
 def following(output: Path, name: str) -> int:
@@ -282,10 +282,10 @@ def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str,
 
 def _foreign(root: Path, recorded: Manifest, folders: Sequence[str]) -> list[str]:
     """Files in these folders that are not as ``trb`` wrote them."""
-    found = []
+    foreign = []
     for file in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.is_file()):
         path = file.relative_to(root).as_posix()
         record = recorded.files.get(path)
         if record is None or files.hash_file(file) != record.sha256:
-            found.append(path)
-    return found
+            foreign.append(path)
+    return foreign

@@ -154,8 +154,8 @@ def _way_back(repository: Repository, model: Model, start: str, seen: set[str]) 
         if name == start:
             return model.name
         inner = repository.model(name)
-        if inner is not None and name not in seen and (found := _way_back(repository, inner, start, seen)):
-            return found
+        if inner is not None and name not in seen and (way := _way_back(repository, inner, start, seen)):
+            return way
     return ""
 
 

@@ -107,12 +107,12 @@ class Wiring:
 
     def needed(self, name: str) -> list[str]:
         """The tensor and all that it depends on, nearest first."""
-        found = [name]
-        for current in found:
+        needed = [name]
+        for current in needed:
             for reads, writes in zip(self.reads, self.writes, strict=True):
                 if current in writes:
-                    found += [other for other in reads if other not in found]
-        return found
+                    needed += [other for other in reads if other not in needed]
+        return needed
 
 
 def _wiring(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
@@ -147,19 +147,19 @@ def _twice(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
 def _unwritten(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
     ready = wiring.ready()
     loose = wiring.read - wiring.written - set(wiring.inputs)
-    said: set[str] = set()
+    reported: set[str] = set()
     for index, output in enumerate(wiring.outputs):
         if output in ready or output not in wiring.written | wiring.read:
             continue
         needed = [name for name in wiring.needed(output) if name not in ready]
         culprit = next((name for name in needed if name in loose), needed[-1])
-        said.add(culprit)
+        reported.add(culprit)
         message = (
             f"output '{output}' for ensemble '{context.name}' is not written: at least one of its depending "
             f"tensors, '{culprit}', is not connected"
         )
         yield context.finding("ensemble-unconnected", message, "output", index)
-    for name in sorted(loose - said):
+    for name in sorted(loose - reported):
         message = f"ensemble tensor '{name}' is read by a step and nothing writes it"
         yield context.finding("ensemble-unconnected", message, *_step(wiring.reads, name))
 

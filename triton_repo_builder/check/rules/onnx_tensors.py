@@ -31,12 +31,12 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
         yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
         for index, item in enumerate(items):
-            found = _spec(graph, role, str(item.get("name", "")))
-            if found is not None and found.kind == "tensor":
-                yield from _type(context, role, index, item, found)
-                if found in graph.optional_inputs and rows > 0:
+            stated = _spec(graph, role, str(item.get("name", "")))
+            if stated is not None and stated.kind == "tensor":
+                yield from _type(context, role, index, item, stated)
+                if stated in graph.optional_inputs and rows > 0:
                     continue  # _count refuses it whatever its shape.
-                yield from onnx_shapes.check(Pair.of(context, graph, role, index, found, rows))
+                yield from onnx_shapes.check(Pair.of(context, graph, role, index, stated, rows))
 
 
 def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:

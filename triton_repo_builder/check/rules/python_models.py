@@ -25,17 +25,17 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
-    wanted = tuple(int(part) for part in context.release.python.split("."))
+    python = tuple(int(part) for part in context.release.python.split("."))
     source = file.read_bytes()
     if b"\0" in source:
         yield report("python-syntax", str(file), "SyntaxError: source code cannot contain null bytes")
         return
     try:
-        tree = ast.parse(source, filename=file.name, feature_version=(wanted[0], wanted[1]))
+        tree = ast.parse(source, filename=file.name, feature_version=(python[0], python[1]))
     except SyntaxError as error:
         message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
         # An older interpreter than the server's may not know what the server accepts.
-        severity: Severity = "error" if sys.version_info[:2] >= wanted else "warning"
+        severity: Severity = "error" if sys.version_info[:2] >= python else "warning"
         where = f"{file}:{error.lineno}:{error.offset}" if error.lineno else str(file)
         yield report("python-syntax", where, message, severity=severity)
         return
@@ -62,14 +62,14 @@ def _binds(tree: ast.Module, name: str) -> bool:
 
 
 def _class(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Finding]:
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
-    if found is None or found.bases:
+    model = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
+    if model is None or model.bases:
         return  # Assigned, imported or inherited: its methods are not to be seen here.
-    methods = {node.name for node in found.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    methods |= {name.id for node in found.body for name in ast.walk(node) if isinstance(name, ast.Name)}
+    methods = {node.name for node in model.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    methods |= {name.id for node in model.body for name in ast.walk(node) if isinstance(name, ast.Name)}
     if "execute" not in methods:
         message = f"{CLASS} has no execute: the model loads and every request fails"
-        yield report("python-execute-missing", f"{file}:{found.lineno}", message)
+        yield report("python-execute-missing", f"{file}:{model.lineno}", message)
     declared = context.config.inputs and context.config.outputs
     if not declared and "auto_complete_config" not in methods:
         message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"

@@ -75,14 +75,14 @@ def _against(
     context: ModelContext, index: int, name: str, value: Mapping[str, Any], item: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """The sample against the declared input; the batch axis is added by the server."""
-    dims, wanted = list(value.get("dims", [])), list(item.get("dims", []))
-    same = len(dims) == len(wanted) and all(w in (-1, d) for d, w in zip(dims, wanted, strict=True))
-    if wanted and not same and not any(dim < 0 for dim in dims):
+    dims, expected = list(value.get("dims", [])), list(item.get("dims", []))
+    same = len(dims) == len(expected) and all(w in (-1, d) for d, w in zip(dims, expected, strict=True))
+    if expected and not same and not any(dim < 0 for dim in dims):
         batch = [-1] if context.max_batch_size > 0 else []
         one = [1] if context.max_batch_size > 0 else []
         message = (
             f"unexpected shape for input '{name}' for model '{context.name}'. "
-            f"Expected {_list(batch + wanted)}, got {_list(one + dims)}"
+            f"Expected {_list(batch + expected)}, got {_list(one + dims)}"
         )
         yield context.finding("warmup-shape", message, "model_warmup", index, "inputs")
     given, declared = _wire(value), _wire(item)

@@ -17,7 +17,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 SLACK = 1.3
-"""A group may hold up to 30 % padding (measured: TRITON.md, section 5.4)."""
+"""A group may hold up to 30 % padding (measured)."""
 
 
 MOST = 16384
