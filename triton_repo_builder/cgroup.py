@@ -20,15 +20,15 @@ def quota(member: Path = MEMBER, root: Path = ROOT) -> float | None:
         lines = member.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         return None
-    found: list[float] = []
+    limits: list[float] = []
     for line in lines:
         _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         if not controllers:
-            found += _each(root, path, _second)
+            limits += _each(root, path, _second)
         elif "cpu" in controllers.split(","):
             for tree in {controllers, "cpu"}:
-                found += _each(root / tree, path, _first)
-    return min(found, default=None)
+                limits += _each(root / tree, path, _first)
+    return min(limits, default=None)
 
 
 def _each(tree: Path, path: str, read: Callable[[Path], tuple[int, int]]) -> Iterator[float]:

@@ -42,7 +42,7 @@ class Hardware:
         return f"{self.cores} of {self.machine_cores}{why}"
 
     @property
-    def told(self) -> str:
+    def cores_described(self) -> str:
         """The cores, as an object of a sentence."""
         if self.limit:
             return f"the cores that this process may use ({self.limit})"
@@ -56,13 +56,13 @@ def here() -> Hardware:
     quota = cgroup.quota()
     cores = min(allowed, max(1, math.ceil(quota))) if quota else allowed
     gpus = _gpus()
-    seen = _visible(gpus)
+    visible = _visible(gpus)
     return Hardware(
         cores=cores,
-        gpus=seen,
+        gpus=visible,
         machine_cores=there if cores < there else 0,
         quota=quota if cores < allowed else None,
-        hidden=() if seen else gpus,
+        hidden=() if visible else gpus,
     )
 
 
@@ -76,8 +76,8 @@ def _gpus() -> tuple[Gpu, ...]:
     for line in listed.splitlines():
         parts = [part.strip() for part in line.rsplit(",", 2)]
         if len(parts) == 3:
-            name, told, uuid = parts
-            found.append(Gpu(name=name, bytes=int(told) << 20 if told.isdigit() else 0, uuid=uuid))
+            name, memory, uuid = parts
+            found.append(Gpu(name=name, bytes=int(memory) << 20 if memory.isdigit() else 0, uuid=uuid))
     return tuple(found)
 
 
@@ -87,11 +87,11 @@ def _visible(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars. A part of a GPU (MIG) is not among those
     that nvidia-smi lists so; it is taken as it is given.
     """
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None or not gpus:
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is None or not gpus:
         return gpus
     left: list[Gpu] = []
-    for part in map(str.strip, given.split(",")):
+    for part in map(str.strip, variable.split(",")):
         if part.startswith("MIG-"):
             left.append(Gpu(name="a MIG device", bytes=0, uuid=part))
             continue

@@ -26,7 +26,7 @@ ONE_MODEL = ("name", "model")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class DiscoveredModel:
     """A model below the folder, and what its endpoint is called by default."""
 
     model: Path
@@ -46,7 +46,7 @@ class Failed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Many:
+class BuildAllResult:
     """What was built of all that was found; nothing is written yet."""
 
     builds: tuple[Build, ...]
@@ -58,7 +58,7 @@ Step = Callable[[str, int, int], None]
 """Receives the model's name, how many are done, and how many there are."""
 
 
-def discover(root: Path) -> tuple[Found, ...]:
+def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     """Every model below ``root``, by path. Raises ``TrbError`` NOT_FOUND where there is none.
 
     A folder that an exporter wrote is one model; ONNX files without a config.json or tokenizer.json beside
@@ -67,7 +67,7 @@ def discover(root: Path) -> tuple[Found, ...]:
     if not root.is_dir():
         raise TrbError(Code.NOT_FOUND, "no such folder", where=str(root), remedy="check the path after --all")
     try:
-        found = tuple(sorted(_below(root, root, set()), key=lambda one: str(one.model)))
+        models = tuple(sorted(_below(root, root, set()), key=lambda discovered: str(discovered.model)))
     except OSError as error:
         raise TrbError(
             Code.NOT_FOUND,
@@ -75,33 +75,36 @@ def discover(root: Path) -> tuple[Found, ...]:
             where=str(error.filename or root),
             remedy="make it readable for this user",
         ) from None
-    if not found:
+    if not models:
         raise TrbError(
             Code.NOT_FOUND,
             "no .onnx file below this folder",
             where=str(root),
             remedy="export the models first, e.g. optimum-cli export onnx --model NAME FOLDER, a folder each",
         )
-    return found
+    return models
 
 
-def _below(root: Path, folder: Path, seen: set[Path]) -> list[Found]:
+def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
     seen.add(folder.resolve())
     onnx = sorted(folder.glob("*.onnx"))
     exported = any((folder / name).is_file() for name in PREFERRED)
     exported = exported or (bool(onnx) and any((folder / name).is_file() for name in DESCRIBES))
     config = folder / TOML if folder != root and (folder / TOML).is_file() else None
-    found = []
+    models = []
     if exported:
         name = _name(root, folder) or source.default_name(source.model_file(folder))
-        found.append(Found(model=folder, name=name, config=config))
+        models.append(DiscoveredModel(model=folder, name=name, config=config))
     else:
-        found += [Found(model=file, name=_name(root, file.with_suffix("")), config=config) for file in onnx]
+        models += [
+            DiscoveredModel(model=file, name=_name(root, file.with_suffix("")), config=config)
+            for file in onnx
+        ]
     for inner in sorted(folder.iterdir()):
         own = exported and inner.name == "onnx"
         if inner.is_dir() and not inner.name.startswith(".") and not own and inner.resolve() not in seen:
-            found += _below(root, inner, seen)
-    return found
+            models += _below(root, inner, seen)
+    return models
 
 
 def _name(root: Path, place: Path) -> str:
@@ -110,13 +113,15 @@ def _name(root: Path, place: Path) -> str:
     return source.clean_name("_".join(parts)) if parts else ""
 
 
-def options_for(found: Found, common: Mapping[str, Any], flags: Mapping[str, Any]) -> BuildOptions:
+def options_for(
+    discovered: DiscoveredModel, common: Mapping[str, Any], flags: Mapping[str, Any]
+) -> BuildOptions:
     """Defaults, the common trb.toml, the model's own, then the flags that were given (not None)."""
-    own = read_toml(found.config) if found.config else {}
+    own = read_toml(discovered.config) if discovered.config else {}
     if "output" in own:
-        raise usage("output", f"cannot differ by model ({found.config})", "give --output once, for all")
-    here = {"model": found.model, "name": found.name, "share_tokenizer": True}
-    return check(BuildOptions(**layered(here, common, own, flags)))
+        raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
+    base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
+    return check(BuildOptions(**layered(base, common, own, flags)))
 
 
 def common_options(config: Path | None) -> dict[str, Any]:
@@ -129,7 +134,7 @@ def common_options(config: Path | None) -> dict[str, Any]:
 
 
 def build_all(
-    found: Sequence[Found],
+    models: Sequence[DiscoveredModel],
     common: Mapping[str, Any],
     flags: Mapping[str, Any],
     output: Path,
@@ -137,49 +142,49 @@ def build_all(
     force: bool = False,
     fail_fast: bool = False,
     step: Step = lambda name, done, total: None,
-) -> Many:
+) -> BuildAllResult:
     """Build what can be built; writes nothing. With ``fail_fast`` the first failure is raised."""
-    builds: dict[str, tuple[Found, Build]] = {}
+    builds: dict[str, tuple[DiscoveredModel, Build]] = {}
     failed: list[Failed] = []
 
-    def fails(one: Found, name: str, error: TrbError) -> None:
+    def fails(discovered: DiscoveredModel, name: str, error: TrbError) -> None:
         if fail_fast:
             raise error
-        failed.append(Failed(name=name, model=one.model, error=error))
+        failed.append(Failed(name=name, model=discovered.model, error=error))
 
-    given = frozenset(common) | {field for field, value in flags.items() if value is not None}
-    for done, one in enumerate(found):
-        step(one.name, done, len(found))
-        name = one.name
+    set_options = frozenset(common) | {field for field, value in flags.items() if value is not None}
+    for done, discovered in enumerate(models):
+        step(discovered.name, done, len(models))
+        name = discovered.name
         try:
-            options = options_for(one, common, flags)
+            options = options_for(discovered, common, flags)
             name = options.name or name
             if name in builds:
-                raise _same_name(name, builds[name][0], one)
-            builds[name] = one, build.build(replace(options, output=output), common=given)
+                raise _same_name(name, builds[name][0], discovered)
+            builds[name] = discovered, build.build(replace(options, output=output), common=set_options)
         except TrbError as error:
-            fails(one, name, error)
+            fails(discovered, name, error)
         except Exception as error:  # one strange model must not cost the others
             if fail_fast:
                 raise
-            fails(one, name, _bug(one, error))
-    step("", len(found), len(found))
+            fails(discovered, name, _bug(discovered, error))
+    step("", len(models), len(models))
     refused: set[str] = set()
 
-    def refuse(made: BuiltEndpoint, error: TrbError) -> None:
-        refused.add(made.name)
-        fails(builds[made.name][0], made.name, error)
+    def refuse(built: BuiltEndpoint, error: TrbError) -> None:
+        refused.add(built.name)
+        fails(builds[built.name][0], built.name, error)
 
-    made = [made for _, made in builds.values()]
-    publication = publish.prepare_all(made, output, force=force, refused=refuse)
-    return Many(
-        builds=tuple(one for one in made if one.name not in refused),
+    built = [built for _, built in builds.values()]
+    publication = publish.prepare_all(built, output, force=force, refused=refuse)
+    return BuildAllResult(
+        builds=tuple(discovered for discovered in built if discovered.name not in refused),
         failed=tuple(failed),
         publication=publication,
     )
 
 
-def _same_name(name: str, first: Found, second: Found) -> TrbError:
+def _same_name(name: str, first: DiscoveredModel, second: DiscoveredModel) -> TrbError:
     return TrbError(
         Code.BAD_NAME,
         f"'{name}' is also the name of {first.model}",
@@ -188,10 +193,11 @@ def _same_name(name: str, first: Found, second: Found) -> TrbError:
     )
 
 
-def _bug(one: Found, error: Exception) -> TrbError:
+def _bug(discovered: DiscoveredModel, error: Exception) -> TrbError:
     return TrbError(
         Code.UNSUPPORTED_MODEL,
         f"trb failed on it: {type(error).__name__}: {error}",
-        where=str(one.model),
-        remedy=f"this is a bug in trb: please report it, with what 'trb build --model {one.model}' prints",
+        where=str(discovered.model),
+        remedy="this is a bug in trb: please report it, with what "
+        f"'trb build --model {discovered.model}' prints",
     )

@@ -33,8 +33,8 @@ def findings(files: Iterable[File], release: Release) -> list[Finding]:
         for file in files:
             if "/vendor/" not in file.path:
                 _stage(file, root)
-        found = check.check(repository.read(root), release)
-        return [finding.relative_to(root) for finding in found]
+        reported = check.check(repository.read(root), release)
+        return [finding.relative_to(root) for finding in reported]
 
 
 def _stage(file: File, root: Path) -> None:

@@ -59,12 +59,12 @@ def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
     )
 
 
-def as_json(found: Inspection) -> dict[str, Any]:
+def as_json(inspection: Inspection) -> dict[str, Any]:
     """The facts as plain values; the paths are as the user gave them."""
-    signature = found.source.signature
-    problem = found.problem
+    signature = inspection.source.signature
+    problem = inspection.problem
     return {
-        "model": str(found.source.path),
+        "model": str(inspection.source.path),
         "inputs": [_tensor(spec) for spec in signature.inputs],
         "outputs": [_tensor(spec) for spec in signature.outputs],
         "batchable": signature.batch.possible,
@@ -77,14 +77,14 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "bytes": signature.bytes,
         "external_data": [{"file": file.location, "bytes": file.bytes} for file in signature.external],
         "operators": sorted(signature.operators),
-        "tokenizer": str(found.source.tokenizer) if found.source.tokenizer else None,
-        "preprocessor": str(found.source.preprocessor) if found.source.preprocessor else None,
-        "max_length": found.max_length,
+        "tokenizer": str(inspection.source.tokenizer) if inspection.source.tokenizer else None,
+        "preprocessor": str(inspection.source.preprocessor) if inspection.source.preprocessor else None,
+        "max_length": inspection.max_length,
         "vocabulary": signature.vocabulary,
-        "task": found.task,
-        "task_note": found.task_reason or None,
-        "releases": list(found.releases),
-        "releases_after_build": list(found.after_lowering),
+        "task": inspection.task,
+        "task_note": inspection.task_reason or None,
+        "releases": list(inspection.releases),
+        "releases_after_build": list(inspection.after_lowering),
         "problem": None
         if problem is None
         else {

@@ -15,7 +15,7 @@ from triton_repo_builder.errors import Code
 from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.build.build_all import Many
+    from triton_repo_builder.build.build_all import BuildAllResult
 
 FLAGS_OF_ONE = ("name", "model")
 
@@ -61,7 +61,7 @@ def run(
     return int(Code.SOME_FAILED.exit) if result.failed else 0
 
 
-def _report(result: Many, *, written: bool) -> None:
+def _report(result: BuildAllResult, *, written: bool) -> None:
     publication = result.publication
     for build in result.builds:
         for note in build.notes:
@@ -83,7 +83,7 @@ def _report(result: Many, *, written: bool) -> None:
         click.echo(f"next: trb serve {where} --load {name}, then trb load NAME for others")
 
 
-def _failures(result: Many) -> None:
+def _failures(result: BuildAllResult) -> None:
     """Print every model that failed, with the reason, at the end of the output."""
     for failure in result.failed:
         console.print_error(failure.error, "failed", failure.name)
@@ -92,7 +92,7 @@ def _failures(result: Many) -> None:
         click.echo(f"{len(result.failed)} of {total} models were not built", err=True)
 
 
-def _json(result: Many, *, written: bool) -> str:
+def _json(result: BuildAllResult, *, written: bool) -> str:
     failed = [
         {
             "endpoint": failure.name,

@@ -154,7 +154,7 @@ def _values_apart(want: Any, got: Any) -> float:
     if isinstance(want, dict) and isinstance(got, dict) and want.keys() == got.keys():
         return max((_values_apart(want[key], got[key]) for key in want), default=0.0)
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        return max((_values_apart(one, other) for one, other in zip(want, got, strict=True)), default=0.0)
+        return max((_values_apart(left, right) for left, right in zip(want, got, strict=True)), default=0.0)
     if isinstance(want, float) and isinstance(got, float):
         return abs(want - got)
     return 0.0 if type(want) is type(got) and want == got else float("inf")

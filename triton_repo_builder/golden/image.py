@@ -30,8 +30,8 @@ INPUT = "IMAGE"
 
 def images() -> dict[str, bytes]:
     """Name → file, the smallest first."""
-    found = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in (".png", ".jpg")}
-    return dict(sorted(found.items(), key=lambda item: (len(item[1]), item[0])))
+    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in (".png", ".jpg")}
+    return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
 
 
 def record(

@@ -120,8 +120,8 @@ def _rows(
     drift = 0.0
     for spec, value in zip(source.signature.outputs, values, strict=True):
         if value.shape[:1] != (len(inputs),):
-            given = value.shape[0] if value.ndim else "no"
-            return f"output '{spec.name}' gives {given} rows for a batch of two", 0.0
+            count = value.shape[0] if value.ndim else "no"
+            return f"output '{spec.name}' gives {count} rows for a batch of two", 0.0
         for row, case in enumerate(recorded):
             expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
             moved = cases.difference(expected, value[row : row + 1])

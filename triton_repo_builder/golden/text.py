@@ -23,9 +23,9 @@ from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
-    Asked,
     Encoded,
     Example,
+    OriginalRun,
     TaskPlan,
     rows_of_texts,
 )
@@ -61,15 +61,15 @@ def record(
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
     library = _tokenizer(source)
     examples = task.examples or SINGLE
-    asked = {
-        name: one
+    runs = {
+        name: run
         for name, example in examples
-        if (one := _ask(model, source, task, library, example, settings)) is not None
+        if (run := _run_original(model, source, task, library, example, settings)) is not None
     }
-    answers = {name: _answer(task, one) for name, one in asked.items()}
+    answers = {name: _answer(task, run) for name, run in runs.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [
-        (name, one.example) for name, one in asked.items() if _stable(task, one, answers[name], model.noise)
+        (name, run.example) for name, run in runs.items() if _stable(task, run, answers[name], model.noise)
     ]
     recorded = tuple(
         Case(
@@ -83,8 +83,8 @@ def record(
         for name, example in kept
     )
     drift, obstacle = 0.0, ""
-    for case, outputs, mask in _batched(model, source, settings, asked, recorded if batching else ()):
-        moved, relative = _moved(task, asked[case.name], outputs, mask, case)
+    for case, outputs, mask in _batched(model, source, settings, runs, recorded if batching else ()):
+        moved, relative = _drift(task, runs[case.name], outputs, mask, case)
         # Quantising activations by the largest in the batch moves answers; more than that is another text.
         if relative > (0.5 if source.signature.quantised else tolerance.DEPENDENT):
             obstacle = "its answer to a text changes with the length of the other texts in the batch"
@@ -106,14 +106,14 @@ def _alone(case: Case) -> Case:
     return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
-def _ask(
+def _run_original(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
     library: Any,
     example: Example,
     settings: TokenizerSettings,
-) -> Asked | None:
+) -> OriginalRun | None:
     """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
     try:
         rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
@@ -125,35 +125,35 @@ def _ask(
         # A model of few tokens has no room for a long question or label: no case, and no fault.
         return None
     outputs, mask = _run_rows(model, source, rows, settings)
-    return Asked(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
+    return OriginalRun(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
 
 
-def _answer(task: TaskPlan, asked: Asked) -> dict[str, npt.NDArray[Any]]:
-    return task.answer(asked) if task.answer else task.reference(asked.outputs, asked.mask)
+def _answer(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+    return task.answer(run) if task.answer else task.reference(run.outputs, run.mask)
 
 
-def _stable(task: TaskPlan, asked: Asked, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
+def _stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
     """Whether what is no number in an answer (a span, an order) outlives noise on the model's outputs."""
     if task.answer is None:
         return True
     for seed in range(NOISES):
         noise = np.random.default_rng(seed)
-        shaken = {name: _shaken(array, noise, size) for name, array in asked.outputs.items()}
-        other = task.answer(replace(asked, outputs=shaken))
+        noisy_outputs = {name: _with_noise(array, noise, size) for name, array in run.outputs.items()}
+        other = task.answer(replace(run, outputs=noisy_outputs))
         for plan in task.answers:
-            mine, theirs = answer[plan.name], other[plan.name]
-            if mine.shape != theirs.shape:
+            own, noisy = answer[plan.name], other[plan.name]
+            if own.shape != noisy.shape:
                 return False
-            expected = _record(task, plan.name, mine)
+            expected = _record(task, plan.name, own)
             if (
                 expected.datatype not in tolerance.FLOATS
-                and not cases.difference(expected, theirs) < 10 * size
+                and not cases.difference(expected, noisy) < 10 * size
             ):
                 return False
     return True
 
 
-def _shaken(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
+def _with_noise(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
     """The same numbers but for noise; what stands for minus infinity stays."""
     if array.dtype.kind != "f":
         return array
@@ -167,13 +167,13 @@ def _width(rows: Sequence[Encoded]) -> int:
     return max((len(row["input_ids"]) for row in rows), default=0)
 
 
-def _neighbour(asked: Iterable[Asked], source: Source) -> Sequence[Encoded]:
+def _neighbour(runs: Iterable[OriginalRun], source: Source) -> Sequence[Encoded]:
     """The rows that share a batch with each case.
 
     Activations are quantised by the largest of the batch: there the longest text counts as it is. Else some
     tokens more than the cases have show as well whether padding moves an answer, in a fraction of the time.
     """
-    widths = {_width(one.rows): one.rows for one in asked}
+    widths = {_width(run.rows): run.rows for run in runs}
     longest = widths.get(max(widths, default=0), ())
     if source.signature.quantised or not longest:
         return longest
@@ -187,7 +187,7 @@ def _batched(
     model: original.OriginalModel,
     source: Source,
     settings: TokenizerSettings,
-    asked: Mapping[str, Asked],
+    runs: Mapping[str, OriginalRun],
     recorded: Sequence[Case],
 ) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Each case no longer than the neighbour, with what its own rows give in a batch with that.
@@ -195,26 +195,30 @@ def _batched(
     All of them share one batch, for most of the time of a large encoder's build is spent here. Where the
     longest text is the neighbour, and a batch of all would take much memory, each has its own.
     """
-    long = _neighbour(asked.values(), source)
-    short = [case for case in recorded if _width(asked[case.name].rows) <= _width(long)]
+    long = _neighbour(runs.values(), source)
+    short = [case for case in recorded if _width(runs[case.name].rows) <= _width(long)]
     for batch in [[case] for case in short] if source.signature.quantised else [short] if short else []:
-        rows = [row for case in batch for row in asked[case.name].rows]
+        rows = [row for case in batch for row in runs[case.name].rows]
         outputs, mask = _run_rows(model, source, [*rows, *long], settings)
         first = 0
         for case in batch:
-            own = slice(first, first := first + len(asked[case.name].rows))
+            own = slice(first, first := first + len(runs[case.name].rows))
             yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
 
 
-def _moved(
-    task: TaskPlan, own: Asked, outputs: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[Any], case: Case
+def _drift(
+    task: TaskPlan,
+    own: OriginalRun,
+    outputs: Mapping[str, npt.NDArray[Any]],
+    mask: npt.NDArray[Any],
+    case: Case,
 ) -> tuple[float, float]:
     """How far the original model's own answer moved in a batch.
 
     Absolute, and relative to the largest number of the output.
     """
     if task.answer is None:
-        return _drift(case, task.reference(outputs, mask))
+        return _answer_drift(case, task.reference(outputs, mask))
     moved, relative = 0.0, 0.0
     for name, array in own.outputs.items():
         if array.dtype.kind != "f":
@@ -228,8 +232,8 @@ def _moved(
     return moved, relative
 
 
-def _drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
-    """As ``_moved``, where the task's numbers are the answer."""
+def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
+    """As ``_drift``, where the task's numbers are the answer."""
     keys = {tensor.at for tensor in case.outputs if tensor.at}
     numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.

@@ -24,8 +24,8 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
             str(spec.file.parent), use_fast=True, local_files_only=True
         )
         # What lower-cases is no tokenizer of transformers, but sentence-transformers.
-        given = [(name, text.lower() if spec.lowered else text) for name, text in texts]
-        differ = [name for name, text in given if other(text)["input_ids"] != served.encode(text).ids]
+        named = [(name, text.lower() if spec.lowered else text) for name, text in texts]
+        differ = [name for name, text in named if other(text)["input_ids"] != served.encode(text).ids]
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrbError(

@@ -96,10 +96,10 @@ def _keep_rows(graph: onnx.GraphProto) -> None:
     That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: what the graph
     said of its outputs must not be lost when they are outputs no more.
     """
-    known = {value.name for value in (*graph.input, *graph.value_info)}
+    typed = {value.name for value in (*graph.input, *graph.value_info)}
     for value in graph.output:
         shape = value.type.tensor_type.shape.dim
-        if value.name not in known and shape and shape[0].dim_value > 0:
+        if value.name not in typed and shape and shape[0].dim_value > 0:
             sizes = [shape[0].dim_value, *[None] * (len(shape) - 1)]
             kind = value.type.tensor_type.elem_type
             graph.value_info.append(helper.make_tensor_value_info(value.name, kind, sizes))

@@ -151,7 +151,7 @@ _CHUNK_INDEX = {
 
 
 def front(
-    wanted: Iterable[tuple[str, int]],
+    model_inputs: Iterable[tuple[str, int]],
     *,
     pad_id: int,
     types: bool,
@@ -175,7 +175,7 @@ def front(
     if chunks:
         body += _CHUNK_INDEX[chunks].format(**names)
         outputs.append(f"int64[B, {'W, 2' if chunks == 'tokens' else 'K'}] {CHUNK_INDEX}")
-    for name, to in wanted:
+    for name, to in model_inputs:
         part = derive[name]
         body += part.format(pad_id=pad_id, to=to, **names)
         outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if chunks else 'B'}, T] {name}")

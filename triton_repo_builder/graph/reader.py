@@ -96,13 +96,13 @@ def signature(graph: Skeleton) -> ModelSignature:
 def _made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
     """The operator that computes each output: not one that only copies it, or writes it in another type."""
     makers = {name: node for node in graph.node for name in node.output}
-    found = {}
+    operators = {}
     for output in outputs & set(makers):
         node = makers[output]
         while node.op_type in PASSES and node.input[0] in makers:
             node = makers[node.input[0]]
-        found[output] = node.op_type
-    return found
+        operators[output] = node.op_type
+    return operators
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:

@@ -126,10 +126,10 @@ def _instances(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
         return Setting(value=1, why=because(Why.THREADS_TAKE_ALL))
     cores = machine.cores
     if options.threads is not None and options.threads > cores:
-        why = because(Why.THREADS_EXCEED, threads=options.threads, cores=machine.told)
+        why = because(Why.THREADS_EXCEED, threads=options.threads, cores=machine.cores_described)
         return Setting(value=1, why=why)
     if options.threads is not None and options.threads > 1:
-        why = because(Why.THREADS_SHARE, threads=options.threads, cores=machine.told)
+        why = because(Why.THREADS_SHARE, threads=options.threads, cores=machine.cores_described)
         return Setting(value=cores // options.threads, why=why)
     each = "each with one thread" if cores > 1 else "with one thread"
     whose = f"that this process may use ({machine.limit})" if machine.limit else f"of this machine ({cores})"
@@ -141,8 +141,8 @@ def _threads(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
         return Setting(value=1, why=because(Why.GPU_ONE_THREAD))
     count = machine.cores if options.instances is None else options.instances
     if count < machine.cores:
-        share = because(Why.SHARE_OF_CORES, instances=count, cores=machine.told)
-        why = share if count > 1 else because(Why.ALL_CORES, cores=machine.told)
+        share = because(Why.SHARE_OF_CORES, instances=count, cores=machine.cores_described)
+        why = share if count > 1 else because(Why.ALL_CORES, cores=machine.cores_described)
         return Setting(value=machine.cores // count, why=why)
     return Setting(value=1, why=because(Why.ONE_CORE if count == 1 else Why.ONE_THREAD))
 
@@ -150,8 +150,8 @@ def _threads(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
 def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:
     if facts.obstacle:
         return Setting(value=0, why=because(Why.NO_BATCH_AXIS, obstacle=facts.obstacle))
-    if given := _given(options, "max_batch_size"):
-        return given
+    if setting := _given(options, "max_batch_size"):
+        return setting
     if gpu:
         return _largest(machine, facts.bytes, facts.tokens or 0)
     why = because(Why.COMMON_LIMIT, items=ITEMS[facts.kind])
@@ -200,9 +200,9 @@ def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
 def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: Setting) -> Setting | None:
     if facts.kind is Kind.TENSOR:
         return None
-    if given := _given(options, "tokenizer_instances"):
-        return given
+    if setting := _given(options, "tokenizer_instances"):
+        return setting
     if facts.kind is Kind.IMAGE:
         return Setting(value=instances.value, why=because(Why.DECODING))
-    one = bool(facts.obstacle) or options.max_batch_size == 1
-    return Setting(value=1, why=because(Why.ONE_TEXT if one else Why.ALL_TEXTS))
+    alone = bool(facts.obstacle) or options.max_batch_size == 1
+    return Setting(value=1, why=because(Why.ONE_TEXT if alone else Why.ALL_TEXTS))

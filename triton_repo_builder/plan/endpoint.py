@@ -81,13 +81,13 @@ class EndpointKind(Protocol):
 def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:
     """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
     options = request.options
-    asked = {
+    flags = {
         "--batching on": options.batching == "on",
         f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
         "--preferred-batch-size": bool(options.preferred_batch_size),
         "--max-queue-delay": bool(options.max_queue_delay),
     }
-    option = next((option for option, is_set in asked.items() if is_set), None)
+    option = next((option for option, is_set in flags.items() if is_set), None)
     if option is not None:
         raise TrbError(
             Code.NOT_BATCHABLE,

@@ -145,7 +145,7 @@ def models(
     signature: ModelSignature,
     task: TaskPlan,
     options: BuildOptions,
-    chosen: Settings,
+    settings: Settings,
     dims: tuple[int, ...],
     *,
     batching: bool,
@@ -163,7 +163,7 @@ def models(
         f"{name}_preprocess",
         TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=rows),
         options,
-        chosen,
+        settings,
         batching=batching,
     )
     model = onnx_model.onnx_model(
@@ -172,7 +172,7 @@ def models(
         preprocess.output,
         outputs,
         options,
-        chosen,
+        settings,
         max_batch_size=preprocess.max_batch_size,
         batching=batching,
         warmup=(
@@ -208,11 +208,11 @@ def models(
 
 
 def _preprocess(
-    name: str, output: TensorPlan, options: BuildOptions, chosen: Settings, *, batching: bool
+    name: str, output: TensorPlan, options: BuildOptions, settings: Settings, *, batching: bool
 ) -> ModelPlan:
-    instances = chosen.preprocess_instances
+    instances = settings.preprocess_instances
     assert instances is not None
-    size = int(chosen.max_batch_size.value) if batching else 0
+    size = int(settings.max_batch_size.value) if batching else 0
     sample = WarmupInput(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
     return ModelPlan(
         name=name,

@@ -111,7 +111,7 @@ def joining(max_batch_size: int) -> DynamicBatching | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What is composed after the user's graph: its text (``graph/heads.py``), the user's tensor bound to
+    """What is composed after the user's graph: its text (``graph/heads/``), the user's tensor bound to
     each of its inputs, and string constants (name, values) that it takes as inputs."""
 
     text: str
@@ -144,7 +144,7 @@ class RepositoryPlan:
     notes: tuple[str, ...] = ()
     """Decisions the user should know of: guesses, fallbacks."""
     shared: tuple[str, ...] = ()
-    """Models that other endpoints may use, too (``shared.py``)."""
+    """Models that other endpoints may use, too (``render/shared_tokenizer.py``)."""
 
     @property
     def endpoint(self) -> ModelPlan:

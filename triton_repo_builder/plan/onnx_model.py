@@ -59,8 +59,8 @@ def text(
     signature: ModelSignature,
     task: TaskPlan,
     options: BuildOptions,
-    settings: TokenSettings,
-    chosen: Settings,
+    tokens: TokenSettings,
+    settings: Settings,
     *,
     batching: bool,
     sample: tuple[WarmupInput, ...],
@@ -73,26 +73,24 @@ def text(
     outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
-    names = [tensor_name for tensor_name, _ in encoded(signature, task, settings)]
+    names = [tensor_name for tensor_name, _ in encoded(signature, task, tokens)]
     tokenizer = _tokenizer(
-        f"{name}_tokenizer", signature, task, settings, chosen, batching=batching, texts=texts
+        f"{name}_tokenizer", signature, task, tokens, settings, batching=batching, texts=texts
     )
     model = onnx_model(
         f"{name}_model",
-        about_model(front=settings.ragged, head=task.head is not None),
+        about_model(front=tokens.ragged, head=task.head is not None),
         tuple(
-            replace(plan, allow_ragged_batch=settings.ragged)
-            for plan in tokenizer.output
-            if plan.name in names
+            replace(plan, allow_ragged_batch=tokens.ragged) for plan in tokenizer.output if plan.name in names
         ),
         outputs,
         options,
-        chosen,
+        settings,
         max_batch_size=tokenizer.max_batch_size,
         batching=batching,
         warmup=sample,
     )
-    if settings.ragged:
+    if tokens.ragged:
         model = replace(
             model,
             batch_input=(_LENGTHS,),
@@ -119,12 +117,12 @@ def text(
     )
     models: tuple[ModelPlan, ...] = (tokenizer, model)
     if task.post:
-        known = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
-        post = _postprocess(f"{name}_postprocess", task.post, known, tokenizer)
+        tensor_plans = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
+        post = _postprocess(f"{name}_postprocess", task.post, tensor_plans, tokenizer)
         outputs, models = post.output, (tokenizer, post, model)
         post_step = Step(
             model_name=post.name,
-            input_map=tuple((p.name, p.name if p.name in known else IDS_INSTEAD) for p in post.input),
+            input_map=tuple((p.name, p.name if p.name in tensor_plans else IDS_INSTEAD) for p in post.input),
             output_map=tuple((plan.name, plan.name) for plan in post.output),
         )
         steps = (*steps, post_step)
@@ -149,10 +147,10 @@ def _offered(text: TextInput) -> str:
 
 
 def _postprocess(
-    name: str, post: Postprocess, known: Mapping[str, TensorPlan], tokenizer: ModelPlan
+    name: str, post: Postprocess, tensor_plans: Mapping[str, TensorPlan], tokenizer: ModelPlan
 ) -> ModelPlan:
     """The Python model at the end: what it takes may have any length, so all of that is ragged."""
-    sources = [(tensor_name, known.get(tensor_name) or known[IDS_INSTEAD]) for tensor_name in post.inputs]
+    sources = [(source, tensor_plans.get(source) or tensor_plans[IDS_INSTEAD]) for source in post.inputs]
     inputs = tuple(
         replace(plan, name=tensor_name, allow_ragged_batch=-1 in plan.dims, optional=False)
         for tensor_name, plan in sources
@@ -183,17 +181,17 @@ def _tokenizer(
     name: str,
     signature: ModelSignature,
     task: TaskPlan,
-    settings: TokenSettings,
-    chosen: Settings,
+    tokens: TokenSettings,
+    settings: Settings,
     *,
     batching: bool,
     texts: tuple[WarmupInput, ...],
 ) -> ModelPlan:
-    assert chosen.preprocess_instances is not None
-    size = int(chosen.max_batch_size.value) if batching else 0
+    assert settings.preprocess_instances is not None
+    size = int(settings.max_batch_size.value) if batching else 0
     dynamic = joining(size)
-    tokens = (settings.pad_to or -1,)
-    dims = tokens if batching else (1, *tokens)
+    length = tokens.pad_to or -1
+    dims = (length,) if batching else (1, length)
     encoding = task.encoding
     columns = 5 if encoding.offsets == "words" else 3
     offsets = TensorPlan(name=tensors.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
@@ -208,48 +206,48 @@ def _tokenizer(
         output=(
             *(
                 TensorPlan(name=tensor_name, data_type=dtype.config, dims=dims)
-                for tensor_name, dtype in encoded(signature, task, settings)
+                for tensor_name, dtype in encoded(signature, task, tokens)
             ),
             *((offsets,) if encoding.offsets else ()),
         ),
         dynamic_batching=dynamic,
-        instance_group=InstanceGroup(count=int(chosen.preprocess_instances.value), kind=CPU),
+        instance_group=InstanceGroup(count=int(settings.preprocess_instances.value), kind=CPU),
         parameters=(
-            ("max_length", str(settings.max_length or 0)),
-            ("pad_id", str(settings.pad_id)),
-            ("pad_to", str(settings.pad_to)),
-            *((("pad_together", "true"),) if settings.pad_to_batch_longest else ()),
-            *((("truncation_side", "left"),) if settings.truncation_side == "left" else ()),
-            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, settings) else ()),
+            ("max_length", str(tokens.max_length or 0)),
+            ("pad_id", str(tokens.pad_id)),
+            ("pad_to", str(tokens.pad_to)),
+            *((("pad_together", "true"),) if tokens.pad_to_batch_longest else ()),
+            *((("truncation_side", "left"),) if tokens.truncation_side == "left" else ()),
+            *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, tokens) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
-            *((("stride", str(settings.stride)),) if settings.stride else ()),
+            *((("stride", str(tokens.stride)),) if tokens.stride else ()),
             *((("spans", encoding.offsets),) if encoding.offsets else ()),
             *encoding.parameters,
         ),
-        reasons=(("instances", chosen.preprocess_instances.reason), ("batching", TEXTS_JOIN)),
+        reasons=(("instances", settings.preprocess_instances.reason), ("batching", TEXTS_JOIN)),
         warmup=texts,
     )
 
 
-def _counted_by_tokenizer(signature: ModelSignature, settings: TokenSettings) -> bool:
+def _counted_by_tokenizer(signature: ModelSignature, tokens: TokenSettings) -> bool:
     """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
-    given = signature.input("position_ids") is not None
-    return given and settings.positions_from_pad and not settings.ragged
+    takes_positions = signature.input("position_ids") is not None
+    return takes_positions and tokens.positions_from_pad and not tokens.ragged
 
 
 def encoded(
-    signature: ModelSignature, task: TaskPlan, settings: TokenSettings
+    signature: ModelSignature, task: TaskPlan, tokens: TokenSettings
 ) -> tuple[tuple[str, DType], ...]:
     """Names and types of what the tokenizer gives to the model."""
-    if settings.ragged:
-        return ((tensors.TOKENS, INT32), *(((tensors.TYPES, INT32),) if settings.types else ()))
+    if tokens.ragged:
+        return ((tensors.TOKENS, INT32), *(((tensors.TYPES, INT32),) if tokens.types else ()))
     return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))
 
 
 def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec, ...]:
     """The model's inputs, and the mask that a pooling head needs where the model takes none."""
-    wanted = set(task.head.bind.values()) if task.head else set()
-    if "attention_mask" in wanted and signature.input("attention_mask") is None:
+    bound = set(task.head.bind.values()) if task.head else set()
+    if "attention_mask" in bound and signature.input("attention_mask") is None:
         mask = TensorSpec(name="attention_mask", dtype=INT64, shape=("B", "T"))
         return (*signature.inputs, mask)
     return signature.inputs
@@ -278,7 +276,7 @@ def onnx_model(
     inputs: tuple[TensorPlan, ...],
     outputs: tuple[TensorPlan, ...],
     options: BuildOptions,
-    chosen: Settings,
+    settings: Settings,
     *,
     max_batch_size: int,
     batching: bool,
@@ -287,7 +285,7 @@ def onnx_model(
 ) -> ModelPlan:
     """A model of the onnxruntime backend."""
     dynamic = None
-    if batching and chosen.batching.value == "on":
+    if batching and settings.batching.value == "on":
         dynamic = DynamicBatching(
             preferred_batch_size=options.preferred_batch_size,
             max_queue_delay_microseconds=options.max_queue_delay,
@@ -300,13 +298,13 @@ def onnx_model(
         input=inputs,
         output=outputs,
         dynamic_batching=dynamic,
-        instance_group=InstanceGroup(count=int(chosen.instances.value), kind=chosen.kind),
-        parameters=(("intra_op_thread_count", str(chosen.threads.value)),),
+        instance_group=InstanceGroup(count=int(settings.instances.value), kind=settings.kind),
+        parameters=(("intra_op_thread_count", str(settings.threads.value)),),
         reasons=(
-            ("max_batch_size", chosen.max_batch_size.reason),
-            ("instances", chosen.instances.reason),
-            ("batching", chosen.batching.reason),
-            ("intra_op_thread_count", chosen.threads.reason),
+            ("max_batch_size", settings.max_batch_size.reason),
+            ("instances", settings.instances.reason),
+            ("batching", settings.batching.reason),
+            ("intra_op_thread_count", settings.threads.reason),
         ),
         warmup=warmup,
         response_cache=response_cache,

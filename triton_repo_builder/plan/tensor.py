@@ -90,7 +90,7 @@ def models(
     accepted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RepositoryPlan:
     """The model is the endpoint. ``accepted``: input shapes that it is known to take."""
-    known = accepted or {}
+    shapes = accepted or {}
     model = onnx_model(
         name,
         "Endpoint (tensor): the ONNX model as it is.",
@@ -100,7 +100,7 @@ def models(
         settings,
         max_batch_size=int(settings.max_batch_size.value) if batching else 0,
         batching=batching,
-        warmup=tuple(_zeros(spec, batching, known.get(spec.name)) for spec in signature.inputs)
+        warmup=tuple(_zeros(spec, batching, shapes.get(spec.name)) for spec in signature.inputs)
         if warmup
         else (),
         response_cache=options.response_cache,

@@ -36,12 +36,12 @@ def max_length(
     positions: int | None,
 ) -> tuple[int | None, tuple[str, ...]]:
     """Where truncation sets in, and what the user should know of it."""
-    known = (
+    stated = (
         (spec.max_length, spec.max_length_from),
         (positions, "config.json"),
         (fixed.tokens, fixed.by.value),
     )
-    limits = [(limit, why) for limit, why in known if limit]
+    limits = [(limit, why) for limit, why in stated if limit]
     _check_fixed(limits, fixed)
     if options.max_length is not None:
         # sentence-transformers' limit is what the model was trained on; it may well take more, as far as its

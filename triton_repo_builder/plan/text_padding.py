@@ -101,12 +101,12 @@ def fixed_length(source: Source, task: TaskPlan, options: BuildOptions) -> Fixed
     dims = ids.dims if ids else ()
     graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0
     query = task.rules.pad_to if task.rules else 0
-    asked = query or fixed_padding(options.padding)
-    if graph and asked and graph != asked:
-        raise usage("padding", f"the graph takes exactly {graph} tokens, not {asked}", f"use fixed:{graph}")
+    tokens = query or fixed_padding(options.padding)
+    if graph and tokens and graph != tokens:
+        raise usage("padding", f"the graph takes exactly {graph} tokens, not {tokens}", f"use fixed:{graph}")
     if graph:
         return FixedLength(tokens=graph, by=FixedBy.GRAPH)
-    return FixedLength(tokens=asked, by=FixedBy.QUERY_LENGTH if query else FixedBy.PADDING)
+    return FixedLength(tokens=tokens, by=FixedBy.QUERY_LENGTH if query else FixedBy.PADDING)
 
 
 def decide(
@@ -119,24 +119,24 @@ def decide(
     measured: str,
 ) -> Padding:
     """Raises ``TrbError``. ``measured``: why answers of the original forbid batching."""
-    wanted = _wanted(task, options)
+    option = _wanted(task, options)
     if measured:
         obstacle = measured
-    elif wanted == Mode.RAGGED.value:
+    elif option == Mode.RAGGED.value:
         obstacle = front_obstacle(source, task, batching, fixed.tokens)
     else:
-        obstacle = f"--padding {wanted} was asked for"
+        obstacle = f"--padding {option} was asked for"
     if obstacle and (task.encoding.chunks or (task.post and not batching)):
         tokens = fixed.tokens if fixed.by is FixedBy.GRAPH else 0
-        _refuse(source, task, measured or front_obstacle(source, task, batching, tokens), wanted)
+        _refuse(source, task, measured or front_obstacle(source, task, batching, tokens), option)
     if not obstacle:
         return Padding(mode=Mode.RAGGED, fixed=fixed)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
-    together = batching and wanted != Mode.REQUEST.value
+    together = batching and option != Mode.REQUEST.value
     if together and task.head is None and (output := raw_outputs.per_token(source)):
         # A client would get an answer as long as another client's text.
-        if wanted == Mode.BATCH.value:
+        if option == Mode.BATCH.value:
             raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
         together = False
     return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
@@ -168,11 +168,11 @@ def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -
     return "" if signature.opset >= ragged.OLDEST_OPSET else f"opset {signature.opset} has no CumSum"
 
 
-def _refuse(source: Source, task: TaskPlan, obstacle: str, wanted: str) -> None:
+def _refuse(source: Source, task: TaskPlan, obstacle: str, option: str) -> None:
     """For the graph's own obstacle if it has one; else the option alone is in the way."""
     if not obstacle:
         raise usage(
-            "padding", f"{wanted}: the task {task.name} needs rows of any length in a batch", "leave it out"
+            "padding", f"{option}: the task {task.name} needs rows of any length in a batch", "leave it out"
         )
     raise TrbError(
         Code.NOT_BATCHABLE,

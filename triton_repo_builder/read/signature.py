@@ -116,12 +116,12 @@ def refine(signature: ModelSignature, shapes: Mapping[str, tuple[Dim, ...]]) -> 
     """
 
     def refined(spec: TensorSpec) -> TensorSpec:
-        known = shapes.get(spec.name)
-        if known is None or (spec.shape is not None and len(known) != len(spec.shape)):
+        inferred = shapes.get(spec.name)
+        if inferred is None or (spec.shape is not None and len(inferred) != len(spec.shape)):
             return spec
-        stated = spec.shape if spec.shape is not None else (None,) * len(known)
+        stated = spec.shape if spec.shape is not None else (None,) * len(inferred)
         merged = tuple(
-            new if isinstance(new, int) else old or new for old, new in zip(stated, known, strict=True)
+            new if isinstance(new, int) else old or new for old, new in zip(stated, inferred, strict=True)
         )
         return replace(spec, shape=merged)
 

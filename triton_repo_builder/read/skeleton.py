@@ -108,18 +108,18 @@ def read(path: Path) -> Skeleton:
 
 def _skeleton(view: memoryview, path: Path, head: bytes) -> Skeleton:
     # Copies, not views: a view that a traceback still holds keeps the file from being unmapped.
-    seen: set[int] = set()
+    numbers: set[int] = set()
     parts: list[bytes | tuple[bytes | LargeTensor, ...]] = []
     try:
         for item in wire.fields(view, 0, len(view)):
             if item.number not in MODEL_FIELDS:
                 raise wire.WireError(f"unknown field {item.number}")
-            seen.add(item.number)
+            numbers.add(item.number)
             is_graph = item.number == MODEL_GRAPH and item.wire_type == wire.BYTES
             parts.append(tuple(_graph(view, item)) if is_graph else bytes(view[item.start : item.end]))
     except wire.WireTruncated:
         # A cut-off model still begins like one; anything else merely looks like a long field.
-        if MODEL_IR_VERSION in seen or head[:1] == b"\x08":
+        if MODEL_IR_VERSION in numbers or head[:1] == b"\x08":
             raise TrbError(
                 Code.TRUNCATED,
                 f"the file is cut off after {len(view):,} bytes",
@@ -129,7 +129,7 @@ def _skeleton(view: memoryview, path: Path, head: bytes) -> Skeleton:
         raise _not_onnx(path, head) from None
     except wire.WireError:
         raise _not_onnx(path, head) from None
-    if MODEL_GRAPH not in seen:
+    if MODEL_GRAPH not in numbers:
         raise _not_onnx(path, head)
     return Skeleton(path=path, parts=tuple(parts))
 
@@ -155,8 +155,8 @@ def _unmap(view: memoryview) -> None:
 
 def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
     """Where the tensor's data lies; None too for a field given twice, which protobuf itself must resolve."""
-    found = [item for item in wire.fields(view, tensor.value, tensor.end) if item.number == TENSOR_RAW_DATA]
-    return found[0] if len(found) == 1 else None
+    fields = [item for item in wire.fields(view, tensor.value, tensor.end) if item.number == TENSOR_RAW_DATA]
+    return fields[0] if len(fields) == 1 else None
 
 
 def _initializer(tensor: LargeTensor, location: str) -> bytes:

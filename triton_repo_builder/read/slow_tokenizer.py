@@ -43,35 +43,35 @@ def convert(vocabulary: Path) -> str:
             "pip install 'triton_repo_builder[sentencepiece]', or save the tokenizer with use_fast=True "
             "where it was made",
         )
-    made = _load(vocabulary)
-    backend = getattr(made, "backend_tokenizer", None)
-    if backend is None or not made.is_fast:
+    converted = _load(vocabulary)
+    backend = getattr(converted, "backend_tokenizer", None)
+    if backend is None or not converted.is_fast:
         raise _error(
             vocabulary,
-            f"{type(made).__name__} has no fast form",
+            f"{type(converted).__name__} has no fast form",
             "serve the model with --task tensor, and tokenize at the client",
         )
     document = json.loads(backend.to_str())
     if vocabulary.suffix == ".model" and not transformers_library.version().startswith("4."):
-        document |= _as_trained(made, vocabulary)
+        document |= _as_trained(converted, vocabulary)
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _as_trained(made: Any, vocabulary: Path) -> dict[str, Any]:
+def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
     """The normalizer and pre-tokenizer that transformers' own converter reads from a SentencePiece model.
 
     Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT);
     those of transformers 4 are made by the converter.
     """
     converters = transformers_library.load("convert_slow_tokenizer")
-    converter = converters.SLOW_TO_FAST_CONVERTERS.get(type(made).__name__.removesuffix("Fast"))
+    converter = converters.SLOW_TO_FAST_CONVERTERS.get(type(converted).__name__.removesuffix("Fast"))
     if converter is None:
         return {}
-    made.vocab_file = str(vocabulary)
-    if getattr(made, "add_prefix_space", True) is None:
-        made.add_prefix_space = True
+    converted.vocab_file = str(vocabulary)
+    if getattr(converted, "add_prefix_space", True) is None:
+        converted.add_prefix_space = True
     try:
-        trained = json.loads(converter(made).converted().to_str())
+        trained = json.loads(converter(converted).converted().to_str())
     except Exception as error:
         raise _unconvertible(vocabulary, error) from None
     return {part: trained[part] for part in ("normalizer", "pre_tokenizer")}

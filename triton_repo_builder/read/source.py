@@ -107,38 +107,38 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def model_file(given: Path) -> Path:
+def model_file(path: Path) -> Path:
     """The ONNX file at ``given`` or in that folder; ``TrbError`` where there is none or no one choice."""
     try:
-        exists = given.exists()
+        exists = path.exists()
     except OSError:  # a name that is too long, a folder that may not be entered
         exists = False
     if not exists:
         raise TrbError(
             Code.NOT_FOUND,
             "no such file or folder",
-            where=str(given),
+            where=str(path),
             remedy="check the path",
         )
-    if not given.is_dir():
-        return _named(given)
+    if not path.is_dir():
+        return _named(path)
     for name in PREFERRED:
-        if (given / name).is_file():
-            return _named(given / name)
-    found = sorted(given.glob("*.onnx")) or sorted(given.glob("onnx/*.onnx"))
+        if (path / name).is_file():
+            return _named(path / name)
+    found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
     if not found:
         raise TrbError(
             Code.NOT_FOUND,
             "no .onnx file in this folder",
-            where=str(given),
+            where=str(path),
             remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
         )
     if len(found) > 1:
-        names = ", ".join(str(file.relative_to(given)) for file in found)
+        names = ", ".join(str(file.relative_to(path)) for file in found)
         raise TrbError(
             Code.NOT_FOUND,
             f"several ONNX files: {names}",
-            where=str(given),
+            where=str(path),
             remedy=f"name one, e.g. --model {_likely(found)}",
         )
     return _named(found[0])

@@ -74,9 +74,9 @@ def places(folder: Path) -> tuple[Path, ...]:
     A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
     """
     parent = folder.resolve().parent
-    known = (parent / FILE, parent / "preprocessor_config.json")
-    theirs = not any(file.is_file() for file in known) and not slow_only(parent)
-    return (folder,) if theirs or (folder / "config.json").is_file() else (folder, parent)
+    described = (parent / FILE, parent / "preprocessor_config.json")
+    foreign = not any(file.is_file() for file in described) and not slow_only(parent)
+    return (folder,) if foreign or (folder / "config.json").is_file() else (folder, parent)
 
 
 def find(folder: Path) -> Path | None:
@@ -96,20 +96,20 @@ def slow_only(folder: Path) -> str | None:
     return next((name for name in SLOW_ONLY if (folder / name).is_file()), None)
 
 
-def locate(given: Path) -> Path:
+def locate(path: Path) -> Path:
     """The tokenizer.json, or slow tokenizer, that ``--tokenizer`` names, as a file or a folder."""
     with contextlib.suppress(OSError):  # a name that is too long
-        file = given / FILE if given.is_dir() else given
+        file = path / FILE if path.is_dir() else path
         if file.is_file():
             return file
-        if given.is_dir() and (sign := slow_only(given)):
+        if path.is_dir() and (sign := slow_only(path)):
             if sign in slow_tokenizer.VOCABULARIES:
-                return given / sign
-            raise slow_error(given, sign)
+                return path / sign
+            raise slow_error(path, sign)
     raise TrbError(
         Code.NOT_FOUND,
         "no such tokenizer",
-        where=str(given),
+        where=str(path),
         remedy="give --tokenizer a tokenizer.json or a folder that holds one",
     )
 
@@ -232,14 +232,14 @@ def max_length(folder: Path) -> tuple[int | None, str]:
     limit = _limit(settings(folder, "sentence_bert_config.json").get("max_seq_length"))
     if limit:
         return limit, "sentence_bert_config.json"
-    found = []
+    limits = []
     limit = _limit(settings(folder, "tokenizer_config.json").get("model_max_length"))
     if limit:
-        found.append((limit, "tokenizer_config.json"))
+        limits.append((limit, "tokenizer_config.json"))
     positions = _positions(settings(folder, "config.json"))
     if positions:
-        found.append((positions, "config.json"))
-    return min(found) if found else (None, "")
+        limits.append((positions, "config.json"))
+    return min(limits) if limits else (None, "")
 
 
 def table_of_positions(config: Mapping[str, Any]) -> int | None:

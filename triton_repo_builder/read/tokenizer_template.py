@@ -73,8 +73,8 @@ def _template(processor: dict[str, Any]) -> dict[str, Any] | None:
     """A copy, as a TemplateProcessing that begins with a special token; None where it is none."""
     kind = processor.get("type")
     if kind == "Sequence":
-        found = (_template(inner) for inner in processor["processors"])
-        return next((template for template in found if template), None)
+        templates = (_template(inner) for inner in processor["processors"])
+        return next((template for template in templates if template), None)
     if kind == "TemplateProcessing":
         template: dict[str, Any] = json.loads(json.dumps(processor))
         return template if template["single"] and "SpecialToken" in template["single"][0] else None

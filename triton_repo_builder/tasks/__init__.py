@@ -72,23 +72,23 @@ def check_options(options: BuildOptions, task: Task, common: frozenset[str], gue
             )
 
 
-def choose(source: Source, wanted: str | None) -> tuple[Task, str]:
+def choose(source: Source, name: str | None) -> tuple[Task, str]:
     """The task, and the reason if it is a guess. Raises ``TrbError``."""
     from triton_repo_builder.read import tokenizer
 
-    if wanted is not None and wanted not in TASKS:
+    if name is not None and name not in TASKS:
         raise TrbError(
-            Code.USAGE, f"'{wanted}' is unknown", where="--task", remedy=f"use one of {', '.join(TASKS)}"
+            Code.USAGE, f"'{name}' is unknown", where="--task", remedy=f"use one of {', '.join(TASKS)}"
         )
     text = takes_text(source.signature)
-    if wanted == tensor.NAME:
+    if name == tensor.NAME:
         return tensor, ""
-    unsupported.refuse(source, wanted)
-    if (chosen := _image_task(source, wanted)) is not None:
+    unsupported.refuse(source, name)
+    if (chosen := _image_task(source, name)) is not None:
         return chosen
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):
         raise tokenizer.slow_error(source.path.parent, sign)
-    if wanted is not None:
+    if name is not None:
         if not text:
             names = ", ".join(spec.name for spec in source.signature.inputs)
             raise TrbError(
@@ -104,7 +104,7 @@ def choose(source: Source, wanted: str | None) -> tuple[Task, str]:
                 where=str(source.path.parent),
                 remedy="name one with --tokenizer",
             )
-        return TASKS[wanted], ""
+        return TASKS[name], ""
     if not text:
         return tensor, _unfilled(source)
     if source.tokenizer is None:
@@ -130,13 +130,13 @@ def _unfilled(source: Source) -> str:
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
 
 
-def _image_task(source: Source, wanted: str | None) -> tuple[Task, str] | None:
+def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     """As ``choose``, for a model of images; None where it is none."""
-    if wanted is not None:
-        task = TASKS[wanted]
+    if name is not None:
+        task = TASKS[name]
         if task.KIND is not Kind.IMAGE:
             return None
-        vision.check(source, wanted)
+        vision.check(source, name)
         return task, ""
     vision.check_towers(source)
     if vision.images(source):
@@ -146,7 +146,7 @@ def _image_task(source: Source, wanted: str | None) -> tuple[Task, str] | None:
                 guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
                 return task, "" if sure else guess
         return tensor, "neither an image classifier nor an image embedding: served as plain tensors"
-    found = vision.image_input(source.signature)
-    if found is not None and found.name == vision.NAME:
+    pixels = vision.image_input(source.signature)
+    if pixels is not None and pixels.name == vision.NAME:
         return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
     return None

@@ -19,10 +19,10 @@ from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
 from triton_repo_builder.tasks.support import reference
 from triton_repo_builder.tasks.task import (
-    Asked,
     Encoding,
     Example,
     Kind,
+    OriginalRun,
     Postprocess,
     TaskPlan,
     by_rank,
@@ -133,12 +133,12 @@ def _cleaned(text: str) -> str:
 
 
 def _reference(logits: str, mask_id: int, top_k: int) -> Any:
-    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
-        ids = np.array(asked.rows[0]["input_ids"])
-        values = asked.outputs[logits][0][: len(ids)][ids == mask_id].astype(np.float64)
+    def answer(run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+        ids = np.array(run.rows[0]["input_ids"])
+        values = run.outputs[logits][0][: len(ids)][ids == mask_id].astype(np.float64)
         shares = reference.softmax(values)
         best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
-        names = [[asked.tokenizer.decode([number]).encode() for number in row] for row in best.tolist()]
+        names = [[run.tokenizer.decode([number]).encode() for number in row] for row in best.tolist()]
         return {
             "tokens": np.array([names], dtype=object),
             "scores": np.take_along_axis(shares, best, axis=1)[None].astype(np.float32),

@@ -33,8 +33,8 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The projected or pooled vector where the model gives one, else as ``--pooling`` says."""
     if options.pooling is not None and options.pooling not in image.POOLINGS:
-        known = ", ".join(image.POOLINGS)
-        raise usage("pooling", f"'{options.pooling}' is unknown for images", f"use one of {known}")
+        poolings = ", ".join(image.POOLINGS)
+        raise usage("pooling", f"'{options.pooling}' is unknown for images", f"use one of {poolings}")
     spec, pooling = _pooled(source, options)
     rank = len(spec.shape or ())
     normalise = _normalise(source) if options.normalize is None else options.normalize
@@ -72,8 +72,8 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
                 remedy="leave it out, or export the model without its head",
             )
         return hidden, options.pooling
-    found = (spec for name in POOLED if (spec := signature.output(name)) and len(spec.shape or ()) in (2, 4))
-    pooled = next(found, None)
+    named = (spec for name in POOLED if (spec := signature.output(name)))
+    pooled = next((spec for spec in named if len(spec.shape or ()) in (2, 4)), None)
     if pooled is not None:
         return pooled, "pooler"
     if hidden is not None and len(hidden.shape or ()) == 4 and options.pooling is None:

@@ -21,11 +21,11 @@ from triton_repo_builder.tasks import task
 from triton_repo_builder.tasks.support import reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
-    Asked,
     Encoded,
     Encoding,
     Example,
     Kind,
+    OriginalRun,
     Postprocess,
     TaskPlan,
     TextInput,
@@ -102,7 +102,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             longest=LONGEST,
             offsets="words",
             chunks="tokens",
-            parameters=(("cls_id", str(first)), ("no_empty", "true"), task.MOST_ROWS),
+            parameters=(("cls_id", str(first)), ("no_empty", "true"), task.MAX_CHUNKS),
         ),
         post=Postprocess(
             module="question_answering.py",
@@ -140,7 +140,7 @@ def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded
     question = len(tokenizer(example["QUESTION"][0], add_special_tokens=False)["input_ids"])
     if size - question - tokenizer.num_special_tokens_to_add(True) <= stride(size):
         raise ValueError("the question leaves no room for the context")  # the library would panic
-    found = tokenizer(
+    encoded = tokenizer(
         text=example["QUESTION"][0],
         text_pair=example["CONTEXT"][0],
         truncation="only_second",
@@ -152,37 +152,37 @@ def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded
     )
     return [
         {
-            "input_ids": found["input_ids"][piece],
-            "token_type_ids": found["token_type_ids"][piece],
-            "encoding": found.encodings[piece],
+            "input_ids": encoded["input_ids"][piece],
+            "token_type_ids": encoded["token_type_ids"][piece],
+            "encoding": encoded.encodings[piece],
         }
-        for piece in range(len(found["input_ids"]))
+        for piece in range(len(encoded["input_ids"]))
     ]
 
 
 def _reference(names: tuple[str, str], impossible: bool) -> Any:
     """The pipeline's rules written apart from the served ones: all spans as one matrix for each piece."""
 
-    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
-        context = asked.example["CONTEXT"][0]
+    def answer(run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+        context = run.example["CONTEXT"][0]
         scores: dict[str, float] = {}
         places: dict[str, tuple[int, int]] = {}
         null = 1e6
-        for number, row in enumerate(asked.rows):
+        for number, row in enumerate(run.rows):
             encoding, count = row["encoding"], len(row["input_ids"])
-            wanted = np.array(
+            allowed = np.array(
                 [
-                    sequence == 1 or token == asked.tokenizer.cls_token_id
+                    sequence == 1 or token == run.tokenizer.cls_token_id
                     for sequence, token in zip(encoding.sequence_ids, row["input_ids"], strict=True)
                 ]
             )
-            start, end = (_shares(asked.outputs[name][number][:count], wanted) for name in names)
+            start, end = (_shares(run.outputs[name][number][:count], allowed) for name in names)
             null = min(null, float(start[0] * end[0]))
             start[0] = end[0] = 0
             spans = np.tril(np.triu(np.outer(start, end)), LONGEST_ANSWER - 1)
             for flat in np.argsort(-spans, axis=None, kind="stable")[:12]:
                 first, last = np.unravel_index(flat, spans.shape)
-                if not (wanted[first] and wanted[last]):
+                if not (allowed[first] and allowed[last]):
                     continue
                 begin, stop = _characters(encoding, int(first), int(last))
                 text = context[begin:stop].lower()
@@ -202,8 +202,8 @@ def _reference(names: tuple[str, str], impossible: bool) -> Any:
     return answer
 
 
-def _shares(logits: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    values = np.where(wanted, logits.astype(np.float64), -10000.0)
+def _shares(logits: npt.NDArray[Any], allowed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    values = np.where(allowed, logits.astype(np.float64), -10000.0)
     return reference.softmax(values)
 
 

@@ -47,10 +47,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The activation from the CrossEncoder's files, else the sigmoid that it takes for one logit."""
     logits = by_rank(source.signature, 2, "logits")
     if logits is None or logits.dims[-1] not in (1, -1):
-        given = f"it has {logits.dims[-1]}" if logits else "it has no output of scores [batch, 1]"
+        problem = f"it has {logits.dims[-1]}" if logits else "it has no output of scores [batch, 1]"
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"a cross-encoder gives one logit for each pair of texts: {given}",
+            f"a cross-encoder gives one logit for each pair of texts: {problem}",
             where=str(source.path),
             remedy="use --task text-classification, which takes pairs as well (TEXT and TEXT_PAIR)",
         )
@@ -84,12 +84,12 @@ def _stated(source: Source) -> str | None:
     """The activation's class as sentence-transformers writes it: since 5.4 in a file of its own."""
     saved = tokenizer.settings(source.path.parent, prompts.FILE)
     section = source.config.get("sentence_transformers")
-    found = (
+    stated = (
         saved.get("activation_fn"),
         section.get("activation_fn") if isinstance(section, dict) else None,
         source.config.get("sbert_ce_default_activation_function"),
     )
-    return next((value for value in found if isinstance(value, str)), None)
+    return next((value for value in stated if isinstance(value, str)), None)
 
 
 def _reference(logits: str, activation: str) -> Any:

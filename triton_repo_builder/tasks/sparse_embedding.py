@@ -87,8 +87,8 @@ def _module(source: Source) -> dict[str, Any] | None:
 def _reference(logits: str, pooling: str, twice: bool) -> Any:
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         rows = [
-            _weights(row[seen.astype(bool)].astype(np.float64), pooling, twice)
-            for row, seen in zip(outputs[logits], mask, strict=True)
+            _weights(row[attended.astype(bool)].astype(np.float64), pooling, twice)
+            for row, attended in zip(outputs[logits], mask, strict=True)
         ]
         places = [np.flatnonzero(row) for row in rows]
         most = max(1, *map(len, places))

@@ -47,9 +47,9 @@ class Task(Protocol):
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The graph inputs that a tokenizer can fill."""
-MOST_ROWS = ("most_rows", "128")
-"""Of the tokenizer model: rows of the model that one row of a request may stand for. All of them are in
-memory at once, and one request must not be able to take it all."""
+MAX_CHUNKS = ("most_rows", "128")
+"""Parameter of the tokenizer model: chunks that one item of a request may have. All of them are in memory
+at once, and one request must not be able to take it all."""
 
 Example = Mapping[str, tuple[str, ...]]
 """One row of a request: the texts of each of the endpoint's inputs."""
@@ -110,8 +110,8 @@ class Postprocess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the original model was asked and gave: one row of the endpoint, by the recording path."""
+class OriginalRun:
+    """One item for the original model, and what it answered."""
 
     tokenizer: Any
     """Of transformers."""
@@ -143,7 +143,7 @@ class TaskPlan:
     """Golden inputs by name; none: those of every single text (``examples.SINGLE``)."""
     encode: Callable[[Any, Example, int | None], list[Encoded]] | None = None
     """transformers' tokenizer, texts and the limit of tokens → rows; None: the texts as they are."""
-    answer: Callable[[Asked], dict[str, npt.NDArray[Any]]] | None = None
+    answer: Callable[[OriginalRun], dict[str, npt.NDArray[Any]]] | None = None
     labels: tuple[str, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()
     """What was decided, for the manifest: pooling, activation."""
@@ -251,17 +251,17 @@ def token(source: Source, role: str) -> tuple[str, int]:
     assert source.tokenizer is not None
     folder = source.tokenizer.parent
     document = json.loads(source.tokenizer_spec.served)
-    known = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
+    added = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
     vocabulary = document.get("model", {}).get("vocab")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         named = tokenizer.settings(folder, name).get(role)
         text = named.get("content") if isinstance(named, dict) else named
         if not isinstance(text, str):
             continue
-        if text in known:
-            return text, int(known[text])
+        if text in added:
+            return text, int(added[text])
         if isinstance(vocabulary, dict) and text in vocabulary:
             return text, int(vocabulary[text])
     # A folder without these files: what the tokenizer classes of transformers take.
-    usual = next((text for text in USUAL.get(role, ()) if text in known), "")
-    return (usual, int(known[usual])) if usual else ("", -1)
+    usual = next((text for text in USUAL.get(role, ()) if text in added), "")
+    return (usual, int(added[usual])) if usual else ("", -1)

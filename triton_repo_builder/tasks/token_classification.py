@@ -19,11 +19,11 @@ from triton_repo_builder.tasks import task
 from triton_repo_builder.tasks.support import labels, reference
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
-    Asked,
     Encoded,
     Encoding,
     Example,
     Kind,
+    OriginalRun,
     Postprocess,
     TaskPlan,
     by_rank,
@@ -113,13 +113,13 @@ def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded
 def _reference(logits: str, names: tuple[str, ...], aggregation: str) -> Any:
     """The pipeline's rules written apart from the served ones: scores, words, groups as tables."""
 
-    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
-        text, row = asked.example["TEXT"][0], asked.rows[0]
-        values = asked.outputs[logits][0].astype(np.float64)
+    def answer(run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+        text, row = run.example["TEXT"][0], run.rows[0]
+        values = run.outputs[logits][0].astype(np.float64)
         shares = reference.softmax(values)
         places = [place for place, special in enumerate(row["special_tokens_mask"]) if not special]
         offsets = [row["offset_mapping"][place] for place in places]
-        word_of = np.cumsum([not _goes_on(asked.tokenizer, text, row, place) for place in places])
+        word_of = np.cumsum([not _goes_on(run.tokenizer, text, row, place) for place in places])
         if aggregation in ("none", "simple"):
             word_of = np.arange(len(places))
         words = []

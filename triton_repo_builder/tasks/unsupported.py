@@ -16,7 +16,7 @@ DECODERS = (
 )
 
 
-def refuse(source: Source, wanted: str | None) -> None:
+def refuse(source: Source, task: str | None) -> None:
     """``TrbError`` UNSUPPORTED_MODEL for a graph that generates text.
 
     An encoder of such a model, or a decoder exported to give token vectors, is none: only what the graph
@@ -30,7 +30,7 @@ def refuse(source: Source, wanted: str | None) -> None:
     )
     logits = source.signature.output("logits")
     generates = logits is not None and len(logits.dims) == 3 and named
-    if not sign and generates and wanted is None and not embedding.modules(source):
+    if not sign and generates and task is None and not embedding.modules(source):
         sign = "logits"
     if sign:
         raise TrbError(

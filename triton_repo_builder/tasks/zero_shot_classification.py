@@ -21,11 +21,11 @@ from triton_repo_builder.tasks import task
 from triton_repo_builder.tasks.support import labels, reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
-    Asked,
     Encoded,
     Encoding,
     Example,
     Kind,
+    OriginalRun,
     Postprocess,
     TaskPlan,
     TextInput,
@@ -95,7 +95,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             truncation="only_first",
             chunks="rows",
             whole=hypothesis.format("a"),
-            parameters=(("hypothesis", hypothesis), task.MOST_ROWS),
+            parameters=(("hypothesis", hypothesis), task.MAX_CHUNKS),
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
@@ -159,9 +159,9 @@ def _encoder(hypothesis: str) -> Any:
 
 
 def _reference(logits: str, columns: tuple[int, int], multi: bool) -> Any:
-    def answer(asked: Asked) -> dict[str, npt.NDArray[Any]]:
-        candidates = asked.example["LABELS"]
-        values = asked.outputs[logits][:, list(columns)].astype(np.float64)
+    def answer(run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+        candidates = run.example["LABELS"]
+        values = run.outputs[logits][:, list(columns)].astype(np.float64)
         if multi or len(candidates) == 1:
             scores = reference.sigmoid(values[:, 1] - values[:, 0])
         else:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from triton_repo_builder import check, releases, repository
 from triton_repo_builder.build import build_all
-from triton_repo_builder.build.build_all import Many
+from triton_repo_builder.build.build_all import BuildAllResult
 from triton_repo_builder.cli import group
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import publish, remove
@@ -35,11 +35,11 @@ def models(tmp_path: Path) -> Path:
     return root
 
 
-def make(root: Path, output: Path, **flags: Any) -> Many:
+def make(root: Path, output: Path, **flags: Any) -> BuildAllResult:
     return build_all.build_all(build_all.discover(root), {}, {**QUICK, **flags}, output)
 
 
-def put(root: Path, output: Path, **flags: Any) -> Many:
+def put(root: Path, output: Path, **flags: Any) -> BuildAllResult:
     made = make(root, output, **flags)
     publish.publish(made.publication)
     return made

@@ -30,7 +30,7 @@ from triton_repo_builder.graph import reader
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.support.examples import SINGLE
-from triton_repo_builder.tasks.task import Asked
+from triton_repo_builder.tasks.task import OriginalRun
 
 
 def case(*data: float, datatype: str = "FP32") -> Case:
@@ -287,14 +287,14 @@ def test_an_answer_that_changes_beside_a_long_text(
 def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
     """Of a model that quantises its activations the longest text; else enough to pad every shorter one."""
 
-    def asked(*lengths: int) -> Asked:
+    def asked(*lengths: int) -> OriginalRun:
         rows = [{"input_ids": [1] * n, "token_type_ids": [0] * n} for n in lengths]
-        return Asked(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
+        return OriginalRun(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
 
     read = reader.read_source(tiny.embedder(tmp_path / "bert"))
     quantised = replace(read, signature=replace(read.signature, operators={"MatMulInteger"}))
 
-    def widths(read: source.Source, *given: Asked) -> list[int]:
+    def widths(read: source.Source, *given: OriginalRun) -> list[int]:
         return [len(row["input_ids"]) for row in golden_text._neighbour(given, read)]
 
     assert widths(read, asked(3), asked(28), asked(500, 510)) == [32]

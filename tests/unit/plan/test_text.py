@@ -17,7 +17,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import text
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.tasks.task import Asked
+from triton_repo_builder.tasks.task import OriginalRun
 
 
 def span_model(folder: Path, **model: Any) -> Path:
@@ -172,9 +172,9 @@ def test_fill_mask_with_rows_padded_by_the_tokenizer(tmp_path: Path) -> None:
     assert ("trb_tokens", "input_ids") in build.plan.endpoint.step[2].input_map
 
 
-def asked(score: float) -> Asked:
+def asked(score: float) -> OriginalRun:
     outputs = {"logits": np.array([[[score, 0.0], [5.0, 0.0]]], np.float32)}
-    return Asked(tokenizer=None, example={}, rows=[], outputs=outputs, mask=np.ones((1, 2)))
+    return OriginalRun(tokenizer=None, example={}, rows=[], outputs=outputs, mask=np.ones((1, 2)))
 
 
 @pytest.mark.parametrize(("score", "stable"), [(4.0, True), (1e-6, False)])
@@ -184,7 +184,7 @@ def test_an_answer_that_noise_would_change_is_not_recorded(
     folder = token_model(tmp_path / "ner", ("logits",), labels=3)
     task = tasks.TASKS["token-classification"].plan(reader.read_source(folder), BuildOptions(model=folder))
 
-    def answer(one: Asked) -> dict[str, Any]:
+    def answer(one: OriginalRun) -> dict[str, Any]:
         best = one.outputs["logits"].argmax(axis=2)
         label = np.array([[b"ab"[i : i + 1] for i in best[0]]], dtype=object)
         numbers = {
@@ -223,9 +223,9 @@ def test_a_model_without_room_for_the_examples_has_no_cases(tmp_path: Path) -> N
 def test_noise_leaves_what_stands_for_minus_infinity() -> None:
     lowest = np.finfo(np.float32).min
     array = np.array([[1.0, 2000.0, -np.inf, np.nan]], np.float32)
-    shaken = text._shaken(array, np.random.default_rng(0), 1e-4)
-    assert 0 < abs(shaken[0, 0] - 1) <= 1.1e-4
-    assert 0 < abs(shaken[0, 1] - 2000) <= 0.21
-    np.testing.assert_array_equal(shaken[0, 2:], array[0, 2:])
-    assert text._shaken(np.array([lowest]), np.random.default_rng(0), 1e-4).dtype == np.float32
-    assert text._shaken(np.array([3]), np.random.default_rng(0), 1e-4).tolist() == [3]
+    noisy_outputs = text._with_noise(array, np.random.default_rng(0), 1e-4)
+    assert 0 < abs(noisy_outputs[0, 0] - 1) <= 1.1e-4
+    assert 0 < abs(noisy_outputs[0, 1] - 2000) <= 0.21
+    np.testing.assert_array_equal(noisy_outputs[0, 2:], array[0, 2:])
+    assert text._with_noise(np.array([lowest]), np.random.default_rng(0), 1e-4).dtype == np.float32
+    assert text._with_noise(np.array([3]), np.random.default_rng(0), 1e-4).tolist() == [3]

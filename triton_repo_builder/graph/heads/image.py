@@ -1,4 +1,4 @@
-"""The small graphs put after a vision model, in ONNX's own text form like ``heads.py``."""
+"""The small graphs put after a vision model, in ONNX's own text form like ``pooling.py``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Heads of the tasks that answer by token, by mask, or by the rows that one text was made into.
 
-In ONNX's text form like ``heads.py``. Their outputs are called ``trb_…``: a post-processing model makes the
+In ONNX's text form like ``pooling.py``. Their outputs are called ``trb_…``: a post-processing model makes the
 endpoint's answer of them.
 """
 

@@ -51,17 +51,17 @@ def read(source: Source, options: BuildOptions) -> Prompt:
     """The prompt by ``--prompt``, else the file's default. Raises ``TrbError``."""
     saved = tokenizer.settings(source.folder, FILE)
     listed = _listed(source, saved)
-    asked = options.prompt
-    if asked is not None:
-        if asked in listed:
-            return Prompt(text=listed[asked], notes=_told(listed[asked]))
-        if listed and asked.replace("_", "").replace("-", "").isalnum():
+    option = options.prompt
+    if option is not None:
+        if option in listed:
+            return Prompt(text=listed[option], notes=_told(listed[option]))
+        if listed and option.replace("_", "").replace("-", "").isalnum():
             raise usage(
                 "prompt",
-                f"{FILE} lists no prompt '{asked}'",
+                f"{FILE} lists no prompt '{option}'",
                 f"use one of {', '.join(listed)}; or a text, which has a space or a colon",
             )
-        return Prompt(text=asked, notes=_told(asked))
+        return Prompt(text=option, notes=_told(option))
     default = saved.get("default_prompt_name")
     if default is None:
         named = ", ".join(name for name, text in listed.items() if text)
