@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from triton_repo_builder import cgroup, process
+from triton_repo_builder import process
+
+CGROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ def here() -> Hardware:
     """This machine. No GPU where nvidia-smi is missing or finds none, or none is visible to CUDA."""
     there = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    quota = cgroup.quota()
+    quota = cpu_quota()
     cores = min(allowed, max(1, math.ceil(quota))) if quota else allowed
     gpus = _gpus()
     visible = _visible(gpus)
@@ -103,3 +109,46 @@ def _visible(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
             break
         left.append(found[0])
     return tuple(left)
+
+
+def cpu_quota(member: Path = CGROUP, root: Path = CGROUPS) -> float | None:
+    """CPU time in cores that the control groups of this process leave it, as ``docker run --cpus`` sets;
+    None if nothing limits it.
+
+    The smallest of its group and of those above, as far as they are shown here. Version 2 has one tree, and
+    version 1 one by controller: https://docs.kernel.org/scheduler/sched-bwc.html.
+    """
+    try:
+        lines = member.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        return None
+    limits: list[float] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
+        if not controllers:
+            limits += _each(root, path, _second)
+        elif "cpu" in controllers.split(","):
+            for tree in {controllers, "cpu"}:
+                limits += _each(root / tree, path, _first)
+    return min(limits, default=None)
+
+
+def _each(tree: Path, path: str, read: Callable[[Path], tuple[int, int]]) -> Iterator[float]:
+    group = PurePosixPath(path.lstrip("/"))
+    for place in (group, *group.parents):
+        if ".." in place.parts:  # above what this container sees
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            limit, period = read(tree / place)
+            if limit > 0 and period > 0:
+                yield limit / period
+
+
+def _second(group: Path) -> tuple[int, int]:
+    limit, period = (group / "cpu.max").read_text().split()
+    return (-1 if limit == "max" else int(limit)), int(period)
+
+
+def _first(group: Path) -> tuple[int, int]:
+    """-1: no limit."""
+    return int((group / "cpu.cfs_quota_us").read_text()), int((group / "cpu.cfs_period_us").read_text())

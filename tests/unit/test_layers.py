@@ -17,7 +17,6 @@ LAYERS = (
         "resources",
         "text",
         "hardware",
-        "cgroup",
         "files",
         "transfer",
     ),

@@ -42,7 +42,7 @@ def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
         task = module.NAME
         tasks.tensor.check_types(src)
         if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
-            src.tokenizer_spec  # noqa: B018
+            _ = src.tokenizer_spec  # raises for one that cannot be converted
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:
         problem = error

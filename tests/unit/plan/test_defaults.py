@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import cgroup, hardware, process
+from triton_repo_builder import hardware, process
 from triton_repo_builder.hardware import Gpu, Hardware
 from triton_repo_builder.plan import defaults
 from triton_repo_builder.plan.defaults import ModelFacts
@@ -301,7 +301,7 @@ def test_cores_are_those_that_affinity_and_quota_leave(
     monkeypatch.setattr(process, "run", lambda argv, timeout: "")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5})
-    monkeypatch.setattr(cgroup, "quota", lambda: quota)
+    monkeypatch.setattr(hardware, "cpu_quota", lambda: quota)
     machine = hardware.here()
     assert (machine.cores, machine.machine_cores, machine.quota) == wanted
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import cgroup
+from triton_repo_builder import hardware
 
 
 def quota(tmp_path: Path, member: str, **files: str) -> float | None:
@@ -15,7 +15,7 @@ def quota(tmp_path: Path, member: str, **files: str) -> float | None:
         file = tmp_path / "root" / path.replace("__", "/").replace("_of_", ".")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content + "\n")
-    return cgroup.quota(tmp_path / "member", tmp_path / "root")
+    return hardware.cpu_quota(tmp_path / "member", tmp_path / "root")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_version_1(folder: str, limit: str, wanted: float | None, tmp_path: Path
 @pytest.mark.parametrize("member", ["", "nonsense\n", "0::/../../else\n", "2:cpuset:/a\n"])
 def test_no_quota_is_told(member: str, tmp_path: Path) -> None:
     assert quota(tmp_path, member) is None
-    assert cgroup.quota(tmp_path / "absent", tmp_path) is None
+    assert hardware.cpu_quota(tmp_path / "absent", tmp_path) is None
 
 
 def test_here_it_can_be_asked() -> None:
-    assert (cgroup.quota() or 1) > 0
+    assert (hardware.cpu_quota() or 1) > 0
