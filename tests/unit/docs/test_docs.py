@@ -26,7 +26,8 @@ def test_every_document_is_in_the_index_and_in_llms_txt() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "llms.txt", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "llms.txt")]
+    documents = [*pages, *(ROOT / "docs").rglob("*.md")]
     broken = [
         f"{document.name}: {link}"
         for document in documents
