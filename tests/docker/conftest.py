@@ -43,15 +43,17 @@ def wheels() -> Path:
 
 
 @pytest.fixture(scope="session")
-def slim(client: Any, wheels: Path) -> str:
-    """The slim image, built as a user would."""
+def slim(client: Any) -> str:
+    """The slim image, built as a user would: containers may or may not reach a package index."""
     import docker
 
     try:
         client.images.get(BASE)
     except docker.errors.ImageNotFound:
         unavailable(f"there is no image {BASE}; .ci/docker makes it, or: docker pull {BASE}")
-    return container_image.build(container_image.Request(tag=SLIM, base=BASE, wheels=wheels)).tag
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(ROOT / ".cache"))
+        return container_image.build(container_image.Request(tag=SLIM, base=BASE)).tag
 
 
 @pytest.fixture(scope="session")
@@ -72,8 +74,14 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_left(client: Any) -> Iterator[None]:
     """Every test leaves the daemon as it found it."""
+    before = dangling(client)
     yield
-    made.until(lambda: not ours(client))
+    made.until(lambda: not ours(client) and dangling(client) <= before)
+
+
+def dangling(client: Any) -> set[str]:
+    """Images without a name."""
+    return {image.id for image in client.images.list(filters={"dangling": True})}
 
 
 def ours(client: Any) -> list[str]:

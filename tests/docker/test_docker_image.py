@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 import tarfile
 import tempfile
 import urllib.request
@@ -16,6 +19,7 @@ from tests.docker.conftest import BASE
 from tests.support import serve_repository as made
 from triton_repo_builder import container_image
 from triton_repo_builder.errors import Code
+from triton_repo_builder.serve.docker import cleanup
 
 pytestmark = pytest.mark.docker
 
@@ -99,6 +103,30 @@ def test_a_build_that_fails_shows_why_and_keeps_the_old_image(
     assert said.returncode == Code.IMAGE_UNAVAILABLE.exit
     assert "must be a Debian or Ubuntu image" in said.stderr
     assert client.images.get(slim).id == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, client: Any, slim: str, wheels: Path, number: int
+) -> None:
+    argv = ["image", "build", "--wheels", str(wheels), "--tag", "trb-test:never", "--verbose"]
+    with (tmp_path / "err").open("wb") as err:
+        running = subprocess.Popen([sys.executable, "-m", "triton_repo_builder", *argv], stderr=err)
+        try:
+            made.until(lambda: b"Step 5/" in (tmp_path / "err").read_bytes(), 60)
+            assert images_of(client), "its first stage"
+        finally:
+            running.send_signal(number)
+        running.wait(60)
+    if number == signal.SIGKILL:
+        # What nobody could remove, the next build does.
+        made.until(lambda: not cleanup.remove_dangling(client) and not images_of(client), 60)
+    assert not images_of(client)
+
+
+def images_of(client: Any) -> list[str]:
+    """Unnamed images that builds of trb made."""
+    return [image.id for image in client.images.list(filters={"dangling": True, "label": cleanup.BUILD})]
 
 
 def test_two_builds_hold_the_same_files(client: Any, slim: str, wheels: Path) -> None:

@@ -67,10 +67,10 @@ def load(folder: Path) -> "Pixels":
     except ModuleNotFoundError as error:
         if error.name != "PIL":
             raise
-        there = ", ".join(sorted(entry.name for entry in (folder / "vendor").glob("cp*"))) or "none"
+        vendored_for = ", ".join(sorted(entry.name for entry in (folder / "vendor").glob("cp*"))) or "none"
         raise RuntimeError(
             f"no Pillow for Python {sys.version_info.major}.{sys.version_info.minor} in vendor/ "
-            f"(there: {there}); build again with --pillow-wheel and the wheel for this Python"
+            f"(there: {vendored_for}); build again with --pillow-wheel and the wheel for this Python"
         ) from None
     pixels: Pixels = module.Pixels(json.loads((folder / "preprocess.json").read_text(encoding="utf-8")))
     return pixels

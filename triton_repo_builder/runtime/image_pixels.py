@@ -98,12 +98,12 @@ def reason(error: BaseException) -> str:
     return "not recognised" if "BytesIO" in lines[0] else lines[0]
 
 
-def resized(size: tuple[int, int], wanted: dict[str, int]) -> tuple[int, int]:
+def resized(size: tuple[int, int], target: dict[str, int]) -> tuple[int, int]:
     """(width, height) after resizing an image of ``size``; ``BadImage`` where it would become too large."""
     width, height = size
-    if "shortest_edge" not in wanted:
-        return wanted["width"], wanted["height"]
-    edge = wanted["shortest_edge"]
+    if "shortest_edge" not in target:
+        return target["width"], target["height"]
+    edge = target["shortest_edge"]
     longer = int(edge * max(size) / min(size))
     if edge * longer > LARGEST:
         raise BadImage(f"is {width} x {height}: too narrow, resized it would have {edge * longer:,} pixels")

@@ -1,8 +1,8 @@
-"""Runs inside tritonserver: makes the answer of what the model gave and of the text itself.
+"""Runs inside tritonserver: builds the answer from the model's output and the text itself.
 
 Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py`` beside it, has a class
 ``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
-row needs (the longest row of a batch decides), so ``answer`` goes by ``trb_spans`` or ``trb_tokens``.
+row needs (the longest row of a batch decides), so ``answer`` relies on ``trb_spans`` or ``trb_tokens``.
 Needs only numpy.
 """
 
@@ -41,21 +41,22 @@ class TritonPythonModel:
 
     def respond(self, request: Any) -> Any:
         """All rows of one request; an output of variable size is as long as the row that needs most."""
-        given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        count = min((len(array) for array in given.values()), default=0)
+        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        count = min((len(array) for array in tensors.values()), default=0)
         try:
             rows = [
-                self.task.answer({name: array[row] for name, array in given.items()}) for row in range(count)
+                self.task.answer({name: array[row] for name, array in tensors.items()})
+                for row in range(count)
             ]
         except ValueError as error:
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
             )
-        tensors = [
+        outputs = [
             pb_utils.Tensor(name, stacked([row[name] for row in rows], dtype, dims))
             for name, dtype, dims in self.outputs
         ]
-        return pb_utils.InferenceResponse(output_tensors=tensors)
+        return pb_utils.InferenceResponse(output_tensors=outputs)
 
 
 def stacked(rows: list[Any], dtype: Any, dims: list[int]) -> Any:

@@ -4,25 +4,30 @@ attention_mask …) or ``trb_tokens``, the ids alone, from which the model's gra
 Copied byte for byte to ``<model>/1/model.py``. What varies comes from config.pbtxt: the inputs (one text, a
 pair of texts, or a text and its labels), the outputs and their types, and the parameters:
 
-- ``max_length`` (0: no limit), ``truncation`` (which text of a pair is cut), ``stride`` (tokens that the
-  pieces of a long second text share; without it there is one piece), ``pad_id``, ``pad_to`` (0: to the
-  longest row of the request, with ``pad_together`` to that of all requests of the batch, so that they
+- ``max_length`` (0: no limit), ``truncation`` (which text of a pair is cut), ``stride`` (tokens shared by
+  neighbouring chunks of a long second text; without it there is one chunk), ``pad_id``, ``pad_to`` (0: to the
+  longest row of the request; with ``pad_together`` to the longest of all requests of the batch, so that all
   have one shape and the model's batcher joins them);
 - ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
-- ``prompt``: what goes before every text;
+- ``prompt``: put before every text;
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
-- ``spans`` (``tokens`` or ``words``): where each token lies in its text, for ``trb_spans``;
-- ``most_rows``: rows of the model that one row of a request may stand for (0: any number);
+- ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
+- ``most_rows``: limit of chunks for one row of a request (0: none);
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused.
 
-Needs only numpy and ``tokenizers``, which lies in ``vendor/`` beside this file.
+A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
+
+Needs only numpy and ``tokenizers``, which is in ``vendor/`` beside this file.
 """
 
 import json
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +36,34 @@ import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
 
-TOKENS, TYPES, SPANS = "trb_tokens", "trb_types", "trb_spans"
-FILLER, BREAK = -1, -2
-"""No token has these ids. The first ends the shorter rows of ``trb_tokens`` where a request has several; the
-second parts the rows of the model that one row of the request stands for."""
-PLAIN, SUBWORD, WORDLESS, NO_TEXT = 0, 1, 1, -1
-"""Third column of ``trb_spans``: a token of the text; of ``tokens`` one that goes on with a word; of
-``words`` one that is in none; and what is no text."""
+TOKENS, TYPES, OFFSETS = "trb_tokens", "trb_types", "trb_spans"
+PAD, CHUNK_SEPARATOR = -1, -2
+"""No token has these ids. PAD ends the shorter rows of ``trb_tokens`` if a request has several;
+CHUNK_SEPARATOR stands between the chunks of one row."""
+
+
+class TokenKind:
+    """Third column of ``trb_spans``. Not an IntEnum: numpy takes twice as long to read a list of these."""
+
+    PLAIN = 0
+    """A token of the text."""
+    SUBWORD = 1
+    """With ``tokens``: it continues a word."""
+    WORDLESS = 1
+    """With ``words``: it is outside of any word."""
+    NO_TEXT = -1
+    """Not part of the text."""
+
+
+@dataclass
+class Item:
+    """One request: what is to be encoded, then the encodings, or the error that answers it."""
+
+    rows: list[list[Any]] = field(default_factory=list)
+    """Per row of the request its texts, or pairs of texts."""
+    chunks: list[list[Any]] = field(default_factory=list)
+    """Per row of the request its encodings."""
+    error: Any = None
 
 
 class TritonPythonModel:
@@ -62,7 +88,7 @@ class TritonPythonModel:
         self.prompt = parameters.get("prompt", "")
         self.hypothesis = parameters.get("hypothesis", "")
         self.spans = parameters.get("spans", "")
-        self.most_rows = int(parameters.get("most_rows", "0"))
+        self.max_chunks = int(parameters.get("most_rows", "0"))
         self.required_id = int(parameters.get("required_id", "-1"))
         self.required_token = parameters.get("required_token", "")
         self.unk_id = int(parameters.get("unk_id", "-1"))
@@ -84,172 +110,168 @@ class TritonPythonModel:
             self.tokenizer.enable_truncation(
                 self.max_length, stride=self.stride, strategy=strategy, direction=side
             )
-        # Only such a tokenizer says by its tokens where a word begins (as transformers decides it).
+        # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
-        units: list[Any] = []
-        found: list[Any] = []
-        for request in requests:
-            try:
-                rows = self.read(request)
-            except ValueError as error:
-                found.append(pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
-                continue
-            places = []
-            for row in rows:
-                places.append(slice(len(units), len(units) + len(row)))
-                units.extend(row)
-            found.append(places)
-        encodings = self.encode(units)
-        made = [self.assemble(places, encodings) if isinstance(places, list) else places for places in found]
-        widths = [self.width(rows) for rows in made if isinstance(rows, list)]
-        together = max(widths, default=0) if self.pad_together else 0
-        return [
-            self.respond([units[place.start] for place in places], rows, together)
-            if isinstance(rows, list)
-            else pb_utils.InferenceResponse(error=rows)
-            for places, rows in zip(found, made, strict=True)
-        ]
+        items = [self.parse_request(request) for request in requests]
+        encodings = iter(self.encode([text for item in items for row in item.rows for text in row]))
+        for item in items:
+            self.collect_chunks(item, encodings)
+        width = 0
+        if self.pad_together:
+            width = max((self.width(item.chunks) for item in items if item.error is None), default=0)
+        return [self.build_response(item, width) for item in items]
 
-    def read(self, request: Any) -> list[list[Any]]:
-        """Per row of a request what is to be encoded for it: texts, or pairs of them."""
-        given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    def parse_request(self, request: Any) -> Item:
+        """The texts of a request, or its error."""
+        try:
+            return Item(rows=self.texts(request))
+        except ValueError as error:
+            return Item(error=invalid(str(error)))
+
+    def texts(self, request: Any) -> list[list[Any]]:
+        """Per row of a request what is to be encoded: texts, or pairs of them."""
+        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         first, second = self.inputs[0], self.inputs[-1]
-        texts = decode(given[first], first)
+        texts = decode(tensors[first], first)
         if self.no_empty:
             self.refuse_empty(texts, first)
-        if second == first or second not in given:
+        if second == first or second not in tensors:
             return [[self.prompt + text] for text in texts]
-        others = decode(given[second], second)
+        others = decode(tensors[second], second)
         if self.no_empty:
             self.refuse_empty(others, second)
-        if not self.hypothesis:
-            pairs = zip(texts, others, strict=True)
-            # transformers' text-classification takes an empty second text for none.
-            return [[text if second == "TEXT_PAIR" and not other else (text, other)] for text, other in pairs]
-        each = len(others) // len(texts) if texts else 0
+        if self.hypothesis:
+            return self.hypotheses(texts, others)
+        pairs = zip(texts, others, strict=True)
+        # transformers' text-classification treats an empty second text as none.
+        return [[text if second == "TEXT_PAIR" and not other else (text, other)] for text, other in pairs]
+
+    def hypotheses(self, texts: list[str], labels: list[str]) -> list[list[Any]]:
+        """Per text a pair with each of its labels."""
+        each = len(labels) // len(texts) if texts else 0
         rows = []
         for number, text in enumerate(texts):
             # An empty label only fills the row of a text that has fewer of them than its neighbours.
-            labels = [label for label in others[number * each : (number + 1) * each] if label]
-            if not labels:
-                raise ValueError(f"row {number} of input '{second}' has no label")
+            own = [label for label in labels[number * each : (number + 1) * each] if label]
+            if not own:
+                raise ValueError(f"row {number} of input '{self.inputs[-1]}' has no label")
             # Before they are encoded: each costs a run of the tokenizer over the whole text.
-            if problem := self.too_many(number, len(labels)):
+            if problem := self.too_many_chunks(number, len(own)):
                 raise ValueError(problem)
-            rows.append([(text, self.hypothesis.format(label)) for label in labels])
+            rows.append([(text, self.hypothesis.format(label)) for label in own])
         return rows
 
     def refuse_empty(self, texts: list[str], name: str) -> None:
-        """ValueError for an empty text where it has no answer."""
+        """ValueError for an empty text."""
         if "" in texts:
             raise ValueError(f"text {texts.index('')} of input '{name}' is empty")
 
-    def too_many(self, number: int, count: int) -> str:
-        """Why a row that stands for ``count`` rows of the model is refused; empty where it is not."""
-        if not 0 < self.most_rows < count:
+    def too_many_chunks(self, number: int, count: int) -> str:
+        """Why a row of ``count`` chunks is refused; empty if it is not."""
+        if not 0 < self.max_chunks < count:
             return ""
         return (
-            f"row {number} of input '{self.inputs[-1]}' makes {count} rows of the model, {self.most_rows} is "
-            "the most (parameter most_rows in the tokenizer's config.pbtxt): send less in one row"
+            f"row {number} of input '{self.inputs[-1]}' makes {count} rows of the model, {self.max_chunks} "
+            "is the most (parameter most_rows in the tokenizer's config.pbtxt): send less in one row"
         )
 
-    def encode(self, units: list[Any]) -> list[Any]:
-        """All texts in one call; one by one only if that fails, so that a bad text is found."""
+    def encode(self, texts: list[Any]) -> list[Any]:
+        """All texts in one call; if that fails, one by one, with an exception for each bad text."""
         try:
-            return self.call(units)
+            return self.encode_batch(texts)
         except BaseException as error:
-            ours(error)
-            return [self.encode_one(unit) for unit in units]
+            reraise_if_fatal(error)
+            return [self.encode_one(text) for text in texts]
 
-    def encode_one(self, unit: Any) -> Any:
+    def encode_one(self, text: Any) -> Any:
         """The encoding, or the exception that this text causes."""
         try:
-            return self.call([unit])[0]
+            return self.encode_batch([text])[0]
         except BaseException as error:
-            ours(error)
+            reraise_if_fatal(error)
             return ValueError(str(error))
 
-    def call(self, units: list[Any]) -> list[Any]:
-        """The library's call: the fast one does not say where tokens lie in the text."""
+    def encode_batch(self, texts: list[Any]) -> list[Any]:
+        """The library's call: the fast one gives no offsets."""
         if self.spans:
-            return list(self.tokenizer.encode_batch(units))
-        return list(self.tokenizer.encode_batch_fast(units))
+            return list(self.tokenizer.encode_batch(texts))
+        return list(self.tokenizer.encode_batch_fast(texts))
 
-    def assemble(self, places: list[Any], encodings: list[Any]) -> Any:
-        """The rows of one request, each of one or more segments; or the error that answers it."""
-        rows = []
-        for number, place in enumerate(places):
-            problem = self.problem(number, encodings[place])
+    def collect_chunks(self, item: Item, encodings: Iterator[Any]) -> None:
+        """Take the item's encodings, and with a stride all pieces of a long text; or set its error."""
+        rows = [list(islice(encodings, len(row))) for row in item.rows]
+        for number, row in enumerate(rows):
+            problem = self.encoding_problem(number, row)
+            if not problem:
+                chunks = [piece for one in row for piece in (one, *one.overflowing)] if self.stride else row
+                problem = self.too_many_chunks(number, len(chunks))
             if problem:
-                return pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
-            row = self.segments(encodings[place])
-            if problem := self.too_many(number, len(row)):
-                return pb_utils.TritonError(problem, pb_utils.TritonError.INVALID_ARG)
-            rows.append(row)
-        return rows
+                item.error = invalid(problem)
+                return
+            item.chunks.append(chunks)
 
-    def width(self, rows: list[Any]) -> int:
-        """Tokens of a request's longest row, or ``pad_to``.
-
-        A model cannot run on no tokens at all: a text without any becomes one masked token.
-        """
-        longest = max((sum(len(part.ids) + 1 for part in row) - 1 for row in rows), default=1)
-        return self.pad_to or max(1, longest)
-
-    def respond(self, texts: list[Any], rows: list[Any], together: int) -> Any:
-        """The answer to one request, padded to its longest row, or to ``together``."""
-        ids = [joined([segment.ids for segment in row], BREAK) for row in rows]
-        width = together or self.width(rows)
-        tensors = []
-        for name, dtype in self.outputs:
-            values = (
-                self.located(rows, texts, width, dtype)
-                if name == SPANS
-                else self.rows(name, rows, ids, width, dtype)
-            )
-            tensors.append(pb_utils.Tensor(name, values))
-        return pb_utils.InferenceResponse(output_tensors=tensors)
-
-    def problem(self, number: int, found: list[Any]) -> str:
-        """Why a row cannot be answered; empty where it can."""
-        for row in found:
-            if isinstance(row, Exception):
+    def encoding_problem(self, number: int, encodings: list[Any]) -> str:
+        """Why a row cannot be answered; empty if it can."""
+        for encoding in encodings:
+            if isinstance(encoding, Exception):
                 names = " and ".join(f"'{name}'" for name in self.inputs)
                 # The library's words for it: truncation that cannot reach, or a stride beyond what is left.
-                short = "too short" in str(row) or "stride" in str(row)
+                short = "too short" in str(encoding) or "stride" in str(encoding)
                 why = (
                     f"what is never cut of it leaves no room within {self.max_length} tokens"
                     if short
-                    else row
+                    else encoding
                 )
                 return f"text {number} of input {names} cannot be tokenized: {why}"
-            if self.required_id >= 0 and self.required_id not in row.ids:
+            if self.required_id >= 0 and self.required_id not in encoding.ids:
                 return (
                     f"text {number} of input '{self.inputs[0]}' has no {self.required_token} "
                     "within the tokens that the model takes"
                 )
         return ""
 
-    def segments(self, found: list[Any]) -> list[Any]:
-        """The rows of the model for one row of a request: with a stride all pieces of a long text."""
-        return [piece for row in found for piece in (row, *row.overflowing)] if self.stride else found
+    def width(self, rows: list[list[Any]]) -> int:
+        """Tokens of a request's longest row, or ``pad_to``.
 
-    def rows(self, name: str, rows: list[Any], ids: list[list[int]], width: int, dtype: Any) -> Any:
+        A model cannot run on no tokens at all: a text without any becomes one masked token.
+        """
+        longest = max((sum(len(chunk.ids) + 1 for chunk in row) - 1 for row in rows), default=1)
+        return self.pad_to or max(1, longest)
+
+    def build_response(self, item: Item, shared_width: int) -> Any:
+        """The answer to one request, padded to its longest row, or to the width of all requests."""
+        if item.error is not None:
+            return pb_utils.InferenceResponse(error=item.error)
+        ids = [join([chunk.ids for chunk in row], CHUNK_SEPARATOR) for row in item.chunks]
+        width = shared_width or self.width(item.chunks)
+        tensors = []
+        for name, dtype in self.outputs:
+            values = (
+                self.offset_tensor(item, width, dtype)
+                if name == OFFSETS
+                else self.token_tensor(name, item.chunks, ids, width, dtype)
+            )
+            tensors.append(pb_utils.Tensor(name, values))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def token_tensor(
+        self, name: str, rows: list[list[Any]], ids: list[list[int]], width: int, dtype: Any
+    ) -> Any:
         """One output, [rows, width]."""
-        fill = {"input_ids": self.pad_id, TOKENS: FILLER}.get(name, 0)
+        pad = {"input_ids": self.pad_id, TOKENS: PAD}.get(name, 0)
         if len(ids) == 1 and len(ids[0]) == width and name in ("input_ids", TOKENS):
             return np.array(ids, dtype=dtype)
-        values = np.full((len(ids), width), fill, dtype=dtype)
+        values = np.full((len(ids), width), pad, dtype=dtype)
         for number, row in enumerate(ids):
             if name in ("input_ids", TOKENS):
                 values[number, : len(row)] = row
             elif name == "attention_mask":
                 values[number, : len(row)] = 1
             elif name in ("token_type_ids", TYPES):
-                values[number, : len(row)] = joined([segment.type_ids for segment in rows[number]], 0)
+                values[number, : len(row)] = join([chunk.type_ids for chunk in rows[number]], 0)
             elif name == "position_ids":
                 values[number] = self.positions(row, width)
         return values
@@ -262,67 +284,74 @@ class TritonPythonModel:
         real[: len(ids)] = np.array(ids, dtype=np.int64) != self.pad_id
         return np.cumsum(real) * real + self.pad_id
 
-    def located(self, rows: list[Any], texts: list[Any], width: int, dtype: Any) -> Any:
-        """``trb_spans``, [rows, width, 3]: first character, the one after the last, and the kind.
+    def offset_tensor(self, item: Item, width: int, dtype: Any) -> Any:
+        """``trb_spans``, [rows, width, 3]: first character, end (exclusive), and the ``TokenKind``.
 
         With ``words`` the characters are those of the word, and two more columns have the token's own.
         """
         columns = 5 if self.spans == "words" else 3
-        values = np.zeros((len(rows), width, columns), dtype=dtype)
-        values[:, :, 2] = FILLER
-        for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
-            spans: list[list[int]] = []
-            for segment in row:
-                spans += [[0, 0, BREAK, 0, 0][:columns]] if spans else []
-                spans += self.words(segment) if self.spans == "words" else self.tokens(segment, text)
-            if spans:
-                values[number, : len(spans)] = spans
+        values = np.zeros((len(item.chunks), width, columns), dtype=dtype)
+        values[:, :, 2] = PAD
+        for number, (chunks, texts) in enumerate(zip(item.chunks, item.rows, strict=True)):
+            offsets: list[list[int]] = []
+            for chunk in chunks:
+                offsets += [[0, 0, CHUNK_SEPARATOR, 0, 0][:columns]] if offsets else []
+                words = self.spans == "words"
+                offsets += self.word_offsets(chunk) if words else self.token_offsets(chunk, texts[0])
+            if offsets:
+                values[number, : len(offsets)] = offsets
         return values
 
-    def tokens(self, segment: Any, text: str) -> list[list[int]]:
-        """Each token's own characters; whether it goes on with a word is decided as transformers does."""
-        spans = []
+    def token_offsets(self, chunk: Any, text: str) -> list[list[int]]:
+        """Each token's own characters; whether it continues a word is decided as in transformers."""
+        offsets = []
         for token, number, special, (start, end) in zip(
-            segment.tokens, segment.ids, segment.special_tokens_mask, segment.offsets, strict=True
+            chunk.tokens, chunk.ids, chunk.special_tokens_mask, chunk.offsets, strict=True
         ):
             if self.marks_subwords:
                 inner = len(token) != end - start
             else:
                 inner = start > 0 and " " not in text[start - 1 : start + 1]
-            kind = SUBWORD if inner and number != self.unk_id else PLAIN
-            spans.append([start, end, NO_TEXT if special else kind])
-        return spans
+            kind = TokenKind.SUBWORD if inner and number != self.unk_id else TokenKind.PLAIN
+            offsets.append([start, end, TokenKind.NO_TEXT if special else kind])
+        return offsets
 
-    def words(self, segment: Any) -> list[list[int]]:
-        """Of each token that may be in an answer the characters of its word, and its own; all else is none.
+    def word_offsets(self, chunk: Any) -> list[list[int]]:
+        """The word's and the token's own characters of each token that may be in an answer.
 
-        The first token stays a candidate as transformers keeps it: models point there for "no answer".
+        The first token stays a candidate as in transformers: models point to it for "no answer".
         """
-        spans = []
+        offsets = []
         known: dict[Any, Any] = {None: None}
         for word, sequence, number, own in zip(
-            segment.word_ids, segment.sequence_ids, segment.ids, segment.offsets, strict=True
+            chunk.word_ids, chunk.sequence_ids, chunk.ids, chunk.offsets, strict=True
         ):
             if sequence != 1 and number != self.cls_id:
-                spans.append([*own, NO_TEXT, *own])
+                offsets.append([*own, TokenKind.NO_TEXT, *own])
                 continue
             if word not in known:
-                known[word] = segment.word_to_chars(word, 1)
-            spans.append([*known[word], PLAIN, *own] if known[word] else [*own, WORDLESS, *own])
-        return spans
+                known[word] = chunk.word_to_chars(word, 1)
+            kind = TokenKind.PLAIN if known[word] else TokenKind.WORDLESS
+            offsets.append([*(known[word] or own), kind, *own])
+        return offsets
 
 
-def joined(parts: list[list[int]], between: int) -> list[int]:
+def join(parts: list[list[int]], separator: int) -> list[int]:
     """The parts in one list."""
     if len(parts) == 1:
         return parts[0]
     whole: list[int] = []
     for number, part in enumerate(parts):
-        whole += [between, *part] if number else part
+        whole += [separator, *part] if number else part
     return whole
 
 
-def ours(error: BaseException) -> None:
+def invalid(message: str) -> Any:
+    """The error of a request that is wrong."""
+    return pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+
+
+def reraise_if_fatal(error: BaseException) -> None:
     """A panic of the Rust library is no ``Exception``; what must end the process is raised again."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         raise error

@@ -9,53 +9,60 @@ from typing import Any
 
 import numpy as np
 
-PLAIN, WORDLESS, NO_TEXT, BREAK = 0, 1, -1, -2
+PLAIN, NO_TEXT, CHUNK_SEPARATOR = 0, -1, -2
+"""Third column of ``trb_spans``: see TokenKind in the tokenizer's model.py."""
 MASKED = np.float32(-10000.0)
 CANDIDATES = 12
-"""Spans of each piece that are looked at: 2 * 1 + 10, since several spans may be one group of words."""
+"""Best spans of each chunk: 2 * 1 + 10, since several spans may be one group of words."""
 
 
 class Answer:
     """trb_spans [tokens, 5], trb_starts and trb_ends [tokens or more], CONTEXT → answer."""
 
     def __init__(self, parameters: dict[str, str], folder: Path) -> None:
-        """Whether an answer may be none, and how long it may be."""
+        """Read the parameters."""
         self.impossible = parameters.get("impossible", "") == "true"
         self.longest = int(parameters.get("longest_answer", "15"))
 
     def answer(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The best answer of all pieces of the context."""
+        """The best answer of all chunks of the context."""
         context = row["CONTEXT"][0].decode("utf-8")
-        spans = row["trb_spans"]
-        breaks = np.flatnonzero(spans[:, 2] == BREAK).tolist()
-        found: dict[str, list[Any]] = {}
+        offsets = row["trb_spans"]
+        separators = np.flatnonzero(offsets[:, 2] == CHUNK_SEPARATOR).tolist()
+        candidates: dict[str, list[Any]] = {}
         null = np.inf
-        for begin, end in zip([0, *(place + 1 for place in breaks)], [*breaks, len(spans)], strict=True):
-            null = min(null, self.piece(context, spans[begin:end], row, slice(begin, end), found))
-        answers = list(found.values())
+        begins = [0, *(index + 1 for index in separators)]
+        for begin, end in zip(begins, [*separators, len(offsets)], strict=True):
+            null = min(null, self.chunk(context, offsets[begin:end], row, slice(begin, end), candidates))
+        answers = list(candidates.values())
         if self.impossible:
             answers.append([float(null), 0, 0])
         # No candidate at all, as in a context of blanks, is no answer.
-        score, start, stop = max(answers, key=lambda one: one[0]) if answers else (0.0, 0, 0)
+        score, start, stop = max(answers, key=lambda answer: answer[0]) if answers else (0.0, 0, 0)
         text = context[start:stop]
         return {"answer": [text.encode()], "start": [start], "end": [stop], "score": [score]}
 
-    def piece(
-        self, context: str, spans: Any, row: dict[str, Any], place: slice, found: dict[str, list[Any]]
+    def chunk(
+        self,
+        context: str,
+        offsets: Any,
+        row: dict[str, Any],
+        tokens: slice,
+        candidates: dict[str, list[Any]],
     ) -> float:
-        """Adds the candidates of one piece to ``found``, by their text; returns the score of no answer."""
-        allowed = spans[:, 2] > NO_TEXT
-        starts = shares(row["trb_starts"][place], allowed)
-        ends = shares(row["trb_ends"][place], allowed)
+        """Add the candidates of one chunk by their text; returns the score of no answer."""
+        allowed = offsets[:, 2] > NO_TEXT
+        starts = shares(row["trb_starts"][tokens], allowed)
+        ends = shares(row["trb_ends"][tokens], allowed)
         null = float(starts[0] * ends[0])
         starts[0] = ends[0] = 0.0
         for first, last, score in best_spans(starts, ends, self.longest):
             if not (allowed[first] and allowed[last]):
                 continue
-            # Where one end is in no word, neither end is widened to its word.
-            widened = spans[first, 2] == spans[last, 2] == PLAIN
-            begin, stop = int(spans[first, 0 if widened else 3]), int(spans[last, 1 if widened else 4])
-            same = found.setdefault(context[begin:stop].lower(), [0.0, begin, stop])
+            # If one end is in no word, neither end is widened to its word.
+            widened = offsets[first, 2] == offsets[last, 2] == PLAIN
+            begin, stop = int(offsets[first, 0 if widened else 3]), int(offsets[last, 1 if widened else 4])
+            same = candidates.setdefault(context[begin:stop].lower(), [0.0, begin, stop])
             same[0] += float(score)
         return null
 
@@ -83,7 +90,7 @@ def best_spans(starts: Any, ends: Any, longest: int) -> list[tuple[int, int, Any
         order = np.argpartition(-flat, CANDIDATES)[:CANDIDATES]
     order = order[np.argsort(-flat[order])]
     return [
-        (int(at % count), int(at % count + at // count), flat[at])
-        for at in order
-        if at % count + at // count < count
+        (int(index % count), int(index % count + index // count), flat[index])
+        for index in order
+        if index % count + index // count < count
     ]

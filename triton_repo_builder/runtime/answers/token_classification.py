@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 SUBWORD, NO_TEXT = 1, -1
+"""Third column of ``trb_spans``: see TokenKind in the tokenizer's model.py."""
 OUTSIDE = "O"
 
 
@@ -17,31 +18,30 @@ class Answer:
     """trb_spans [tokens, 3], trb_scores [tokens or more, labels], TEXT → entities."""
 
     def __init__(self, parameters: dict[str, str], folder: Path) -> None:
-        """The names of the labels, and how tokens become entities."""
+        """Read the parameters."""
         self.labels = [str(label) for label in json.loads(parameters["labels"])]
         self.aggregation = parameters["aggregation"]
 
     def answer(self, row: dict[str, Any]) -> dict[str, Any]:
         """The entities of one text, as JSON and as arrays of equal length."""
         text = row["TEXT"][0].decode("utf-8")
-        spans = row["trb_spans"]
         tokens = [
-            (int(start), int(end), kind == SUBWORD, row["trb_scores"][place])
-            for place, (start, end, kind) in enumerate(spans.tolist())
+            (int(start), int(end), kind == SUBWORD, row["trb_scores"][index])
+            for index, (start, end, kind) in enumerate(row["trb_spans"].tolist())
             if kind > NO_TEXT
         ]
-        found = [entity for entity in self.entities(tokens) if entity[0] != OUTSIDE]
+        entities = [entity for entity in self.entities(tokens) if entity[0] != OUTSIDE]
         document = [
             {"label": label, "score": number(score), "start": start, "end": end, "text": text[start:end]}
-            for label, score, start, end in found
+            for label, score, start, end in entities
         ]
         return {
             "entities": [json.dumps(document, ensure_ascii=False).encode()],
-            "start": [start for _, _, start, _ in found],
-            "end": [end for _, _, _, end in found],
-            "label": [label.encode() for label, _, _, _ in found],
-            "score": [score for _, score, _, _ in found],
-            "text": [text[start:end].encode() for _, _, start, end in found],
+            "start": [start for _, _, start, _ in entities],
+            "end": [end for _, _, _, end in entities],
+            "label": [label.encode() for label, _, _, _ in entities],
+            "score": [score for _, score, _, _ in entities],
+            "text": [text[start:end].encode() for _, _, start, end in entities],
         }
 
     def entities(self, tokens: list[Any]) -> list[Any]:
@@ -58,9 +58,9 @@ class Answer:
         return grouped([self.labelled(word) for word in words])
 
     def labelled(self, word: list[Any]) -> Any:
-        """One word by the label of its first token, of its surest one, or of their mean."""
+        """One word by the label of its first token, of its most certain one, or of their mean."""
         if self.aggregation == "max":
-            scores = max((token[3] for token in word), key=lambda one: one.max())
+            scores = max((token[3] for token in word), key=lambda scores: scores.max())
         elif self.aggregation == "average":
             scores = np.nanmean(np.stack([token[3] for token in word]), axis=0)
         else:

@@ -45,7 +45,7 @@ class TritonPythonModel:
         return auto_complete_model_config
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Open the session and hold the configuration against the graph."""
+        """Open the session and compare the configuration with the graph."""
         config: dict[str, Any] = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
         try:
@@ -82,9 +82,9 @@ class TritonPythonModel:
 
 
 def _report(model: str, responses: list[pb_utils.InferenceResponse]) -> None:
-    """Say why a warm-up fails before the server hears of it: 2.51.0 often crashes then, without a word.
+    """Log why a warm-up fails before the server gets the response: 2.51.0 often crashes then, silently.
 
-    On standard error, which is the server's log: what goes through pb_utils.Logger comes too late.
+    On standard error, which is the server's log: pb_utils.Logger is too late.
     """
     for response in responses:
         error = response.error()
@@ -95,6 +95,6 @@ def _report(model: str, responses: list[pb_utils.InferenceResponse]) -> None:
 
 
 def _version_directory() -> Path:
-    """Where the model lies. ``auto_complete_config`` is not told; the stub's first argument is the file."""
+    """The version directory: the stub's first argument is the file; ``auto_complete_config`` gets neither."""
     arguments = Path("/proc/self/cmdline").read_bytes().split(b"\0")
     return Path(arguments[1].decode()).parent

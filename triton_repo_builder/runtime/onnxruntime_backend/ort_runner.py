@@ -1,8 +1,8 @@
-"""Requests of one execute as few runs of the graph, and each run's outputs back to its requests."""
+"""Answer the requests of one execute with few runs of the graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Item:
 
     arrays: dict[str, Array]
     rows: int
-    wanted: list[str]
+    outputs: list[str]
 
 
 class TooFewRows(Exception):
@@ -74,10 +74,7 @@ class Runner:
         """One response per request, in order."""
         items = [self._read(request) for request in requests]
         if self._filler is not None and sum(item.rows for item in items) > 1:
-            try:
-                return self._by_length(items, self._filler)
-            except Exception:
-                return [self._alone(item) for item in items]
+            return self._or_one_by_one(items, self._by_length)
         if len(items) == 1 or not self._batching or self._scalars:
             # A scalar input has no rows to join: it belongs to one request.
             return [self._alone(item) for item in items]
@@ -86,15 +83,26 @@ class Runner:
             alike.setdefault(self._key(item), []).append(index)
         responses: list[Any] = [None] * len(items)
         for members in alike.values():
-            answered = self._together([items[index] for index in members])
-            for index, response in zip(members, answered, strict=True):
+            group = [items[index] for index in members]
+            answers = self._or_one_by_one(group, self._answers) if len(group) > 1 else [self._alone(*group)]
+            for index, response in zip(members, answers, strict=True):
                 responses[index] = response
         return responses
 
-    def _by_length(self, items: list[Item], filler: int) -> list[pb_utils.InferenceResponse]:
-        """Runs rows of similar length together and puts each request's rows back in order."""
-        names = list(dict.fromkeys(name for item in items for name in item.wanted))
-        rows = rows_of([item.arrays for item in items], self._derived[0][1], filler)
+    def _or_one_by_one(
+        self, items: list[Item], answer: Callable[[list[Item]], list[pb_utils.InferenceResponse]]
+    ) -> list[pb_utils.InferenceResponse]:
+        """Answer all together; if that fails, each alone: a bad request fails none of its neighbours."""
+        try:
+            return answer(items)
+        except Exception:
+            return [self._alone(item) for item in items]
+
+    def _by_length(self, items: list[Item]) -> list[pb_utils.InferenceResponse]:
+        """Run rows of similar length together, and put each request's rows back in order."""
+        assert self._filler is not None
+        names = list(dict.fromkeys(name for item in items for name in item.outputs))
+        rows = rows_of([item.arrays for item in items], self._derived[0][1], self._filler)
         answers: list[dict[str, Array]] = [{} for _ in rows]
         for group in groups([row.length for row in rows]):
             feed = {name: np.concatenate([rows[i].arrays[name] for i in group]) for name in rows[0].arrays}
@@ -103,8 +111,8 @@ class Runner:
                 feed.update(dict.fromkeys(targets, derived))
             for name, array in zip(names, self._session.run(names, feed, self._options), strict=True):
                 _rows(name, array, 0, len(group))  # as many answers as rows
-                for place, i in enumerate(group):
-                    answers[i][name] = array[place]
+                for position, i in enumerate(group):
+                    answers[i][name] = array[position]
         parts: list[list[dict[str, Array]]] = [[] for _ in items]
         for row, answer in zip(rows, answers, strict=True):
             parts[row.item].append(answer)
@@ -114,7 +122,7 @@ class Runner:
                     pb_utils.Tensor(
                         name, stack([answer[name] for answer in part], self._fillers.get(name, 0))
                     )
-                    for name in item.wanted
+                    for name in item.outputs
                 ]
             )
             for item, part in zip(items, parts, strict=True)
@@ -132,15 +140,6 @@ class Runner:
             (name, array.shape[1:]) for name, array in item.arrays.items() if name not in self._ragged
         )
 
-    def _together(self, items: list[Item]) -> list[pb_utils.InferenceResponse]:
-        if len(items) > 1:
-            try:
-                return self._answers(items)
-            except Exception:
-                # One bad request must not fail its neighbours, nor get its answer from theirs.
-                return [self._alone(item) for item in items]
-        return [self._alone(items[0])]
-
     def _alone(self, item: Item) -> pb_utils.InferenceResponse:
         try:
             return self._answers([item])[0]
@@ -155,9 +154,9 @@ class Runner:
             return _failed(ort_text(error), pb_utils.TritonError.INTERNAL)
 
     def _answers(self, items: list[Item]) -> list[pb_utils.InferenceResponse]:
-        names = items[0].wanted
+        names = items[0].outputs
         if len(items) > 1:
-            names = list(dict.fromkeys(name for item in items for name in item.wanted))
+            names = list(dict.fromkeys(name for item in items for name in item.outputs))
         if not names:
             return [pb_utils.InferenceResponse([]) for _ in items]
         outputs = dict(zip(names, self._session.run(names, self._feed(items), self._options), strict=True))
@@ -191,7 +190,7 @@ class Runner:
         for item in items:
             end = start + item.rows
             tensors = []
-            for name in item.wanted:
+            for name in item.outputs:
                 array = outputs[name]
                 if name in self._scattered:
                     source, dims = self._scattered[name]

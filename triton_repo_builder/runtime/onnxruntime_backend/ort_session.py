@@ -46,8 +46,8 @@ def open_session(config: dict[str, Any], version: Path, kind: str, device: str) 
     options = session_options(config)
     path = model_file(config, version)
     available = ort.get_available_providers()
-    wanted = providers(config, kind, device, available)
-    return (_open_on_gpu if kind == "GPU" else _open)(config, path, options, wanted)
+    requested = providers(config, kind, device, available)
+    return (_open_on_gpu if kind == "GPU" else _open)(config, path, options, requested)
 
 
 def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSession:
@@ -60,16 +60,16 @@ def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSess
 
 
 def _open_on_gpu(
-    config: dict[str, Any], path: Path, options: ort.SessionOptions, wanted: list[Provider]
+    config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
     """Refused where it would run on the CPU: with the one thread of a GPU instance, and nobody would know."""
-    if CUDA not in (name for name, _ in wanted):
+    if CUDA not in (name for name, _ in requested):
         raise ort_gpu.no_provider()
     if hasattr(ort, "preload_dlls"):
         # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
         ort.preload_dlls()
     try:
-        session = _open(config, path, options, wanted)
+        session = _open(config, path, options, requested)
     except Refused as refused:
         raise ort_gpu.failed(refused) from None
     if CUDA not in session.get_providers():
@@ -78,16 +78,16 @@ def _open_on_gpu(
 
 
 def _open(
-    config: dict[str, Any], path: Path, options: ort.SessionOptions, wanted: list[Provider]
+    config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
     # What goes wrong reaches the user as the load error; ONNX Runtime would print it a second time. But why
     # it leaves a provider out, it says in its log only.
-    ort.set_default_logger_severity(4 if len(wanted) == 1 else 3)
+    ort.set_default_logger_severity(4 if len(requested) == 1 else 3)
     libraries = (config.get("model_operations") or {}).get("op_library_filename") or []
     try:
         for library in libraries:
             options.register_custom_ops_library(library)
         # Its Python class would open the session on the CPU when a driver is too old for CUDA.
-        return ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+        return ort.InferenceSession(str(path), options, providers=requested, enable_fallback=0)
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
         raise Refused(ort_text(error), INTERNAL) from None
