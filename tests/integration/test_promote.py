@@ -229,7 +229,7 @@ DIED = "sentiment_tokenizer: its Python process ended while starting (exit code 
 
 
 @pytest.mark.parametrize("what", ["process dies", "wrong answers"])
-def test_a_rehearsal_keeps_a_bad_version_from_the_server(repo: Path, what: str) -> None:
+def test_a_preflight_keeps_a_bad_version_from_the_server(repo: Path, what: str) -> None:
     if what == "process dies":
         change(repo, "sentiment_tokenizer/2/model.py", DEADLY)
     else:
@@ -257,7 +257,7 @@ def test_a_rehearsal_keeps_a_bad_version_from_the_server(repo: Path, what: str) 
     }
 
 
-def test_without_a_rehearsal_a_process_that_dies_is_noticed_at_once(repo: Path) -> None:
+def test_without_a_preflight_a_process_that_dies_is_noticed_at_once(repo: Path) -> None:
     change(repo, "sentiment_tokenizer/2/model.py", DEADLY)
     before = (repo / "sentiment_tokenizer" / "config.pbtxt").read_bytes()
     with serve(repo) as server:

@@ -57,7 +57,7 @@ def command(
       trb promote sentiment --version 2
       trb promote sentiment --version 2 --url http://localhost:8000
     """
-    run(name, repo, version, url, grpc_url, force=force, rehearse=preflight, as_json=as_json)
+    run(name, repo, version, url, grpc_url, force=force, preflight_first=preflight, as_json=as_json)
 
 
 def run(
@@ -68,7 +68,7 @@ def run(
     grpc_url: str | None,
     *,
     force: bool,
-    rehearse: bool,
+    preflight_first: bool,
     as_json: bool,
 ) -> None:
     """Change the served version; ``version=None``: to the previous one."""
@@ -91,7 +91,7 @@ def run(
 
         options = smoke.Options(endpoints=(name,), clients=4, requests=4)
         tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        live.on_server(move, addresses(url, grpc_url), options, tell, rehearse=rehearse)
+        live.on_server(move, addresses(url, grpc_url), options, tell, preflight_first=preflight_first)
     else:
         promote.in_repository(move)
     if as_json:

@@ -52,11 +52,11 @@ class LiveServer:
 
 
 def on_server(
-    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, rehearse: bool = True
+    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, preflight_first: bool = True
 ) -> None:
     """Promote on a server that runs from this repository in explicit mode; go back if anything fails.
 
-    With ``rehearse`` the new version first has to pass on a server of its own. Raises ``TrbError``
+    With ``preflight_first`` the new version first has to pass on a server of its own. Raises ``TrbError``
     PROMOTE_FAILED, UNREACHABLE.
     """
     for model in move.models:
@@ -73,7 +73,7 @@ def on_server(
     server = LiveServer(urls=urls, loader=Loader(urls.http))
     if stuck := server.loader.loading(move.models):
         raise _failed(move, f"the server still loads {stuck}", RESTART)
-    if rehearse:
+    if preflight_first:
         _preflight(move, options, tell)
     tell(f"smoke: version {move.old} as it is served now")
     _prove(move, urls, options, "nothing was changed")
