@@ -269,7 +269,7 @@ def test_a_bad_image_fails_alone(client: GrpcClient, files: list[bytes]) -> None
 
 
 def test_a_request_names_its_bad_image(client: GrpcClient, files: list[bytes]) -> None:
-    with pytest.raises(RequestFailed, match=r"image 2 of input 'IMAGE' is no JPEG, PNG"):
+    with pytest.raises(RequestFailed, match=r"image 2 of input 'IMAGE' is not a JPEG, PNG"):
         client.infer("vit", request([files[0], files[1], b"%!PS-Adobe-3.0 EPSF-3.0"]))
 
 

@@ -81,7 +81,7 @@ def output() -> Console:
     from rich.console import Console
 
     class Piped(Console):
-        """rich would exit 1 after the reader of a pipe went away; that is no failure of ours."""
+        """rich would exit 1 after the reader of a pipe went away; that is not a failure of ours."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

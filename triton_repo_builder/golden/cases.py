@@ -53,7 +53,7 @@ class CaseTensor:
 
     @property
     def binary(self) -> bool:
-        """Whether it holds bytes that are no text, such as images: JSON strings cannot carry them."""
+        """Whether it holds bytes that are not text, such as images: JSON strings cannot carry them."""
         return any(isinstance(item, bytes) for item in self.data)
 
 
@@ -216,7 +216,7 @@ def load(path: Path) -> CaseFile:
     """Read ``smoke.json``; raises ValueError where it is not one of ours."""
     document = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(document, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     if document.get("schema", SCHEMA) != SCHEMA:
         raise ValueError(f"has schema {document['schema']}, this trb reads {SCHEMA}")
     try:
@@ -224,7 +224,7 @@ def load(path: Path) -> CaseFile:
     except KeyError as error:
         raise ValueError(f"lacks the field {error}") from None
     except binascii.Error as error:
-        raise ValueError(f"has data that is no base64: {error}") from None
+        raise ValueError(f"has data that is not base64: {error}") from None
     except (TypeError, AttributeError) as error:
         raise ValueError(f"has a field of a wrong type: {error}") from None
 

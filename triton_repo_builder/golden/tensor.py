@@ -108,7 +108,7 @@ def _rows(
     inputs: Sequence[Mapping[str, CaseTensor]],
     recorded: Sequence[Case],
 ) -> tuple[str, float]:
-    """Run both cases as one batch: (why the first axis is no batch axis, else "", drift).
+    """Run both cases as one batch: (why the first axis is not a batch axis, else "", drift).
 
     An open first axis does not prove a batch: detectors put the number of boxes there.
     """

@@ -119,7 +119,7 @@ def _run_original(
         rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException:  # a panic of the Rust library is no Exception
+    except BaseException:  # a panic of the Rust library is not an Exception
         if task.encode is None:
             raise
         # A model of few tokens has no room for a long question or label: no case, and no fault.

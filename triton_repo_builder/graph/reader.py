@@ -149,7 +149,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         except ValueError:
             raise TrbError(
                 Code.EXTERNAL_DATA,
-                f"where the data of '{tensor.name}' lies in '{location}' is no number",
+                f"where the data of '{tensor.name}' lies in '{location}' is not a number",
                 where=str(path),
                 remedy="save the model again with its external data",
             ) from None

@@ -49,7 +49,7 @@ class TokenSettings:
     """All texts of the tokenizer's batch get the length of the longest."""
     truncation_side: str = "right"
     positions_from_pad: bool = False
-    """Position ids, where the model takes any, count from pad id + 1 over what is no padding."""
+    """Position ids, where the model takes any, count from pad id + 1 over what is not padding."""
     stride: int = 0
     """Tokens that the chunks of a long second text share; 0: it is cut."""
 

@@ -80,7 +80,7 @@ def read(path: Path) -> Skeleton:
     """Raises ``TrbError`` for a file that is missing, empty, truncated, a git-LFS pointer or not ONNX."""
     if path.exists() and not path.is_file():
         raise TrbError(
-            Code.NOT_FOUND, "this is no regular file", where=str(path), remedy="name the ONNX file itself"
+            Code.NOT_FOUND, "this is not a regular file", where=str(path), remedy="name the ONNX file itself"
         )
     try:
         with path.open("rb") as file:

@@ -195,7 +195,7 @@ def _checked(file: Path, text: str) -> Any:
 def _invalid(file: Path, error: Exception) -> TrbError:
     return TrbError(
         Code.TOKENIZER_INVALID,
-        f"is no tokenizer.json that 'tokenizers' can load: {error}",
+        f"is not a tokenizer.json that 'tokenizers' can load: {error}",
         where=str(file),
         remedy="save it again with transformers' save_pretrained",
     )

@@ -35,7 +35,7 @@ def needing(name: str, among: Iterable[str], steps_of: StepsOf) -> tuple[str, ..
 
 
 def outermost(names: Iterable[str], steps_of: StepsOf) -> tuple[str, ...]:
-    """The models that clients are meant to call: those that are no step of another."""
+    """The models that clients are meant to call: those that are not steps of another."""
     listed = tuple(names)
     inner = {step for name in listed for step in steps_of(name)}
     return tuple(name for name in listed if name not in inner)

@@ -66,7 +66,7 @@ class Repository:
 
     @property
     def endpoints(self) -> tuple[Model, ...]:
-        """The models a client is meant to call: those that are no step of an ensemble here."""
+        """The models a client is meant to call: those that are not steps of an ensemble here."""
         names = composition.outermost((model.name for model in self.models), self.steps_of)
         return tuple(model for model in self.models if model.name in names)
 

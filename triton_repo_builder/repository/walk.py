@@ -51,7 +51,7 @@ def _below(root: Path, folder: Path, prefix: str, above: tuple[Path, ...]) -> It
             raise _unreadable(path, error) from None
         is_folder = stat.S_ISDIR(facts.st_mode)
         if not is_folder and not stat.S_ISREG(facts.st_mode):
-            continue  # a socket or a pipe is no file of a model
+            continue  # a socket or a pipe is not a file of a model
         if not os.access(real, os.R_OK | (os.X_OK if is_folder else 0)):
             raise _unreadable(path, PermissionError(13, "Permission denied"))
         yield Entry(

@@ -46,7 +46,7 @@ class Pixels:
         self.channels_last = settings["layout"] == "NHWC"
 
     def __call__(self, data: bytes) -> Any:
-        """float32; ``BadImage`` where the bytes are no image that can be used."""
+        """float32; ``BadImage`` where the bytes are not an image that can be used."""
         image = decode(data)
         if self.white and image.info.get("transparency") is not None:
             # One colour was transparent; an alpha channel is gone by now, as in transformers.
@@ -85,7 +85,7 @@ def decode(data: bytes) -> Any:
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             raise BadImage(f"has more than {LARGEST:,} pixels") from None
         except Exception as error:
-            raise BadImage(f"is no {', '.join(FORMATS)} file: {reason(error)}") from None
+            raise BadImage(f"is not a {', '.join(FORMATS)} file: {reason(error)}") from None
         try:
             return ImageOps.exif_transpose(image).convert("RGB")
         except Exception as error:  # decoders raise what they like on a damaged file

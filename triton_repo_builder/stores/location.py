@@ -75,7 +75,7 @@ def bucket(text: str, scheme: str, rest: str, revision: str, endpoint: str = "")
     prefix = prefix.rstrip("/")
     if not _BUCKET.fullmatch(name):
         raise invalid(text, f"invalid bucket name '{name}'" if name else "has no bucket name")
-    # Triton hands these paths on unquoted, and '..' is no folder in a bucket.
+    # Triton hands these paths on unquoted, and '..' is not a folder in a bucket.
     if prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/"))):
         raise invalid(
             text, f"invalid prefix '{prefix}': use letters, digits, and !_.*'()=+,- between single slashes"

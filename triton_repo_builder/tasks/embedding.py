@@ -61,7 +61,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
             except (ValueError, TypeError) as error:
                 raise TrbError(
                     Code.TASK_UNCLEAR,
-                    f"is no list of modules: {error}",
+                    f"is not a list of modules: {error}",
                     where=str(file),
                     remedy="restore the file from where the model came from",
                 ) from None

@@ -116,7 +116,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 
 def _check(hypothesis: str) -> None:
-    """``TrbError`` USAGE for a template without one plain place for a label, or that is no text."""
+    """``TrbError`` USAGE for a template without one plain place for a label, or that is not text."""
     before, place, after = hypothesis.partition("{}")
     message = ""
     if not place:
@@ -124,7 +124,7 @@ def _check(hypothesis: str) -> None:
     elif {"{", "}"} & {*before, *after}:
         message = "has braces besides the place for the label"
     elif not hypothesis.isprintable():
-        message = "has characters that are no text"
+        message = "has characters that are not text"
     if message:
         raise usage("hypothesis_template", f"{hypothesis!a:.80} {message}", f"e.g. '{HYPOTHESIS}'")
 

@@ -169,7 +169,7 @@ def test_bytes_that_are_no_text_travel_as_base64(tmp_path: Path) -> None:
     assert image.binary
     assert image.array().tolist() == [[b"\xff\xd8\x00"], [b"text"]]
     path.write_text(path.read_text().replace("/9gA", "/9g"))
-    with pytest.raises(ValueError, match="has data that is no base64"):
+    with pytest.raises(ValueError, match="has data that is not base64"):
         cases.load(path)
 
 

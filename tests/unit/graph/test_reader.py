@@ -147,7 +147,7 @@ def test_a_location_is_one_file_however_it_is_written(tmp_path: Path) -> None:
             {"location": "w", "length": "much"},
             bytes(16),
             Code.EXTERNAL_DATA,
-            "where the data of 'W' lies in 'w' is no number",
+            "where the data of 'W' lies in 'w' is not a number",
         ),
         ({"location": "w"}, LFS + b"/v1", Code.LFS_POINTER, "this is a git-LFS pointer, not the weights"),
     ],

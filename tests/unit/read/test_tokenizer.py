@@ -145,9 +145,9 @@ def test_added_tokens_count_for_the_largest_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"", Code.TOKENIZER_INVALID, "is no tokenizer.json that 'tokenizers' can load"),
-        (b"{}", Code.TOKENIZER_INVALID, "is no tokenizer.json"),
-        (b"\xff\xfe", Code.TOKENIZER_INVALID, "is no tokenizer.json"),
+        (b"", Code.TOKENIZER_INVALID, "is not a tokenizer.json that 'tokenizers' can load"),
+        (b"{}", Code.TOKENIZER_INVALID, "is not a tokenizer.json"),
+        (b"\xff\xfe", Code.TOKENIZER_INVALID, "is not a tokenizer.json"),
         (b"version https://git-lfs.github.com/spec/v1\noid", Code.LFS_POINTER, "this is a git-LFS pointer"),
     ],
 )

@@ -81,7 +81,7 @@ def test_requests_are_answered_apart(model: Any) -> None:
     )
     np.testing.assert_array_equal(first.as_numpy()[1], answers[2].output_tensors()[0].as_numpy()[0])
     assert answers[1].error().message() == (
-        "image 1 of input 'IMAGE' is no JPEG, PNG, WEBP, GIF, BMP file: not recognised"
+        "image 1 of input 'IMAGE' is not a JPEG, PNG, WEBP, GIF, BMP file: not recognised"
     )
     assert answers[3].error().message() == "input 'IMAGE' has no image"
 
@@ -145,9 +145,9 @@ def test_what_a_palette_hides_becomes_white_where_asked() -> None:
     ("data", "message"),
     [
         (b"", "has no bytes"),
-        (b"no image", "is no JPEG, PNG, WEBP, GIF, BMP file: not recognised"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is no JPEG, PNG, WEBP, GIF, BMP file"),
-        (tiny_images.file(kind="TIFF"), "is no JPEG, PNG, WEBP, GIF, BMP file"),
+        (b"no image", "is not a JPEG, PNG, WEBP, GIF, BMP file: not recognised"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not a JPEG, PNG, WEBP, GIF, BMP file"),
+        (tiny_images.file(kind="TIFF"), "is not a JPEG, PNG, WEBP, GIF, BMP file"),
         (tiny_images.file(60, 60, kind="JPEG")[:900], "is a damaged JPEG file: image file is truncated"),
         (tiny_images.file(60, 60)[:900], "is a damaged PNG file"),
     ],

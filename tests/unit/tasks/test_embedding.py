@@ -101,7 +101,7 @@ def test_pooling_files_that_say_something_else(config: dict[str, Any], message: 
 def test_modules_that_are_no_list(document: Any, tmp_path: Path) -> None:
     folder = tiny.embedder(tmp_path)
     tiny.put_json(folder / "modules.json", document)
-    with pytest.raises(TrbError, match="is no list of modules"):
+    with pytest.raises(TrbError, match="is not a list of modules"):
         plan(folder)
 
 

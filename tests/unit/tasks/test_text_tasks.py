@@ -185,7 +185,7 @@ def test_options_reach_the_facts(options: dict[str, Any], task: str, tmp_path: P
             classes(3),
             {"hypothesis_template": "a\udcff {}"},
             Code.USAGE,
-            "has characters that are no text",
+            "has characters that are not text",
         ),
         (
             "zero-shot-classification",

@@ -111,7 +111,7 @@ def _versions(context: ModelContext) -> Iterator[Finding]:
 
 
 def _misread(folder: Path, number: int) -> Iterator[Finding]:
-    """The server converts with C++'s stoll, which stops at the first character that is no digit."""
+    """The server converts with C++'s stoll, which stops at the first character that is not a digit."""
     if folder.name.startswith("0"):
         message = (
             f"ignore version directory '{folder.name}' which contains leading zeros in its directory name"

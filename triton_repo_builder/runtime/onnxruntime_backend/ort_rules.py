@@ -100,7 +100,7 @@ def scalar(model: str, name: str, dims: Sequence[int], shown: Sequence[int]) -> 
 
 
 def batch_axis(model: str, name: str, graph: Sequence[int], *, batching: bool) -> str:
-    """The first axis of a tensor that is no scalar."""
+    """The first axis of a tensor that is not a scalar."""
     if not batching or graph[0] == -1:
         return ""
     return (
