@@ -171,7 +171,7 @@ def test_stop_all_finds_a_container_that_nobody_looks_after(
 ) -> None:
     running = Serve(tmp_path, repository, *docker(slim), "--json")
     about = running.ready()
-    guard = [pid for pid in made.children(running.process.pid) if "container/guard.py" in made.command(pid)]
+    guard = [pid for pid in made.children(running.process.pid) if "docker/supervisor.py" in made.command(pid)]
     assert len(guard) == 1
     os.kill(guard[0], signal.SIGKILL)
     running.process.kill()
