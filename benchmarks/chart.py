@@ -1,7 +1,8 @@
-"""Draws the chart of README.md from docs/benchmarks/usual_template.json: python benchmarks/chart.py."""
+"""Draw the chart of README.md from docs/benchmarks/usual_template.json."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,7 @@ CLIENTS = 16
 
 def main() -> None:
     """Bars of requests per second, median of the rounds; a line from the smallest to the largest round."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     samples = json.loads((FOLDER / "usual_template.json").read_text())["samples"]
     rounds = {
         label: [s["throughput"] for s in samples if (s["variant"], s["clients"]) == (variant, CLIENTS)]

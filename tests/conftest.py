@@ -14,6 +14,9 @@ from tests.support import zoo as shared
 from triton_repo_builder import process, transfer
 from triton_repo_builder.demo import samples
 
+# A worker of pytest-xdist states a width of 80 columns: tables in pipes would break their lines.
+os.environ.pop("COLUMNS", None)
+
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "tests" / "data" / "models"
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"

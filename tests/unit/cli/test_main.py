@@ -291,7 +291,7 @@ def test_a_full_disk_behind_standard_output_is_no_bug(
 def test_a_pipe_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
     assert run("inspect", str(tmp_path / "pipe.onnx")) == Code.NOT_FOUND.exit
-    assert "no regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err
 
 
 def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
