@@ -87,5 +87,5 @@ def dangling(client: Any) -> set[str]:
 def ours(client: Any) -> list[str]:
     """Containers and volumes that trb made and that are still there."""
     where = {"label": cleanup.TRB}
-    containers = [one.name for one in client.containers.list(all=True, filters=where)]
+    containers = [one.name for one in client.containers.list(all=True, filters=where, ignore_removed=True)]
     return containers + [one.name for one in client.volumes.list(filters=where)]
