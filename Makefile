@@ -5,7 +5,7 @@ EXPORT := .venv-export
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-docker test-all models lint clean conformance
+.PHONY: demo test test-docker test-all models faults lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
@@ -32,6 +32,10 @@ models: $(VENV)/.dev $(EXPORT)/.ready
 # Architectures × tasks against transformers in PyTorch; writes docs/tasks.md. CELLS="BERT RoBERTa/fill-mask": only those.
 conformance: $(VENV)/.dev $(EXPORT)/.ready
 	@PYTHONPATH=tests $(VENV)/bin/python -m conformance $(CELLS)
+
+# Deliberate faults in a copy of the checkout, one at a time: do the everyday tests notice? FAULTS="F01 F02": only those.
+faults: $(VENV)/.dev
+	@$(VENV)/bin/python -m tests.faults $(FAULTS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
