@@ -2,7 +2,8 @@
 
     .venv/bin/python -m tests.faults [F01 F02 …]
 
-First the same tests run without any fault, and must pass. Prints the table of docs/testing.md.
+First the same tests run without any fault, and must pass. Prints the table of docs/testing.md, and on stderr
+what each test said, which should be about the fault.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MARK = f"TRB_FAULTS={uuid.uuid4().hex}"
 """In the environment of all that the tests start."""
 PASSED, FAILED = 0, 1
 FIRST = re.compile(r"^(?:FAILED|ERROR) \S*?::(\w+)", re.MULTILINE)
+REASON = re.compile(r"^E   +(.*)", re.MULTILINE)
 
 
 def main() -> int:
@@ -45,8 +47,9 @@ def main() -> int:
         if code != PASSED:
             print(output)
             return 1
-        print("| | area | fault | before | after | test |\n|---|---|---|---|---|---|")
-        return 0 if all([_try(fault, tree) for fault in chosen]) else 1
+        print("| id | area | fault | before | after | test |\n|---|---|---|---|---|---|")
+        escaped = [fault for fault in chosen if not _try(fault, tree)]
+        return 1 if escaped else 0
 
 
 def _try(fault: Fault, tree: Path) -> bool:
@@ -56,6 +59,7 @@ def _try(fault: Fault, tree: Path) -> bool:
         print(output)
         raise SystemExit(f"{fault.id}: pytest ended with {code}")
     found = FIRST.search(output)
+    print(f"{fault.id}:", *REASON.findall(output)[:2], sep="\n  ", file=sys.stderr)
     test = f"`{found[1]}`" if found else ""
     before, after = ("caught" if caught else "escaped" for caught in (fault.before, code == FAILED))
     print(f"| {fault.id} | {fault.area} | {fault.what} | {before} | {after} | {test} |", flush=True)
