@@ -20,7 +20,7 @@ import tiny
 import two_versions
 
 from tests.integration.test_main_job import infer
-from tests.support.cli import trb
+from tests.support.cli import trb_apart as trb
 from tests.support.servers import free
 from triton_repo_builder import process, repository
 from triton_repo_builder import serve as serve_module

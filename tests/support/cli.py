@@ -17,7 +17,7 @@ from pathlib import Path
 
 from triton_repo_builder.cli import main
 from triton_repo_builder.errors import Code
-from triton_repo_builder.process import ProcessFailed
+from triton_repo_builder.process import ProcessFailed, run
 
 ARGV = (sys.executable, "-m", "triton_repo_builder")
 
@@ -28,6 +28,12 @@ def trb(*arguments: str | Path, cwd: Path | None = None) -> str:
     if done.returncode:
         raise ProcessFailed(done.args, done.returncode, done.stdout, done.stderr)
     return done.stdout
+
+
+def trb_apart(*arguments: str | Path) -> str:
+    """As ``trb``, in a process of its own: beside threads that keep this one's interpreter busy."""
+    argv = [*ARGV, *(str(argument) for argument in arguments)]
+    return run(argv, timeout=600)
 
 
 def call(
