@@ -116,7 +116,7 @@ def test_gpus_where_there_are_none(tmp_path: Path, slim: str, client: Any, repos
     assert "--gpus: Docker cannot give GPUs" in said
     code, said = serve(tmp_path, repository, "--image", slim, "--gpus", "two")
     assert code == 2
-    assert "--gpus: 'two' names no GPUs" in said
+    assert "--gpus: invalid GPUs 'two'" in said
 
 
 def test_no_daemon(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
