@@ -167,11 +167,11 @@ def test_an_interrupt_while_loading(tmp_path: Path, slim: str, repository: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--image", "UPPER/Case"), 2, "is no name of an image"),
+        (("--image", "UPPER/Case"), 2, "invalid image name"),
         (("--image", "nosuch:1"), 6, "docker.io"),
         (("--image", "x", "--triton-release", "25.03"), 2, "both choose the image"),
         (("--engine", "embedded", "--gpus", "none"), 2, "--gpus applies to Docker only"),
-        (("--container-user", "somebody"), 2, "--container-user: 'somebody' is no user"),
+        (("--container-user", "somebody"), 2, "--container-user: invalid user 'somebody'"),
         (("--host", ""), 2, "is empty"),
     ],
 )
