@@ -7,7 +7,6 @@ tokens, as it does for a downloaded vocabulary.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -152,20 +151,19 @@ def _sentencepiece(name: str, file: str, **options: Any) -> Callable[[Path, Mapp
     def train(folder: Path) -> None:
         import sentencepiece
 
-        (folder / "corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-        prefix = folder / "trained"
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(folder / "corpus.txt"),
-            model_prefix=str(prefix),
-            vocab_size=SIZE,
-            model_type="unigram",
-            hard_vocab_limit=False,
-            character_coverage=1.0,
-            num_threads=1,
-            minloglevel=2,
-            **options,
-        )
-        shutil.move(prefix.with_suffix(".model"), folder / file)
+        # A model trained from a file would hold the path of that file.
+        with (folder / file).open("wb") as written:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(LINES),
+                model_writer=written,
+                vocab_size=SIZE,
+                model_type="unigram",
+                hard_vocab_limit=False,
+                character_coverage=1.0,
+                num_threads=1,
+                minloglevel=2,
+                **options,
+            )
 
     return make
 

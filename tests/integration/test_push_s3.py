@@ -172,7 +172,7 @@ def test_readers_of_two_pushes_at_once_see_one_whole_revision_or_the_other(
     # The later one is current; the other one may have been told so at once.
     for child, (_, stderr) in zip(children, said, strict=True):
         assert child.returncode == 0 or "another push made" in stderr, stderr
-    done = [json.loads(out)["revision"] for child, (out, _) in zip(children, said, strict=True) if child.returncode == 0]
+    done = [json.loads(out).get("revision") for out, _ in said if out]
     pulled = made.trb(tmp_path, "pull", where, str(tmp_path / "read"), "--force", "--json")
     assert json.loads(pulled.stdout)["revision"] in done
 
