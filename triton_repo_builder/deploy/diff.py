@@ -110,10 +110,10 @@ def _outputs(old: Sequence[Tensor], new: Sequence[Tensor]) -> Iterator[tuple[str
 
 
 def _labels(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    gone = [label for label in old if label not in new]
+    removed = [label for label in old if label not in new]
     fresh = [label for label in new if label not in old]
-    if gone:
-        yield BREAKING, "labels", f"no longer answered: {_listed(gone)}"
+    if removed:
+        yield BREAKING, "labels", f"no longer answered: {_listed(removed)}"
     if fresh:
         yield BREAKING, "labels", f"new: {_listed(fresh)}"
     common = [label for label in new if label in old]
@@ -132,10 +132,10 @@ def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     before, after = (dict(each.origin.sources[1:]) for each in (old, new))
     for file in sorted({*before, *after}):
         if before.get(file) != after.get(file):
-            what = (
+            wording = (
                 "another" if file in before and file in after else "no longer" if file in before else "now a"
             )
-            yield ANSWERS, "tokenizer" if "token" in file else "weights", f"{what} {file}"
+            yield ANSWERS, "tokenizer" if "token" in file else "weights", f"{wording} {file}"
     for role in sorted({*old.configs} & {*new.configs}):
         values = [each.configs[role].parameters.get("max_length") for each in (old, new)]
         if values[0] != values[1]:
@@ -147,10 +147,10 @@ def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """How far the recorded answers to the same inputs differ."""
     same = [name for name in old if name in new and old[name].get("inputs") == new[name].get("inputs")]
     distances = [_distance(old[name].get("outputs", ()), new[name].get("outputs", ())) for name in same]
-    known = [distance for distance in distances if distance is not None]
-    if not known:
+    measured = [distance for distance in distances if distance is not None]
+    if not measured:
         return ""
-    return f": answers to {counted(len(known), 'recorded input')} differ by up to {max(known):.2g}"
+    return f": answers to {counted(len(measured), 'recorded input')} differ by up to {max(measured):.2g}"
 
 
 def _distance(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> float | None:

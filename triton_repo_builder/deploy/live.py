@@ -9,7 +9,7 @@ The order, each step by explicit load, during which the model that was there goe
 4. ``trb smoke`` against the new version's golden cases.
 5. Each step, with the new version alone.
 
-Where any of it fails the way back is the same: the ensemble first, to steps that are still loaded.
+If any step fails, the way back is the same: the ensemble first, to steps that are still loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DRAIN = 60.0
 COUNTED = "executions"
 """Checks of the statistics, which other clients' requests disturb."""
 OTHERS = ("ready", "models loaded")
-"""Checks of the whole server: another endpoint that failed is no reason to keep this one back."""
+"""Checks of the whole server: another endpoint that failed does not keep this one back."""
 FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
 """What a backend loads from a version directory if the configuration names no file."""
 Tell = Callable[[str], None]

@@ -43,18 +43,18 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
     """
     recorded = repository.read(root).manifest
     if recorded is None or name not in recorded.endpoints:
-        known = ", ".join(sorted(recorded.endpoints)) if recorded else ""
+        names = ", ".join(sorted(recorded.endpoints)) if recorded else ""
         raise TrbError(
             Code.PROMOTE_FAILED,
             f"trb built no endpoint '{name}' here",
             where=str(root),
-            remedy=f"its endpoints: {known}" if known else "name a repository that trb built",
+            remedy=f"its endpoints: {names}" if names else "name a repository that trb built",
         )
     entry = recorded.endpoints[name]
-    there, old = versions.present(root, entry.models), entry.served.version
+    present, old = versions.present(root, entry.models), entry.served.version
     new = entry.previous if version is None else version
-    if new is None or new not in there:
-        others = [number for number in there if number != old]
+    if new is None or new not in present:
+        others = [number for number in present if number != old]
         raise TrbError(
             Code.PROMOTE_FAILED,
             f"has no version {new}" if new else f"version {old} is the first that was served",
@@ -97,10 +97,10 @@ def _check(move: Move, force: bool) -> None:
     for path in sorted(path for path in recorded if path.startswith(own)):
         file = move.root / path
         if not file.is_file() or files.hash_file(file) != recorded[path].sha256:
-            what = "was changed" if file.is_file() else "is missing"
+            problem = "was changed" if file.is_file() else "is missing"
             raise TrbError(
                 Code.PROMOTE_FAILED,
-                f"version {move.new} is not as it was built: {path} {what}",
+                f"version {move.new} is not as it was built: {path} {problem}",
                 where=f"{move.root}: {move.name}",
                 remedy="restore the file (git checkout, trb fetch), or build the version again",
             )

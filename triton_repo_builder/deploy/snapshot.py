@@ -18,8 +18,7 @@ from triton_repo_builder.repository import CONFIG, SHARED, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.vcs import git
-from triton_repo_builder.vcs.git import Git
+from triton_repo_builder.vcs.git import Git, refused
 from triton_repo_builder.write import versions
 
 SMALL = 1_000_000
@@ -44,26 +43,26 @@ class Snapshot:
 
 
 @contextlib.contextmanager
-def read(what: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
-    """The endpoints of ``what``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
-    if Path(what).is_dir():
-        yield of_repository(repository.read(Path(what)), what)
-    elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", what):
+def read(spec: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
+    """The endpoints of ``spec``: a folder, ``NAME@VERSION`` of ``repo``, or ``REVISION:PATH`` of git."""
+    if Path(spec).is_dir():
+        yield of_repository(repository.read(Path(spec)), spec)
+    elif match := re.fullmatch(r"([A-Za-z0-9_.-]+)@(\d+)", spec):
         yield {match[1]: of_version(repository.read(repo), match[1], int(match[2]))}
-    elif ":" in what:
+    elif ":" in spec:
         with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
-            _extract(what, Path(scratch))
+            _extract(spec, Path(scratch))
             try:
-                snapshots = of_repository(repository.read(Path(scratch)), what)
+                snapshots = of_repository(repository.read(Path(scratch)), spec)
             except TrbError as error:
-                error.where = error.where.replace(scratch, what.rstrip("/"))
+                error.where = error.where.replace(scratch, spec.rstrip("/"))
                 raise
             yield snapshots
     else:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             "no such model repository",
-            where=what,
+            where=spec,
             remedy="name a folder, a version (sentiment@2), or a revision and path (HEAD~1:model_repository)",
         )
 
@@ -89,12 +88,12 @@ def of_version(read: Repository, name: str, version: int) -> Snapshot:
     recorded = read.manifest.endpoints.get(name) if read.manifest else None
     entries = recorded.versions if recorded else {}
     if recorded is None or version not in entries:
-        known = ", ".join(f"{name}@{number}" for number in sorted(entries))
+        names = ", ".join(f"{name}@{number}" for number in sorted(entries))
         raise TrbError(
             Code.NOT_FOUND,
             f"there is no version {version} of '{name}'",
             where=str(read.path),
-            remedy=f"there are: {known}" if known else "'trb provenance' lists what there is",
+            remedy=f"there are: {names}" if names else "'trb provenance' lists what there is",
         )
     entry = entries[version]
     configs: dict[str, ModelConfig] = {}
@@ -149,11 +148,11 @@ def _of_config(read: Repository, name: str) -> Snapshot:
     )
 
 
-def _extract(what: str, target: Path) -> None:
+def _extract(spec: str, target: Path) -> None:
     """The small files of ``REVISION:PATH``; empty folders stand for versions."""
-    here = Git(folder=Path.cwd())
+    git = Git(folder=Path.cwd())
     try:
-        listed = here("ls-tree", "-r", "-l", "-z", what)
+        listed = git("ls-tree", "-r", "-l", "-z", spec)
         for line in listed.split("\0")[:-1]:
             about, path = line.split("\t", 1)
             size = about.split()[3]
@@ -162,16 +161,16 @@ def _extract(what: str, target: Path) -> None:
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             if _READ.search(path) and "/vendor/" not in path and size.isdecimal() and int(size) <= SMALL:
-                file.write_bytes(os.fsencode(here("cat-file", "blob", about.split()[2])))
+                file.write_bytes(os.fsencode(git("cat-file", "blob", about.split()[2])))
     except process.ProcessFailed as error:
         if "not a tree object" in error.stderr:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
                 "is not a folder of that revision",
-                where=what,
+                where=spec,
                 remedy="name the folder that holds the model directories",
             ) from None
         remedy = (
             "write REVISION:PATH with the path from the top of the git repository (git log lists revisions)"
         )
-        raise git.refused(error, what, remedy) from None
+        raise refused(error, spec, remedy) from None

@@ -1,1 +1,1 @@
-"""A repository in git: commit it with its provenance, and say what is served from where."""
+"""A repository in git: commit it with its provenance, and trace what is served back to a commit."""

@@ -17,8 +17,8 @@ from triton_repo_builder import check, process, releases, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest, Repository
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.vcs import git, large_files, target_branch
-from triton_repo_builder.vcs.git import Git
+from triton_repo_builder.vcs import large_files, target_branch
+from triton_repo_builder.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.vcs.target_branch import Target
 
 
@@ -63,34 +63,34 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     read = repository.read(path)
     _check(read, options)
     notes: list[str] = []
-    top = git.find(path) or _init(path, notes)
-    here = Git(folder=top)
-    target = target_branch.target(here, options.branch)
-    remote = target_branch.remote(here, target.branch) if options.push else ""
-    target_branch.check_lock(here)
+    top = top_level(path) or _init(path, notes)
+    git = Git(folder=top)
+    target = target_branch.target(git, options.branch)
+    remote = target_branch.remote(git, target.branch) if options.push else ""
+    target_branch.check_lock(git)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
-    large, large_notes = large_files.prepare(read, here, options.weights, options.threshold, options.url)
+    large, large_notes = large_files.prepare(read, git, options.weights, options.threshold, options.url)
     notes += large_notes
     with tempfile.TemporaryDirectory(prefix="trb-commit-") as folder:
         scratch = Path(folder)
         try:
-            with target_branch.private(here, target, scratch) as private:
-                made = _commit(private, target, path, prefix, options, scratch / "trace")
-            hook = git.failed_hook(scratch / "trace")
+            with target_branch.private(git, target, scratch) as private:
+                sha = _commit(private, target, path, prefix, options, scratch / "trace")
+            hook = failed_hook(scratch / "trace")
         except process.ProcessFailed as error:
-            raise _explained(error, git.failed_hook(scratch / "trace"), path) from None
+            raise _explained(error, failed_hook(scratch / "trace"), path) from None
     changed: tuple[str, ...] = ()
-    if made:
+    if sha:
         changed = tuple(
-            here("diff-tree", "--root", "-r", "-z", "--name-only", "--no-commit-id", made).split("\0")[:-1]
+            git("diff-tree", "--root", "-r", "-z", "--name-only", "--no-commit-id", sha).split("\0")[:-1]
         )
-        _finish(here, target, made, prefix, changed, options, notes)
+        _finish(git, target, sha, prefix, changed, options, notes)
         if hook:
             notes.append(f"the commit is made, but your {hook} hook failed")
     if remote:
-        _push(here, remote, target.branch, large, options, made or target.parent)
+        _push(git, remote, target.branch, large, options, sha or target.parent)
     return Committed(
-        commit=made or target.parent,
+        commit=sha or target.parent,
         branch=target.branch,
         changed=tuple(map(_printable, changed)),
         large=tuple(map(_printable, large)),
@@ -127,7 +127,7 @@ def _init(path: Path, notes: list[str]) -> Path:
     try:
         Git(folder=parent)("init", "-q")
     except process.ProcessFailed as error:
-        raise git.refused(error, str(parent), "run 'git init' in the folder above the repository") from None
+        raise refused(error, str(parent), "run 'git init' in the folder above the repository") from None
     notes.append(f"made a git repository in {parent} (git init)")
     return parent
 
@@ -138,7 +138,7 @@ def _commit(
     """The new commit; empty if it would change nothing."""
     private("read-tree", *([target.parent] if target.parent else ["--empty"]))
     private("--literal-pathspecs", "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", prefix)
-    lfs = git.lfs_settings(private)
+    lfs = lfs_settings(private)
     private(
         "--literal-pathspecs",
         *lfs,
@@ -207,13 +207,13 @@ def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
         remedy = "use git 2.32 or later"
     else:
         remedy = "correct that and commit again; no branch has moved"
-    return git.refused(error, str(path), remedy)
+    return refused(error, str(path), remedy)
 
 
 def _finish(
-    here: Git,
+    git: Git,
     target: Target,
-    made: str,
+    sha: str,
     prefix: str,
     changed: tuple[str, ...],
     options: CommitOptions,
@@ -224,19 +224,19 @@ def _finish(
     overtaken = "another commit came in between: run trb commit again"
     try:
         if not target.current:
-            here("update-ref", "-m", f"commit: {subject}", f"refs/heads/{target.branch}", made, target.old)
+            git("update-ref", "-m", f"commit: {subject}", f"refs/heads/{target.branch}", sha, target.old)
             return
-        if here.ask("rev-parse", "--verify", "--quiet", f"{made}^") != target.parent:
+        if git.ask("rev-parse", "--verify", "--quiet", f"{sha}^") != target.parent:
             # Its tree began as another commit than its parent: it would undo what came in between.
-            here("update-ref", "-m", f"undo: {subject}", "HEAD", f"{made}^", made)
-            raise TrbError(Code.GIT_REFUSED, "the branch has moved", where=str(here.folder), remedy=overtaken)
+            git("update-ref", "-m", f"undo: {subject}", "HEAD", f"{sha}^", sha)
+            raise TrbError(Code.GIT_REFUSED, "the branch has moved", where=str(git.folder), remedy=overtaken)
     except process.ProcessFailed as error:
-        raise git.refused(error, str(here.folder), overtaken) from None
+        raise refused(error, str(git.folder), overtaken) from None
     if not target.branch:
-        notes.append(f"HEAD is detached: keep the commit with 'git branch NAME {made[:12]}'")
+        notes.append(f"HEAD is detached: keep the commit with 'git branch NAME {sha[:12]}'")
     by_hooks = [name for name in changed if prefix != "." and not name.startswith(f"{prefix}/")]
     try:
-        here(
+        git(
             "--literal-pathspecs",
             *("reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul"),
             stdin="".join(f"{name}\0" for name in (prefix, *by_hooks)),
@@ -252,12 +252,12 @@ def _printable(name: str) -> str:
 
 
 def _push(
-    here: Git, remote: str, branch: str, large: tuple[str, ...], options: CommitOptions, made: str
+    git: Git, remote: str, branch: str, large: tuple[str, ...], options: CommitOptions, sha: str
 ) -> None:
     try:
         if large and options.weights in (None, large_files.LFS):
-            here("lfs", "push", remote, branch)
-        here(
+            git("lfs", "push", remote, branch)
+        git(
             "push",
             *(() if options.verify else ("--no-verify",)),
             remote,
@@ -267,7 +267,7 @@ def _push(
         reason = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
         raise TrbError(
             Code.GIT_PUSH_FAILED,
-            f"the commit {made[:12]} is made, but {remote} did not take it:\n  {reason}",
+            f"the commit {sha[:12]} is made, but {remote} did not take it:\n  {reason}",
             where=branch,
             remedy=f"correct that (git pull --rebase {remote} {branch}, if it has moved), then run "
             "the same trb commit --push again",

@@ -54,11 +54,11 @@ class Git:
             return ""
 
     def path(self, name: str) -> Path:
-        """Where git keeps ``name`` (MERGE_HEAD, hooks/pre-commit) for this work tree."""
+        """Path of git's own file ``name`` (MERGE_HEAD, hooks/pre-commit) for this work tree."""
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
 
-def find(folder: Path) -> Path | None:
+def top_level(folder: Path) -> Path | None:
     """The top of the work tree that contains ``folder``, None outside of git. Raises ``TrbError``."""
     try:
         top = Git(folder=folder)("rev-parse", "--show-toplevel").rstrip("\n")

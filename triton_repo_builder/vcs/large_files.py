@@ -13,8 +13,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest, Repository, manifest
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import external_weights
-from triton_repo_builder.vcs import git
-from triton_repo_builder.vcs.git import Git
+from triton_repo_builder.vcs.git import Git, need_lfs
 
 LFS = "lfs"
 GIT = "git"
@@ -28,7 +27,7 @@ _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL
 
 
 def prepare(
-    read: Repository, here: Git, weights: str | None, threshold: int, url: str
+    read: Repository, git: Git, weights: str | None, threshold: int, url: str
 ) -> tuple[tuple[str, ...], list[str]]:
     """Write ``.gitattributes``, ``.gitignore`` and the manifest's URLs; returns the large files, and notes.
 
@@ -57,8 +56,8 @@ def prepare(
     write_block(root / ATTRIBUTES, lines)
     write_block(root / IGNORE, [in_ignore(name) for name in external])
     if lfs:
-        git.need_lfs(here)
-        notes += _install(here)
+        need_lfs(git)
+        notes += _install(git)
     return tuple(sorted({*lfs, *external})), notes
 
 
@@ -71,7 +70,7 @@ def walk(root: Path) -> Iterator[str]:
             yield (Path(folder) / name).relative_to(root).as_posix()
 
 
-def committed(path: Path, here: Git, prefix: str) -> list[str]:
+def committed(path: Path, git: Git, prefix: str) -> list[str]:
     """Paths of the files to commit: the manifest's, even if git ignores them, and those it does not ignore.
 
     External files stay out.
@@ -81,7 +80,7 @@ def committed(path: Path, here: Git, prefix: str) -> list[str]:
     paths = list(walk(path))
     others = "".join(f"{prefix}/{name}\0" for name in paths if name not in own)
     try:
-        output = here("check-ignore", "-z", "--stdin", stdin=others) if others else ""
+        output = git("check-ignore", "-z", "--stdin", stdin=others) if others else ""
     except process.ProcessFailed as error:
         if error.code != 1:  # 1: none is ignored
             raise
@@ -122,16 +121,16 @@ def _url(records: Mapping[str, FileRecord], name: str) -> str:
     return records[name].url if name in records else ""
 
 
-def _install(here: Git) -> list[str]:
+def _install(git: Git) -> list[str]:
     """Install the filters and hooks with which the user's own git reads and pushes LFS files; notes."""
-    hook = here.path("hooks/pre-push")
+    hook = git.path("hooks/pre-push")
     if hook.is_file() and "git-lfs" in hook.read_text(encoding="utf-8", errors="replace"):
         return []
     try:
-        here("lfs", "install", "--local")
+        git("lfs", "install", "--local")
         return ["set up git LFS in this git repository (git lfs install --local)"]
-    except process.ProcessFailed:  # it writes no hook where the user has one
-        here("lfs", "install", "--local", "--skip-repo")
+    except process.ProcessFailed:  # it writes no hook if the user has one
+        git("lfs", "install", "--local", "--skip-repo")
         return [
             "you have hooks of your own, so git-lfs added none: see 'git lfs update --manual', or before "
             "'git push' run 'git lfs push REMOTE BRANCH' (trb commit --push does)"

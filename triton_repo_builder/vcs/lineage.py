@@ -18,11 +18,11 @@ class Link:
 
     facts: Facts
     commit: str = ""
-    """Hash of the last commit that changed the repository, with ``-dirty`` where files differ from it."""
+    """Hash of the last commit that changed the repository, with ``-dirty`` if files differ from it."""
     server: str = ""
-    """Its url, where the facts come from a server."""
+    """The server's url, if the facts come from one."""
     agrees: bool | None = None
-    """Whether the server serves what the repository has; None where only one of them was asked."""
+    """Whether the server serves what the repository has; None if only one of them was asked."""
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
@@ -53,11 +53,11 @@ def of_server(url: str) -> tuple[Link, ...]:
         for entry in http.index():
             if entry.state == "READY":
                 ready.setdefault(entry.name, []).append(int(entry.version or 0))
-        found = []
+        links = []
         for name, versions in sorted(ready.items()):
             facts = Facts.of_config(name, http.config(name), tuple(sorted(versions)))
-            found.append(Link(facts=facts, server=http.url))
-        return tuple(found)
+            links.append(Link(facts=facts, server=http.url))
+        return tuple(links)
     except RequestFailed as error:
         raise TrbError(
             Code.UNREACHABLE,
@@ -70,7 +70,7 @@ def of_server(url: str) -> tuple[Link, ...]:
 def compared(repository: tuple[Link, ...], server: tuple[Link, ...]) -> tuple[Link, ...]:
     """The repository's endpoints, each with whether the server serves the same."""
     served = {link.facts.name: link for link in server}
-    found = []
+    links = []
     for link in repository:
         other = served.get(link.facts.name)
         agrees = (
@@ -78,5 +78,5 @@ def compared(repository: tuple[Link, ...], server: tuple[Link, ...]) -> tuple[Li
             and other.facts.same(link.facts)
             and (not link.facts.versions or other.facts.versions == link.facts.versions)
         )
-        found.append(replace(link, agrees=agrees, server=other.server if other else ""))
-    return tuple(found)
+        links.append(replace(link, agrees=agrees, server=other.server if other else ""))
+    return tuple(links)
