@@ -206,7 +206,7 @@ def external_truncated(folder: Path) -> list[str]:
 @case(
     "external-outside",
     Code.EXTERNAL_DATA,
-    "{folder}/m.onnx: its external data lies outside its folder: '../x.bin'",
+    "{folder}/m.onnx: its external data is outside its folder: '../x.bin'",
     "save the model again with its data beside it",
 )
 def external_outside(folder: Path) -> list[str]:
@@ -216,7 +216,7 @@ def external_outside(folder: Path) -> list[str]:
 @case(
     "external-absolute",
     Code.EXTERNAL_DATA,
-    "{folder}/m.onnx: its external data lies outside its folder: '/etc/passwd'",
+    "{folder}/m.onnx: its external data is outside its folder: '/etc/passwd'",
     "save the model again with its data beside it",
 )
 def external_absolute(folder: Path) -> list[str]:

@@ -36,7 +36,7 @@ def is_ensemble(model: Model) -> bool:
 
 
 def backend_of(model: Model) -> str:
-    """The backend that the server would choose, ``ensemble``, or "" where it would refuse.
+    """The backend that the server would choose, ``ensemble``, or "" if it would refuse.
 
     AutoCompleteBackendFields of core's model_config_utils.cc: backend, else platform, else the model's
     file in the lexicographically first sub-directory, else what follows the dot in the model's name.
@@ -56,7 +56,7 @@ def backend_of(model: Model) -> str:
 
 
 def filename_of(model: Model, backend: str) -> str | None:
-    """The file a version directory must hold; None where the backend wants none or we do not know."""
+    """The file a version directory must hold; None if the backend needs none or is unknown."""
     named = model.config.default_model_filename
     if named or model.config.has("cc_model_filenames"):
         return named or None

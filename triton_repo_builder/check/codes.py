@@ -36,7 +36,7 @@ _TEXT = _group(
 
 _LAYOUT = _group(
     "Directories and files",
-    ("error", "not-a-model", "A directory that is no model: Triton tries to load it and by default exits.",
+    ("error", "not-a-model", "A directory that is not a model: Triton tries to load it and by default exits.",
      "move it out of the repository: every directory in it counts as a model"),
     ("error", "name-mismatch", "`name` is not the directory's name.",
      "make the two equal, or leave name out"),
@@ -44,7 +44,7 @@ _LAYOUT = _group(
      'set backend: "onnxruntime" or "python", or platform: "ensemble"'),
     ("error", "platform-backend-pair", "`platform` belongs to another backend.",
      "drop platform"),
-    ("error", "backend-unknown", "A name that is no backend.",
+    ("error", "backend-unknown", "A name that is not a backend.",
      "use the backend's own name"),
     ("warning", "backend-custom", "A backend that the stock image does not have.",
      "serve it with an image that has this backend"),
@@ -163,7 +163,7 @@ _ONNX = _group(
     ("error", "onnx-type-unsupported", "A type that the release's backend cannot carry.",
      "cast at the graph's edge"),
     ("error", "onnx-shape", "`dims` do not fit the graph's shape.",
-     "copy the dims from the graph, without the first one where max_batch_size is above 0"),
+     "copy the dims from the graph, without the first one if max_batch_size is above 0"),
     ("warning", "onnx-shape-open", "A size that only ONNX Runtime can infer: its operator is not ONNX's.",
      "state the shape in the graph, or copy what onnxruntime's get_outputs() prints"),
     ("error", "onnx-scalar", "A scalar tensor with other dims than [1].",
@@ -190,7 +190,7 @@ _PYTHON = _group(
 
 _ENSEMBLES = _group(
     "Ensembles",
-    ("error", "ensemble-platform", "An ensemble whose platform or backend says something else.",
+    ("error", "ensemble-platform", "An ensemble with another platform or backend.",
      'write platform: "ensemble" and no backend'),
     ("error", "ensemble-forbidden", "A field that an ensemble may not have.",
      "put it on the steps' models"),
@@ -208,14 +208,14 @@ _ENSEMBLES = _group(
      "write model_version: -1"),
     ("error", "ensemble-batch-size", "`max_batch_size` above that of a step.",
      "use the smallest max_batch_size of the steps that batch"),
-    ("error", "ensemble-key", "A map's key is no tensor of the step's model.",
+    ("error", "ensemble-key", "A map's key is not a tensor of the step's model.",
      "the key is the step's own tensor name"),
     ("error", "ensemble-input-unmapped", "A step's input gets no tensor.",
      "map it in input_map"),
     ("error", "ensemble-type", "A tensor has two types.",
      "give both models the same data_type"),
     ("error", "ensemble-shape", "A tensor has two shapes.",
-     "give both models the same dims, -1 where a size varies"),
+     "give both models the same dims, -1 for a size that varies"),
     ("error", "ensemble-cycle", "An ensemble that is a step of itself.",
      "take one of the steps out"),
 )  # fmt: skip
@@ -223,7 +223,7 @@ _ENSEMBLES = _group(
 _MANIFEST = _group(
     "Manifest",
     ("warning", "manifest-changed", "A file differs from what `trb build` wrote.",
-     "restore it (git checkout), or build again with --force, which writes it anew"),
+     "restore it (git checkout), or build again with --force, which writes it again"),
     ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
      "restore it (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",

@@ -98,11 +98,11 @@ class ModelContext:
         return line_numbers.scan(self.model.text or "")
 
     def written(self, *path: str) -> bool:
-        """Whether a field stands in the text, even with its default value."""
+        """Whether a field is written in the text, even with its default value."""
         return line_numbers.present(self.fields, path)
 
     def messages(self, *path: str) -> Sequence[Mapping[str, Any]]:
-        """A repeated message field; empty where it is absent."""
+        """A repeated message field; empty if absent."""
         value: Any = self.config.raw
         for name in path:
             value = value.get(name, {})
@@ -117,7 +117,7 @@ class ModelContext:
         return path / "model.onnx" if self.backend == "onnxruntime" and path.is_dir() else path
 
     def at(self, *path: str | int) -> str:
-        """Where a field stands: ``repo/bert/config.pbtxt:12``."""
+        """Location of a field: ``repo/bert/config.pbtxt:12``."""
         if self.model.text is None:
             return str(self.model.path)
         line = line_numbers.line(self.fields, path)
@@ -133,11 +133,11 @@ def report(
     code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None
 ) -> Finding:
     """A finding anywhere; severity and remedy are the code's own unless given."""
-    known = CODES[code]
+    entry = CODES[code]
     return Finding(
-        severity=severity or known.severity,
+        severity=severity or entry.severity,
         code=code,
         where=where,
         message=message,
-        remedy=remedy or known.remedy,
+        remedy=remedy or entry.remedy,
     )

@@ -19,9 +19,9 @@ class Finding:
     code: str
     """Short and stable, e.g. ``version-missing``; docs/checks.md explains each."""
     where: str
-    """A path, with ``:line`` or ``:line:column`` where known."""
+    """A path, with ``:line`` or ``:line:column`` if known."""
     message: str
-    """The server's own words where the server would refuse."""
+    """The server's own words if the server would refuse."""
     remedy: str
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Finding:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """By file, then by line; what has no line comes first."""
+        """By file, then by line; findings without a line first."""
         path, line, column = _position(self.where)
         return path, line, column, self.severity, self.code, self.message
 

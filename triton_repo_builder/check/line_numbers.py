@@ -1,4 +1,4 @@
-"""On which line of a config.pbtxt a field stands: protobuf keeps no positions once the text is parsed."""
+"""The line of each field in a config.pbtxt: protobuf keeps no positions once the text is parsed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 
 @dataclass
 class Field:
-    """One field of the text, with the fields inside it where it is a message."""
+    """One field of the text; of a message also the fields inside."""
 
     name: str
     line: int
@@ -55,7 +55,7 @@ def line(fields: list[Field], path: Path) -> int | None:
 
 
 def present(fields: list[Field], path: tuple[str, ...]) -> bool:
-    """Whether a field is written down, even with its default value, which protobuf does not tell."""
+    """Whether a field is written, even with its default value; protobuf does not keep this."""
     if not path:
         return True
     return any(present(item.fields, path[1:]) for item in fields if item.name == path[0])
@@ -88,7 +88,7 @@ class _Reader:
         self.at = 0
 
     def fields(self) -> list[Field]:
-        """The fields up to the bracket that closes the message they stand in."""
+        """The fields up to the bracket that closes their message."""
         fields: list[Field] = []
         while self.at < len(self.tokens):
             token = self._next()
@@ -105,7 +105,7 @@ class _Reader:
         fields: list[Field] = []
         while self.at < len(self.tokens) and not self._accept("]"):
             if not self._accept(","):
-                # The first element stands where the field's name does.
+                # The first element has the position of the field's name.
                 fields.append(self._value(name, self.tokens[self.at].line if fields else name.line))
         return fields or [Field(name.text, name.line)]
 

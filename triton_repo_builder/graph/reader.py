@@ -149,7 +149,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         except ValueError:
             raise TrbError(
                 Code.EXTERNAL_DATA,
-                f"where the data of '{tensor.name}' lies in '{location}' is not a number",
+                f"the offset or length of '{tensor.name}' in '{location}' is not a number",
                 where=str(path),
                 remedy="save the model again with its external data",
             ) from None
@@ -160,7 +160,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
         if not posix.parts or posix.is_absolute() or ".." in posix.parts:
             raise TrbError(
                 Code.EXTERNAL_DATA,
-                f"its external data lies outside its folder: '{location}'",
+                f"its external data is outside its folder: '{location}'",
                 where=str(path),
                 remedy="save the model again with its data beside it",
             )

@@ -14,7 +14,7 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import TensorConfig
 
 Origin = tuple[str, TensorConfig, int]
-"""Who says what of a tensor: model, tensor, and that model's max_batch_size."""
+"""A tensor as one model states it: model, tensor, and that model's max_batch_size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,30 +63,30 @@ def _step(
             "loaded."
         )
         yield context.finding("ensemble-step-version", message, *_path(index), "model_version")
-    known = _interface(inner)
-    if known is None:
+    interface = _interface(inner)
+    if interface is None:
         return
-    if 0 < known.max_batch_size < context.max_batch_size:
+    if 0 < interface.max_batch_size < context.max_batch_size:
         message = (
             f"ensemble {context.name} allows maximum batch size {context.max_batch_size}, but it contains "
-            f"model {inner.name} which only allows maximum batch size to be {known.max_batch_size}"
+            f"model {inner.name} which only allows maximum batch size to be {interface.max_batch_size}"
         )
         yield context.finding("ensemble-batch-size", message, "max_batch_size")
-    yield from _keys(context, index, step, inner.name, known)
-    for field, side in (("input_map", known.inputs), ("output_map", known.outputs)):
+    yield from _keys(context, index, step, inner.name, interface)
+    for field, side in (("input_map", interface.inputs), ("output_map", interface.outputs)):
         for key, value in step.get(field, {}).items():
             if key in side:
-                origin = (inner.name, side[key], known.max_batch_size)
+                origin = (inner.name, side[key], interface.max_batch_size)
                 first = tensors.setdefault(value, origin)
                 yield from _compare(context, (*_path(index), field, Key(key)), value, first, origin)
 
 
 def _keys(
-    context: ModelContext, index: int, step: Mapping[str, Any], inner: str, known: Interface
+    context: ModelContext, index: int, step: Mapping[str, Any], inner: str, interface: Interface
 ) -> Iterator[Finding]:
     for field, side, words in (
-        ("input_map", known.inputs, "is mapping to non-existing input"),
-        ("output_map", known.outputs, "is mapped from non-existing output"),
+        ("input_map", interface.inputs, "is mapping to non-existing input"),
+        ("output_map", interface.outputs, "is mapped from non-existing output"),
     ):
         for key, value in step.get(field, {}).items():
             if key not in side:
@@ -95,9 +95,9 @@ def _keys(
                 )
                 remedy = f"the key is the step's own tensor name, one of: {', '.join(sorted(side))}"
                 yield context.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
-    if not set(step.get("input_map", {})) <= set(known.inputs):
+    if not set(step.get("input_map", {})) <= set(interface.inputs):
         return  # An input that is not mapped follows from a misspelt key.
-    for name, tensor in known.inputs.items():
+    for name, tensor in interface.inputs.items():
         if name not in step.get("input_map", {}) and not tensor.optional:
             message = (
                 f"in ensemble {context.name}, input {name} in model {inner} is not mapped to any ensemble "
@@ -109,17 +109,17 @@ def _keys(
 def _compare(
     context: ModelContext, path: Sequence[str | int], name: str, first: Origin, second: Origin
 ) -> Iterator[Finding]:
-    (one, left, _), (other, right, _) = first, second
+    (model, left, _), (other, right, _) = first, second
     start = f"in ensemble {context.name}, ensemble tensor {name}: inconsistent"
     if left.data_type != right.data_type:
         message = (
-            f"{start} data type: {left.data_type} is inferred from model {one} while {right.data_type} is "
+            f"{start} data type: {left.data_type} is inferred from model {model} while {right.data_type} is "
             f"inferred from model {other}"
         )
         yield context.finding("ensemble-type", message, *path)
     elif not _same(left.dims, right.dims) and not _same(_full(first), _full(second)):
         message = (
-            f"{start} shape: {_list(_full(first))} is inferred from model {one} while "
+            f"{start} shape: {_list(_full(first))} is inferred from model {model} while "
             f"{_list(_full(second))} is "
             f"inferred from model {other}"
         )
@@ -132,7 +132,7 @@ def _full(origin: Origin) -> tuple[int, ...]:
 
 
 def _same(left: Sequence[int], right: Sequence[int]) -> bool:
-    """Equal where both are fixed."""
+    """Whether two shapes agree; -1 agrees with any size."""
     return len(left) == len(right) and all(-1 in (a, b) or a == b for a, b in zip(left, right, strict=True))
 
 

@@ -116,10 +116,10 @@ class Wiring:
 
 
 def _wiring(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
-    known = wiring.read | wiring.written
+    tensors = wiring.read | wiring.written
     for role, names in (("input", wiring.inputs), ("output", wiring.outputs)):
         for index, name in enumerate(names):
-            if name and name not in known:
+            if name and name not in tensors:
                 message = f"ensemble {role} '{name}' for ensemble {context.name}' is not used"
                 yield context.finding("ensemble-unused", message, role, index)
     yield from _twice(context, wiring)

@@ -14,7 +14,7 @@ BY_THE_SERVER = frozenset({"__pycache__"})
 
 
 def check(repository: Repository) -> Iterator[Finding]:
-    """Files that changed, went or came since the build; nothing where there is no manifest."""
+    """Files changed, removed or added since the build; nothing if there is no manifest."""
     if repository.manifest is None:
         return
     recorded = repository.manifest.files

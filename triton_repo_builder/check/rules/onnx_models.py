@@ -26,7 +26,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
     for version in context.selected:
         file = context.file(version)
         if file is None or not file.is_file():
-            continue  # layout.py says so.
+            continue  # layout.py reports it.
         graph = context.repo.graph(file)
         if isinstance(graph, ModelSignature):
             yield from _age(context, file, graph)
@@ -48,7 +48,7 @@ def _age(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[F
         message = (
             f"Unsupported model IR version: {graph.ir_version}, max supported IR version: {release.max_ir}"
         )
-        lower = f"'trb build --triton-release {release.name}' lowers it where that is sound"
+        lower = f"'trb build --triton-release {release.name}' lowers it if that is sound"
         yield report("onnx-ir", str(file), message, remedy=f"{lower}{later}")
     if graph.opset > release.max_opset:
         message = f"Opset {graph.opset} is under development and support for this is limited"

@@ -35,7 +35,7 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
             if stated is not None and stated.kind == "tensor":
                 yield from _type(context, role, index, item, stated)
                 if stated in graph.optional_inputs and rows > 0:
-                    continue  # _count refuses it whatever its shape.
+                    continue  # _count refuses it with any shape.
                 yield from onnx_shapes.check(Pair.of(context, graph, role, index, stated, rows))
 
 
@@ -108,15 +108,15 @@ def _names(context: ModelContext, role: str, graph: ModelSignature) -> Iterator[
 def _type(
     context: ModelContext, role: str, index: int, item: Mapping[str, Any], spec: TensorSpec
 ) -> Iterator[Finding]:
-    given = item.get("data_type", "TYPE_INVALID")
+    data_type = item.get("data_type", "TYPE_INVALID")
     bf16 = spec.dtype.name == "bfloat16" and "bf16_io" in context.release.features
     provided = "TYPE_BF16" if spec.dtype.name == "bfloat16" else spec.dtype.config
     if not provided or (provided == "TYPE_BF16" and not bf16):
         name = provided or spec.dtype.name
         message = ort_rules.unsupported_datatype(context.name, role, spec.name, name)
         yield context.finding("onnx-type-unsupported", message, role, index, "data_type")
-    elif given != "TYPE_INVALID" and (
-        message := ort_rules.datatype(context.name, role, spec.name, given, provided)
+    elif data_type != "TYPE_INVALID" and (
+        message := ort_rules.datatype(context.name, role, spec.name, data_type, provided)
     ):
         remedy = f"write data_type: {provided}"
         yield context.finding("onnx-type", message, role, index, "data_type", remedy=remedy)

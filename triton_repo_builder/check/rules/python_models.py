@@ -80,14 +80,14 @@ def _imports(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Fi
     """Modules that neither the stock image nor the model brings; those under ``try`` are optional."""
     if "EXECUTION_ENV_PATH" in context.config.parameters:
         return
-    known = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS}
+    provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS}
     for node in tree.body:
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             names = [node.module]
-        for name in sorted({name.partition(".")[0] for name in names} - known):
+        for name in sorted({name.partition(".")[0] for name in names} - provided):
             if not _travels(file.parent, name):
                 message = f"module '{name}' is not in the stock image of {context.release.name}"
                 yield report("python-import", f"{file}:{node.lineno}", message)

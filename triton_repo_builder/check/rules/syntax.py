@@ -36,7 +36,7 @@ def finding(model: Model) -> Finding:
     reason = model.error.reason
     lines = (model.text or "").splitlines()
     if 0 < model.error.line <= len(lines):
-        # Protobuf quotes the whole line before some of its reasons; the position says it shorter.
+        # Protobuf quotes the whole line before some of its reasons; the position is shorter.
         reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
     where = f"{model.path / 'config.pbtxt'}:{model.error.line}:{model.error.column}"
     return report("config-syntax", where, reason, remedy=_remedy(reason))

@@ -79,10 +79,10 @@ def _against(
     same = len(dims) == len(expected) and all(w in (-1, d) for d, w in zip(dims, expected, strict=True))
     if expected and not same and not any(dim < 0 for dim in dims):
         batch = [-1] if context.max_batch_size > 0 else []
-        one = [1] if context.max_batch_size > 0 else []
+        batch_of_one = [1] if context.max_batch_size > 0 else []
         message = (
             f"unexpected shape for input '{name}' for model '{context.name}'. "
-            f"Expected {_list(batch + expected)}, got {_list(one + dims)}"
+            f"Expected {_list(batch + expected)}, got {_list(batch_of_one + dims)}"
         )
         yield context.finding("warmup-shape", message, "model_warmup", index, "inputs")
     given, declared = _wire(value), _wire(item)
