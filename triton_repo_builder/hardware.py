@@ -17,7 +17,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One NVIDIA GPU; ``bytes`` is its whole memory, 0 where nvidia-smi does not tell."""
+    """One NVIDIA GPU; ``bytes`` is its whole memory, 0 if nvidia-smi does not report it."""
 
     name: str
     bytes: int
@@ -26,22 +26,22 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Where the repository will run, as far as this machine tells."""
+    """The machine that the repository is built for: this one."""
 
     cores: int
-    """That this process may use."""
+    """Those that this process may use."""
     gpus: tuple[Gpu, ...]
-    """That CUDA sees."""
+    """Those visible to CUDA."""
     machine_cores: int = 0
-    """All of the machine's, where they are more; else 0."""
+    """All of the machine's, if they are more; else 0."""
     quota: float | None = None
-    """Cores' worth of time that its control group leaves it, where that is what limits ``cores``."""
+    """The control group's CPU quota in cores, if it limits ``cores``."""
     hidden: tuple[Gpu, ...] = ()
-    """That are there, but that CUDA_VISIBLE_DEVICES hides."""
+    """Those that CUDA_VISIBLE_DEVICES hides."""
 
     @property
     def limit(self) -> str:
-        """``1 of 2`` where this process may not use all cores, and why; empty where it may."""
+        """``1 of 2`` if this process may not use all cores, and why; else empty."""
         if not self.machine_cores:
             return ""
         why = f"; the CPU quota of its control group is {self.quota:.3g}" if self.quota else ""
@@ -49,16 +49,16 @@ class Hardware:
 
     @property
     def cores_described(self) -> str:
-        """The cores, as an object of a sentence."""
+        """The cores, as part of a sentence."""
         if self.limit:
             return f"the cores that this process may use ({self.limit})"
         return f"this machine's {self.cores} cores" if self.cores > 1 else "this machine's only core"
 
 
 def here() -> Hardware:
-    """This machine. No GPU where nvidia-smi is missing or finds none, or none is visible to CUDA."""
-    there = os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    """This machine. No GPU if nvidia-smi is missing or finds none, or none is visible to CUDA."""
+    total = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     quota = cpu_quota()
     cores = min(allowed, max(1, math.ceil(quota))) if quota else allowed
     gpus = _gpus()
@@ -66,7 +66,7 @@ def here() -> Hardware:
     return Hardware(
         cores=cores,
         gpus=visible,
-        machine_cores=there if cores < there else 0,
+        machine_cores=total if cores < total else 0,
         quota=quota if cores < allowed else None,
         hidden=() if visible else gpus,
     )
@@ -78,37 +78,37 @@ def _gpus() -> tuple[Gpu, ...]:
         listed = process.run(argv, timeout=10)
     except (OSError, process.ProcessFailed):
         return ()
-    found = []
+    gpus = []
     for line in listed.splitlines():
         parts = [part.strip() for part in line.rsplit(",", 2)]
         if len(parts) == 3:
             name, memory, uuid = parts
-            found.append(Gpu(name=name, bytes=int(memory) << 20 if memory.isdigit() else 0, uuid=uuid))
-    return tuple(found)
+            gpus.append(Gpu(name=name, bytes=int(memory) << 20 if memory.isdigit() else 0, uuid=uuid))
+    return tuple(gpus)
 
 
 def _visible(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, by number or start of a UUID: the first wrong one ends it.
+    """Those that CUDA_VISIBLE_DEVICES leaves, by number or start of a UUID, up to the first wrong one.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars. A part of a GPU (MIG) is not among those
-    that nvidia-smi lists so; it is taken as it is given.
+    that nvidia-smi lists; it is taken literally.
     """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is None or not gpus:
         return gpus
-    left: list[Gpu] = []
+    visible: list[Gpu] = []
     for part in map(str.strip, variable.split(",")):
         if part.startswith("MIG-"):
-            left.append(Gpu(name="a MIG device", bytes=0, uuid=part))
+            visible.append(Gpu(name="a MIG device", bytes=0, uuid=part))
             continue
         if part.isdigit():
-            found = gpus[int(part) : int(part) + 1]
+            matching = gpus[int(part) : int(part) + 1]
         else:
-            found = tuple(gpu for gpu in gpus if part.startswith("GPU-") and gpu.uuid.startswith(part))
-        if len(found) != 1:
+            matching = tuple(gpu for gpu in gpus if part.startswith("GPU-") and gpu.uuid.startswith(part))
+        if len(matching) != 1:
             break
-        left.append(found[0])
-    return tuple(left)
+        visible.append(matching[0])
+    return tuple(visible)
 
 
 def cpu_quota(member: Path = CGROUP, root: Path = CGROUPS) -> float | None:

@@ -52,18 +52,18 @@ def load() -> dict[str, Release]:
 
 def get(name: str) -> Release:
     """The release of that name (``24.10``)."""
-    known = load()
-    if name not in known:
+    releases = load()
+    if name not in releases:
         raise TrbError(
             Code.USAGE,
             f"unknown Triton release '{name}'",
-            remedy=f"known releases: {', '.join(known)}",
+            remedy=f"known releases: {', '.join(releases)}",
         )
-    return known[name]
+    return releases[name]
 
 
 def default() -> Release:
-    """The release that is meant where the user names none: that of the embedded server."""
+    """The default release: that of the embedded server."""
     return get(_document()["default"])
 
 

@@ -58,11 +58,11 @@ def build(
     tensor.check_types(read)
     limits.check_names(read)
     summed = read.summed()
-    here = machine or hardware.here()
+    machine = machine or hardware.here()
     model = None
     if options.golden:
         progress("loading the original model")
-        model = original.load(summed, gpu=defaults.on_gpu(options, here))
+        model = original.load(summed, gpu=defaults.on_gpu(options, machine))
     shapes = original.output_shapes(model) if model else shape_inference.output_shapes(read.skeleton)
     src = replace(summed, signature=refine(summed.signature, shapes))
     limits.check_sizes(src)
@@ -76,7 +76,7 @@ def build(
         task=task.plan(src, options),
         options=options,
         release=release,
-        machine=here,
+        machine=machine,
     )
     check_graph_batches(request)
 

@@ -30,7 +30,7 @@ class DiscoveredModel:
     """A model below the folder, and what its endpoint is called by default."""
 
     model: Path
-    """An exported folder, or an ONNX file that lies by itself."""
+    """An exported folder, or an ONNX file by itself."""
     name: str
     config: Path | None
     """Its own trb.toml."""
@@ -59,7 +59,7 @@ Step = Callable[[str, int, int], None]
 
 
 def discover(root: Path) -> tuple[DiscoveredModel, ...]:
-    """Every model below ``root``, by path. Raises ``TrbError`` NOT_FOUND where there is none.
+    """Every model below ``root``, by path. Raises ``TrbError`` NOT_FOUND if there is none.
 
     A folder that an exporter wrote is one model; ONNX files without a config.json or tokenizer.json beside
     them are one model each. Hidden folders are left out.
@@ -125,7 +125,7 @@ def options_for(
 
 
 def common_options(config: Path | None) -> dict[str, Any]:
-    """The trb.toml for all. Raises ``TrbError`` USAGE where it names one model."""
+    """The trb.toml for all models. Raises ``TrbError`` USAGE if it names one model."""
     common = read_toml(config) if config else {}
     for field in ONE_MODEL:
         if field in common:

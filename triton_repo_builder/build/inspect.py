@@ -25,7 +25,7 @@ class Inspection:
     releases: tuple[str, ...]
     """Releases that load the file as it is."""
     after_lowering: tuple[str, ...]
-    """Releases that load what ``trb build`` writes, which lowers the IR version where it must."""
+    """Releases that load what ``trb build`` writes; it lowers the IR version if needed."""
     max_length: int | None
     max_length_from: str
     problem: TrbError | None

@@ -1,4 +1,4 @@
-"""What Triton and its release cannot serve, whatever the task."""
+"""What Triton and its release cannot serve for any task."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from triton_repo_builder.releases import Release
 
 
 def check_release(source: Source, release: Release) -> None:
-    """``TrbError`` TOO_NEW where the release's ONNX Runtime cannot load the model's opset.
+    """``TrbError`` TOO_NEW if the release's ONNX Runtime cannot load the model's opset.
 
-    A newer IR version alone is no obstacle: the served model is written with one the release knows.
+    A newer IR version alone is fine: the served model is written with one the release supports.
     """
     opset = source.signature.opset
     if opset <= release.max_opset:

@@ -27,7 +27,7 @@ SAMPLES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CaseTensor:
-    """One tensor of a case, shape with the batch axis where the endpoint has one."""
+    """One tensor of a case; its shape includes the batch axis if the endpoint has one."""
 
     name: str
     datatype: str
@@ -86,7 +86,7 @@ class CaseFile:
 
 
 def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
-    """An output as a case tensor, sampled at SAMPLES fixed positions where it is large."""
+    """An output as a case tensor, sampled at SAMPLES fixed positions if it is large."""
     flat = array.reshape(-1)
     indices = None
     if flat.size > LARGE:
@@ -103,7 +103,7 @@ def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
 
 
 def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
-    """Largest absolute difference; inf where shape, a string or a NaN/infinity pattern differs."""
+    """Largest absolute difference; inf if shape, a string or a NaN/infinity pattern differs."""
     if tuple(actual.shape) != expected.shape:
         return float("inf")
     flat = actual.reshape(-1)
@@ -128,7 +128,7 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
 def among(
     outputs: Sequence[CaseTensor], expected: CaseTensor, answer: Mapping[str, npt.NDArray[Any]]
 ) -> float:
-    """``difference`` of one output; where it lists a row's entries, by their keys and not by their places."""
+    """``difference`` of one output; sparse outputs are compared by key, not by position."""
     if not expected.at:
         return difference(expected, answer[expected.name])
     keys = next(tensor for tensor in outputs if tensor.name == expected.at)
@@ -213,7 +213,7 @@ def _load_value(value: Any) -> Any:
 
 
 def load(path: Path) -> CaseFile:
-    """Read ``smoke.json``; raises ValueError where it is not one of ours."""
+    """Read ``smoke.json``; raises ValueError if it is not one of ours."""
     document = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")

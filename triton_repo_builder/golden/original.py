@@ -38,11 +38,11 @@ class OriginalModel:
 
 
 def load(source: Source, *, gpu: bool = False) -> OriginalModel:
-    """ONNX Runtime on the user's own file, on the CPU; ``gpu``: what is compared will run on one.
+    """ONNX Runtime on the user's own file, on the CPU; ``gpu``: the server will run on one.
 
-    It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, told
-    that the weights lie in the user's file at the places where they do: it maps them, as it does external
-    data, and where it does not pack them anew it needs no memory of its own for them.
+    It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, with
+    the weights as external data in the user's file: it maps them, and without prepacking it needs no memory
+    of its own for them.
     """
     import onnxruntime
 
@@ -56,7 +56,7 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
     if source.signature.bytes > MAPPED:
         options.add_session_config_entry("session.disable_prepacking", "1")
         if not locations:
-            # Where a link leads, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
+            # Links resolved, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
             real = source.path.resolve()
             model = source.skeleton.content(real.name)
             options.add_session_config_entry(_FOLDER, str(real.parent))
@@ -105,6 +105,6 @@ class Recording:
 
 
 def first_line(error: BaseException) -> str:
-    """What ONNX Runtime says, without where in its own code it says it."""
+    """ONNX Runtime's message, without the place in its own code."""
     text = _ONNXRUNTIME.sub("", str(error).strip())
     return (text.splitlines() or [type(error).__name__])[0][:300]

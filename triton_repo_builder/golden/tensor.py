@@ -92,7 +92,7 @@ def _tensor_case(
 
 
 def _as_served(case: Case, *, batching: bool) -> Case:
-    """With the shapes that the endpoint states: Triton has no scalars, nor rows without a size."""
+    """With the shapes that the endpoint states: Triton has neither scalars nor rows without a size."""
 
     def shaped(tensor: CaseTensor) -> CaseTensor:
         if not tensor.shape:

@@ -1,7 +1,7 @@
 """Records golden cases of a text endpoint.
 
 Text goes through the *transformers* tokenizer and ONNX Runtime on the *untouched* file, and the task's
-numpy arithmetic; the server uses the `tokenizers` library, the composed graph and Triton. Where the two
+numpy arithmetic; the server uses the `tokenizers` library, the composed graph and Triton. If the two
 agree, the repository is right.
 """
 
@@ -35,7 +35,7 @@ NOISES = 3
 
 
 NEIGHBOUR = 64
-"""Most tokens of the long neighbour in a batch, where its rows can move an answer by float noise only."""
+"""Most tokens of the long neighbour in a batch, if its rows change an answer by float noise only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def _run_original(
     example: Example,
     settings: TokenizerSettings,
 ) -> OriginalRun | None:
-    """The original model's outputs for one row of the endpoint; None where they cannot be encoded."""
+    """The original model's outputs for one row of the endpoint; None if they cannot be encoded."""
     try:
         rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -133,7 +133,7 @@ def _answer(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
 
 
 def _stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
-    """Whether what is no number in an answer (a span, an order) outlives noise on the model's outputs."""
+    """Whether what is not a number in an answer (a span, an order) survives noise on the model's outputs."""
     if task.answer is None:
         return True
     for seed in range(NOISES):
@@ -154,7 +154,7 @@ def _stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[A
 
 
 def _with_noise(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
-    """The same numbers but for noise; what stands for minus infinity stays."""
+    """The same numbers plus noise; stand-ins for minus infinity stay."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(invalid="ignore"):
@@ -192,8 +192,8 @@ def _batched(
 ) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Each case no longer than the neighbour, with what its own rows give in a batch with that.
 
-    All of them share one batch, for most of the time of a large encoder's build is spent here. Where the
-    longest text is the neighbour, and a batch of all would take much memory, each has its own.
+    All share one batch, for most of the time of a large encoder's build is spent here. If the longest text
+    is the neighbour, and a batch of all would take much memory, each has its own.
     """
     long = _neighbour(runs.values(), source)
     short = [case for case in recorded if _width(runs[case.name].rows) <= _width(long)]
@@ -233,7 +233,7 @@ def _drift(
 
 
 def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
-    """As ``_drift``, where the task's numbers are the answer."""
+    """As ``_drift``, for a task whose numbers are the answer."""
     keys = {tensor.at for tensor in case.outputs if tensor.at}
     numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.

@@ -9,7 +9,7 @@ import numpy as np
 from triton_repo_builder.golden.cases import Case, CaseTensor, Tolerance
 
 FLOATS = ("FP16", "FP32", "FP64")
-"""Only these carry float noise: a large integer is no reason to be lenient."""
+"""Only these carry float noise: a large integer must match exactly."""
 ABSOLUTE = 1e-4
 HALF = 5e-3
 """Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
@@ -26,7 +26,7 @@ def scale(tensor: CaseTensor) -> float:
 
 
 def tolerance(recorded: Sequence[Case], drift: float, noise: float = ABSOLUTE) -> Tolerance:
-    """Float noise of another kernel or batch; twice the original's own drift where that is larger.
+    """Float noise of another kernel or batch; twice the original's own drift if that is larger.
 
     Never more than a tenth of the largest number: zeros must not pass for small answers.
     """

@@ -2,7 +2,7 @@
 
 Classes of transformers 5 make a tokenizer of their own from the vocabulary, which is not always the one in
 tokenizer.json (ALBERT, T5, DeBERTa-v2: white space, characters). The server follows tokenizer.json, as
-transformers 4 does, and the user is told.
+transformers 4 does, and the build notes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
 
 
 def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
-    """Which of the named texts it tokenizes otherwise; empty where none. Raises ``TrbError``."""
+    """A note on the texts that it tokenizes differently; empty if there are none. Raises ``TrbError``."""
     if spec.file.name != FILE or not (spec.file.parent / "tokenizer_config.json").is_file():
         return ""
     served = spec.library
@@ -23,7 +23,7 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
         other = transformers_library.load().AutoTokenizer.from_pretrained(
             str(spec.file.parent), use_fast=True, local_files_only=True
         )
-        # What lower-cases is no tokenizer of transformers, but sentence-transformers.
+        # sentence-transformers does the lower-casing, not transformers' tokenizer.
         named = [(name, text.lower() if spec.lowered else text) for name, text in texts]
         differ = [name for name, text in named if other(text)["input_ids"] != served.encode(text).ids]
     except Exception as error:

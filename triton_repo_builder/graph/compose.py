@@ -19,13 +19,13 @@ def compose(
 ) -> bytes:
     """The served ``model.onnx``: the user's graph with ``front`` before and ``head`` after.
 
-    ``weights`` is the name under which the user's file will lie beside it. Without front and head only
+    ``weights`` is the name of the user's file beside it. Without front and head only
     the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
     model = reader.load(graph, location=weights)
     before = onnx.parser.parse_graph(front.text) if front is not None else None
     if before is not None:
-        # Ahead of the head, which may name what the front tells it.
+        # Before the head, which may use the front's outputs.
         ours = {value.name for value in (*before.input, *before.output)}
         names.make_room(model.graph, ours - names.inputs(model.graph))
     if head is not None:
@@ -53,11 +53,11 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     mask = head.bind.get("attention_mask")
     # The model itself may take no mask; pooling needs one, so the served model does.
     own_mask = {mask} - inputs if mask else set()
-    taken = sorted(outputs & inputs)
-    if taken:
+    shared = sorted(outputs & inputs)
+    if shared:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"the model has an input called '{taken[0]}', as our output is",
+            f"the model has an input called '{shared[0]}', as our output is",
             where=str(path),
             remedy="rename the input and export again, or use --task tensor",
         )
@@ -91,7 +91,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
 
 
 def _keep_rows(graph: onnx.GraphProto) -> None:
-    """Where the user's graph says how many rows an output has, the head's outputs have as many.
+    """If the user's graph states how many rows an output has, the head's outputs have as many.
 
     That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: what the graph
     said of its outputs must not be lost when they are outputs no more.

@@ -9,7 +9,7 @@ PASSES_TABLE = {"Cast", "Identity", "DequantizeLinear", "Mul"}
 
 
 def vocabulary(graph: onnx.GraphProto, ids: str = "input_ids") -> int | None:
-    """Rows of the embedding table, or None where the graph does not show it plainly.
+    """Rows of the embedding table, or None if the graph does not show it plainly.
 
     Follows ``ids`` forward through shape and type changes to a Gather, and its table back through
     dequantisation to an initializer.

@@ -1,6 +1,6 @@
 """The names in a user's graph: which are taken, and how room is made for ours.
 
-In ONNX no name may stand for two tensors, and what lies in a branch or a loop sees the tensors around it: so
+In ONNX no name may stand for two tensors, and a branch or a loop sees the tensors around it: so
 what is renamed is renamed everywhere.
 """
 

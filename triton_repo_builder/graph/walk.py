@@ -1,4 +1,4 @@
-"""Everything that lies in a graph, in its subgraphs and in the model's functions."""
+"""Everything in a graph, in its subgraphs and in the model's functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor whose data may lie in another file: initializers and attributes."""
+    """Every tensor whose data may be in another file: initializers and attributes."""
     for graph in graphs(model.graph):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:

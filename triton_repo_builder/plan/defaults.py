@@ -1,7 +1,7 @@
 """Settings by hardware: every value that the user left open, with its reason.
 
 The rules come from measurements on two CPU cores (docs/benchmarks/) and, for GPUs, from NVIDIA's advice;
-the reason stands beside the value in config.pbtxt and in ``trb build --explain``.
+the reason is shown beside the value in config.pbtxt and in ``trb build --explain``.
 """
 
 from __future__ import annotations

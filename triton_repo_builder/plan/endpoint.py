@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Vendored:
-    """A library whose files lie beside a Python model, so that the server needs no install."""
+    """A library whose files are put beside a Python model, so that the server needs no install."""
 
     library: Literal["tokenizers", "pillow"]
     path: str

@@ -112,7 +112,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
 
 
 def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
-    """Shape of one image's pixels. ``TrbError`` where it is not fixed, or not what the graph takes."""
+    """Shape of one image's pixels. ``TrbError`` if it is not fixed, or not what the graph takes."""
     if spec.size is None:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """One input or output of a config.pbtxt. ``dims`` leave out the batch axis where the model batches."""
+    """One input or output of a config.pbtxt. ``dims`` leave out the batch axis if the model batches."""
 
     name: str
     data_type: str
@@ -69,8 +69,8 @@ class Step:
 
 
 def between(name: str, public: Sequence[str]) -> str:
-    """What an ensemble calls a tensor between its steps: as they do, or, where its own inputs or outputs are
-    called so, by a name that is free."""
+    """An ensemble's name of a tensor between its steps: the steps' own, or a free one if the ensemble has an
+    input or output of that name."""
     while name in public:
         name = f"trb_{name}"
     return name
@@ -100,12 +100,12 @@ class ModelPlan:
 
 def about_model(*, front: bool, head: bool) -> str:
     """What is served of the user's graph, for ``ModelPlan.about``."""
-    parts = " and ".join(name for name, there in (("front", front), ("head", head)) if there)
+    parts = " and ".join(name for name, present in (("front", front), ("head", head)) if present)
     return f"The ONNX model, with its {parts} in the graph." if parts else "The ONNX model as it is."
 
 
 def joining(max_batch_size: int) -> DynamicBatching | None:
-    """For a Python model, which joins whatever comes: None where there is nothing to join."""
+    """For a Python model, which joins requests of any shape: None if there is nothing to join."""
     return DynamicBatching() if max_batch_size > 1 else None
 
 

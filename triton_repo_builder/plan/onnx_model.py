@@ -1,4 +1,4 @@
-"""Signature, task and options → ``RepositoryPlan``. Every rule of what is written where lives here."""
+"""Signature, task and options → ``RepositoryPlan``. Every rule of what is written into which file is here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from triton_repo_builder.tasks.task import Postprocess, TaskPlan, TextInput
 
 CPU = "KIND_CPU"
 IDS_INSTEAD = "input_ids"
-"""What post-processing reads as ``trb_tokens`` where rows are padded by the tokenizer."""
+"""What post-processing reads as ``trb_tokens`` if the tokenizer pads the rows."""
 TEXTS_JOIN = "texts of any length join: TEXT has a fixed shape, so Triton never splits these batches"
 ANSWERS_JOIN = "answers of any length join: what has no fixed shape is marked as ragged"
 
@@ -49,7 +49,7 @@ class TokenSettings:
     """All texts of the tokenizer's batch get the length of the longest."""
     truncation_side: str = "right"
     positions_from_pad: bool = False
-    """Position ids, where the model takes any, count from pad id + 1 over what is not padding."""
+    """Position ids, if the model takes any, count from pad id + 1 over what is not padding."""
     stride: int = 0
     """Tokens that the chunks of a long second text share; 0: it is cut."""
 
@@ -94,7 +94,7 @@ def text(
         model = replace(
             model,
             batch_input=(_LENGTHS,),
-            # Tells the embedded engine that rows may be grouped by length; Triton's own ignores it.
+            # The embedded engine then groups rows by length; Triton's own backend ignores it.
             parameters=(
                 *model.parameters,
                 ("ragged_filler", str(tensors.PAD)),
@@ -230,7 +230,7 @@ def _tokenizer(
 
 
 def _counted_by_tokenizer(signature: ModelSignature, tokens: TokenSettings) -> bool:
-    """Whether the tokenizer model must know how positions are counted: not where the front counts them."""
+    """Whether the tokenizer model must know how positions are counted: not if the front counts them."""
     takes_positions = signature.input("position_ids") is not None
     return takes_positions and tokens.positions_from_pad and not tokens.ragged
 
@@ -245,7 +245,7 @@ def encoded(
 
 
 def model_inputs(signature: ModelSignature, task: TaskPlan) -> tuple[TensorSpec, ...]:
-    """The model's inputs, and the mask that a pooling head needs where the model takes none."""
+    """The model's inputs, and the mask that a pooling head needs if the model takes none."""
     bound = set(task.head.bind.values()) if task.head else set()
     if "attention_mask" in bound and signature.input("attention_mask") is None:
         mask = TensorSpec(name="attention_mask", dtype=INT64, shape=("B", "T"))
@@ -263,7 +263,7 @@ def whole(plan: TensorPlan, batching: bool, size: int) -> TensorPlan:
 
 
 def rows(signature: ModelSignature, task: TaskPlan) -> int:
-    """The first size of the head's outputs: as fixed as all it is made of, -1 where any of that is open."""
+    """The first size of the head's outputs: fixed if all inputs of the head are fixed, else -1."""
     names = task.head.bind.values() if task.head else ()
     specs = [signature.output(name) or signature.input(name) for name in names]
     sizes = {spec.dims[0] if spec and spec.dims else -1 for spec in specs}

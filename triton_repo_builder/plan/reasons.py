@@ -1,4 +1,4 @@
-"""Why a setting has its value: a kind with its data. Text is made of it where it is shown."""
+"""Why a setting has its value: a kind with its data. It becomes text when it is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text endpoints: TEXT through a tokenizer model to the graph, and where the answer needs text again, on."""
+"""Text endpoints: TEXT through a tokenizer model to the graph, and through post-processing if needed."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _probes(prepared: TextEncoding, task: TaskPlan) -> list[Any]:
 
 
 def _postprocess(task: TaskPlan, name: str, version: int) -> tuple[File, ...]:
-    """The files of the Python model at the end, where the task has one."""
+    """The files of the post-processing model, if the task has one."""
     if task.post is None:
         return ()
     root = f"{name}_postprocess/{version}"

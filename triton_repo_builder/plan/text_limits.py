@@ -15,7 +15,7 @@ from triton_repo_builder.tasks.task import TaskPlan
 
 
 def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
-    """``TrbError`` TOKENIZER_MISMATCH where the tokenizer knows ids that the model has no row for."""
+    """``TrbError`` TOKENIZER_MISMATCH if the tokenizer has ids without a row in the model's embedding."""
     rows, shown = src.signature.vocabulary, "its embedding table"
     if rows is None:
         rows, shown = src.config.get("vocab_size"), "its config.json"
@@ -35,7 +35,7 @@ def max_length(
     task: TaskPlan,
     positions: int | None,
 ) -> tuple[int | None, tuple[str, ...]]:
-    """Where truncation sets in, and what the user should know of it."""
+    """The length at which texts are truncated, and notes for the user."""
     stated = (
         (spec.max_length, spec.max_length_from),
         (positions, "config.json"),

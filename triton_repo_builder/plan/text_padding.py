@@ -158,8 +158,8 @@ def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -
         return f"output '{name}' is as long as its row"
     inputs = onnx_model.model_inputs(signature, task)
     added = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
-    if taken := next((spec.name for spec in signature.outputs if spec.name in added), ""):
-        return f"output '{taken}' is called like a tensor of the front"
+    if duplicate := next((spec.name for spec in signature.outputs if spec.name in added), ""):
+        return f"output '{duplicate}' is called like a tensor of the front"
     for spec in inputs:
         if spec.dtype not in (INT32, INT64):
             return f"input '{spec.name}' is {spec.dtype.name}, not int32 or int64"

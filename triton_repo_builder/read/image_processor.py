@@ -2,7 +2,7 @@
 
 The files of transformers' image processors differ from version to version (a number for a size, names of
 feature extractors), and what they leave out has a default of each class: so transformers reads them. A file
-that names no processor is taken as it stands. ``prove`` runs the served code beside transformers'.
+that names no processor is taken literally. ``prove`` runs the served code beside transformers'.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
 TYPES = ("image_processor_type", "feature_extractor_type")
 CLOSE = 1e-5
-"""Of the largest pixel value, or absolute where that is below 1: how far ours may be from transformers'."""
+"""Allowed difference from transformers' pixels, relative to the largest value, or absolute below 1."""
 NOT_ONE_IMAGE = "pixel_values are not one image of three channels"
 
 Pixels = npt.NDArray[Any]
@@ -37,7 +37,7 @@ class ImageSpec:
 
     file: Path
     kind: str
-    """The class that the file names, empty where it names none."""
+    """The class that the file names, or empty."""
     resize: Mapping[str, int] | None
     """``shortest_edge``, or ``height`` and ``width``."""
     resample: int
@@ -56,7 +56,7 @@ class ImageSpec:
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Height and width of every image afterwards; None where they depend on the image."""
+        """Height and width of every image afterwards; None if they depend on the image."""
         if self.crop is not None:
             return self.crop
         if self.resize is not None and "height" in self.resize:
@@ -79,18 +79,18 @@ class ImageSpec:
         }
 
 
-def find(model: Path, given: Path | None = None) -> Path | None:
+def find(model: Path, named: Path | None = None) -> Path | None:
     """The file beside the model at ``model``, or the one that was named. Raises ``TrbError`` NOT_FOUND."""
-    if given is None:
+    if named is None:
         places = [place / name for place in tokenizer.places(model.parent) for name in FILES]
     else:
-        places = [given / name for name in FILES] if given.is_dir() else [given]
+        places = [named / name for name in FILES] if named.is_dir() else [named]
     file = next((file for file in places if file.is_file() and _json(file)), None)
-    if file is None and given is not None:
+    if file is None and named is not None:
         raise TrbError(
             Code.NOT_FOUND,
             f"no {FILE} there",
-            where=str(given),
+            where=str(named),
             remedy="check the path given to --preprocessor",
         )
     return file
@@ -108,7 +108,7 @@ def read(file: Path) -> ImageSpec:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """The image processor's part of a file, empty where it has none."""
+    """The image processor's part of a file, or empty."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         part = document if file.name != FILES[1] else document.get("image_processor", {})
@@ -122,8 +122,8 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     if values.get("do_resize", "size" in values and not kind):
         resize = _size(values["size"], square=values.get("default_to_square", True))
     if values.get("do_center_crop", "crop_size" in values and not kind):
-        wanted = _size(values["crop_size"], square=True)
-        crop = wanted["height"], wanted["width"]
+        crop_size = _size(values["crop_size"], square=True)
+        crop = crop_size["height"], crop_size["width"]
     if resize is not None and "shortest_edge" in resize and values.get("crop_pct"):
         # ConvNeXT: small sizes are cut out of a larger image, large ones are stretched to a square.
         edge = resize["shortest_edge"]
@@ -158,15 +158,15 @@ def _makes_white() -> bool:
     return bool(np.asarray(transformers_library.load("image_transforms").convert_to_rgb(clear)).max() == 255)
 
 
-def _size(given: Any, *, square: bool) -> dict[str, int]:
-    if isinstance(given, int):
-        return {"height": given, "width": given} if square else {"shortest_edge": given}
-    if isinstance(given, (list, tuple)):
-        return {"height": int(given[0]), "width": int(given[1])}
-    known = {key: int(value) for key, value in dict(given).items() if value}
-    if known.keys() not in ({"shortest_edge"}, {"height", "width"}):
-        raise ValueError(f"a size of {', '.join(known) or 'nothing'} is not supported")
-    return known
+def _size(stated: Any, *, square: bool) -> dict[str, int]:
+    if isinstance(stated, int):
+        return {"height": stated, "width": stated} if square else {"shortest_edge": stated}
+    if isinstance(stated, (list, tuple)):
+        return {"height": int(stated[0]), "width": int(stated[1])}
+    size = {key: int(value) for key, value in dict(stated).items() if value}
+    if size.keys() not in ({"shortest_edge"}, {"height", "width"}):
+        raise ValueError(f"a size of {', '.join(size) or 'nothing'} is not supported")
+    return size
 
 
 def _channels(value: Any) -> tuple[float, ...]:
@@ -184,11 +184,11 @@ def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
     def pixels(data: Sequence[bytes]) -> Pixels:
         from PIL import Image
 
-        images = [load_image(Image.open(io.BytesIO(one))) for one in data]
+        images = [load_image(Image.open(io.BytesIO(file))) for file in data]
         if processor is None:
             return np.stack([_by_functions(spec, np.asarray(image)) for image in images])
-        given = processor(images=images, return_tensors="np")
-        array = np.asarray(given["pixel_values"])
+        features = processor(images=images, return_tensors="np")
+        array = np.asarray(features["pixel_values"])
         if array.ndim != 4 or array.shape[1] != 3:
             raise ValueError(NOT_ONE_IMAGE)
         return array
@@ -242,27 +242,27 @@ def _processor(file: Path) -> Any:
 def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
     """Pixels of ``images`` by transformers, [rows, 3, height, width].
 
-    ``TrbError`` where the served code gives others: so a processor with steps of its own is refused,
-    whatever it is called.
+    ``TrbError`` if the served code gives others: so a processor with steps of its own is refused
+    under any name.
     """
     from triton_repo_builder.runtime.image_pixels import Pixels as Served
 
     try:
-        wanted = reference(spec)(images)
+        expected = reference(spec)(images)
     except TrbError:
         raise
     except Exception as error:
         raise _refused(spec.file, f"{spec.kind or 'the preprocessing'} fails on an image: {error}") from None
     served = Served(spec.settings("NCHW"))
-    for row, data in zip(wanted, images, strict=True):
-        mine = served(data)
-        off = float("inf") if mine.shape != row.shape else float(np.abs(mine - row).max())
+    for row, data in zip(expected, images, strict=True):
+        actual = served(data)
+        off = float("inf") if actual.shape != row.shape else float(np.abs(actual - row).max())
         if not off <= CLOSE * max(1.0, float(np.abs(row).max())):
             raise _refused(
                 spec.file,
                 f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
             )
-    return wanted
+    return expected
 
 
 def _refused(file: Path, message: str) -> TrbError:

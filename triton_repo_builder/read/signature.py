@@ -1,4 +1,4 @@
-"""What a model file says of itself, as plain values: no ONNX type leaves ``graph/``."""
+"""Inputs, outputs and versions of a model file as plain values: no ONNX type leaves ``graph/``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Dim = int | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """One input or output. ``shape`` is None where the graph does not state even the rank."""
+    """One input or output. ``shape`` is None if the graph does not state even the rank."""
 
     name: str
     dtype: DType
@@ -66,7 +66,7 @@ class ModelSignature:
     """Size of the model file and all its external data."""
     batch: Batchability
     vocabulary: int | None = None
-    """Rows of the embedding table that ``input_ids`` indexes, where the graph shows it."""
+    """Rows of the embedding table that ``input_ids`` indexes, if the graph shows it."""
     made_by: Mapping[str, str] = field(default_factory=dict)
     """The operator that computes each output, e.g. ``Softmax``."""
 
@@ -110,9 +110,9 @@ def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
 
 
 def refine(signature: ModelSignature, shapes: Mapping[str, tuple[Dim, ...]]) -> ModelSignature:
-    """The signature with output sizes that were inferred where the graph states none.
+    """The signature with inferred output sizes if the graph states none.
 
-    Triton compares a config's output dims with what ONNX Runtime infers, not with what the file says.
+    Triton compares a config's output dims with what ONNX Runtime infers, not with the file.
     """
 
     def refined(spec: TensorSpec) -> TensorSpec:

@@ -2,7 +2,7 @@
 
 A large initializer is one ``raw_data`` field of a ``TensorProto``. Walking the wire format and skipping
 those fields gives a small model whose initializers are ``data_location: EXTERNAL`` with ``location`` the
-user's own file and ``offset``/``length`` where the bytes already lie in it. The user's file stays byte
+user's own file and ``offset``/``length`` of the bytes already in it. The user's file stays byte
 for byte, and cost grows with the graph, not with the weights.
 
 Field numbers are those of onnx.proto (github.com/onnx/onnx).
@@ -154,7 +154,7 @@ def _unmap(view: memoryview) -> None:
 
 
 def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
-    """Where the tensor's data lies; None too for a field given twice, which protobuf itself must resolve."""
+    """Position of the tensor's data; None also for a repeated field, which protobuf itself must resolve."""
     fields = [item for item in wire.fields(view, tensor.value, tensor.end) if item.number == TENSOR_RAW_DATA]
     return fields[0] if len(fields) == 1 else None
 
@@ -171,7 +171,7 @@ def _initializer(tensor: LargeTensor, location: str) -> bytes:
 
 
 def _not_onnx(path: Path, head: bytes) -> TrbError:
-    looks = next((what for magic, what in FOREIGN if head.lstrip().startswith(magic)), None)
+    looks = next((kind for magic, kind in FOREIGN if head.lstrip().startswith(magic)), None)
     return TrbError(
         Code.NOT_ONNX,
         "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),

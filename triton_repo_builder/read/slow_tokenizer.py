@@ -35,7 +35,7 @@ def sources(vocabulary: Path) -> tuple[Path, ...]:
 
 
 def convert(vocabulary: Path) -> str:
-    """The text of tokenizer.json. Raises ``TrbError`` SLOW_TOKENIZER where there is no fast form of it."""
+    """The text of tokenizer.json. Raises ``TrbError`` SLOW_TOKENIZER if it has no fast form."""
     if vocabulary.suffix == ".model" and (problem := _sentencepiece()):
         raise _error(
             vocabulary,
@@ -78,10 +78,10 @@ def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
 
 
 def _sentencepiece() -> str:
-    """Why a SentencePiece model cannot be read here; empty where it can."""
+    """Why a SentencePiece model cannot be read here; empty if it can."""
     try:
         importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except Exception as error:  # protobuf raises its own where the versions do not fit
+    except Exception as error:  # protobuf raises its own if the versions do not fit
         return str(error).splitlines()[0][:200]
     return ""
 

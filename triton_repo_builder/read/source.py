@@ -1,4 +1,4 @@
-"""What the user gives: an ONNX file or an exported folder, and the files that lie beside the model."""
+"""What the user gives: an ONNX file or an exported folder, and the files beside the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Source:
     """The graph, read once."""
     signature: ModelSignature
     config: Mapping[str, Any]
-    """config.json of the Hugging Face export, empty where there is none."""
+    """config.json of the Hugging Face export, or empty."""
     tokenizer: Path | None
     """The tokenizer.json found or given."""
     preprocessor: Path | None = None
@@ -64,13 +64,13 @@ class Source:
         return File(path=name or path.name, source=path, checksum=self.checksums.get(path))
 
     def summed(self) -> Source:
-        """The same, with the checksums of its weights begun where they take a while."""
+        """The same; starts the checksums of large weights in the background."""
         large = [path for path in self.weights if path.stat().st_size > WHILE]
         return replace(self, checksums={path: Checksum(path) for path in large})
 
     @property
     def folder(self) -> Path:
-        """Where modules.json and its like are looked for: the tokenizer's folder, else the model's."""
+        """The folder of modules.json and its like: the tokenizer's, else the model's."""
         return self.tokenizer.parent if self.tokenizer else self.path.parent
 
 
@@ -91,7 +91,7 @@ def describe(
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
-    """``TrbError`` TASK_UNCLEAR where what tells the task is of another type than transformers writes."""
+    """``TrbError`` TASK_UNCLEAR if a field that decides the task has not the type that transformers uses."""
     for name, kind, shown in (
         ("architectures", list, "a list of names"),
         ("id2label", dict, "an object of numbers and names"),
@@ -108,7 +108,7 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def model_file(path: Path) -> Path:
-    """The ONNX file at ``given`` or in that folder; ``TrbError`` where there is none or no one choice."""
+    """The ONNX file at ``path`` or in that folder; ``TrbError`` if there is none or more than one."""
     try:
         exists = path.exists()
     except OSError:  # a name that is too long, a folder that may not be entered
@@ -125,23 +125,23 @@ def model_file(path: Path) -> Path:
     for name in PREFERRED:
         if (path / name).is_file():
             return _named(path / name)
-    found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
-    if not found:
+    files = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
+    if not files:
         raise TrbError(
             Code.NOT_FOUND,
             "no .onnx file in this folder",
             where=str(path),
             remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
         )
-    if len(found) > 1:
-        names = ", ".join(str(file.relative_to(path)) for file in found)
+    if len(files) > 1:
+        names = ", ".join(str(file.relative_to(path)) for file in files)
         raise TrbError(
             Code.NOT_FOUND,
             f"several ONNX files: {names}",
             where=str(path),
-            remedy=f"name one, e.g. --model {_likely(found)}",
+            remedy=f"name one, e.g. --model {_likely(files)}",
         )
-    return _named(found[0])
+    return _named(files[0])
 
 
 def _named(file: Path) -> Path:
@@ -187,7 +187,7 @@ def clean_name(text: str) -> str:
 
 
 def default_name(path: Path) -> str:
-    """From the file, or from its folder where the file is called ``model.onnx`` as exporters do."""
+    """From the file, or from its folder if the file is called ``model.onnx``, as exporters do."""
     # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
     stem, folder = path.stem, path.parent.resolve()
     if stem == "model":

@@ -32,7 +32,7 @@ class TokenizerSpec:
     file: Path
     """Its tokenizer.json, or the vocabulary of a slow tokenizer."""
     max_length: int | None
-    """Most tokens the model was made for; None where no file says so."""
+    """Most tokens the model was made for; None if no file states it."""
     max_length_from: str
     pad_id: int
     largest_id: int
@@ -40,11 +40,11 @@ class TokenizerSpec:
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
     content: bytes | None = None
-    """The tokenizer.json to serve, where that is not ``file`` as it is."""
+    """The tokenizer.json to serve, if it differs from ``file``."""
     truncation_side: str = "right"
     """The end of a long text that is cut off."""
     lowered: bool = False
-    """Texts are made lower-case by sentence-transformers' files, whatever the tokenizer's own say."""
+    """The sentence-transformers files lower-case texts, even if the tokenizer's own do not."""
     positions_from_pad: bool = False
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
 
@@ -69,9 +69,9 @@ class TokenizerSpec:
 
 
 def places(folder: Path) -> tuple[Path, ...]:
-    """``folder``, and its parent where that is the model's own (Hugging Face keeps models in ``onnx/``).
+    """``folder``, and its parent if that is the model's own (Hugging Face keeps models in ``onnx/``).
 
-    A parent without tokenizer or image processor, or of a folder with its own config.json, is somebody's.
+    A parent without tokenizer or image processor, or of a folder with its own config.json, does not count.
     """
     parent = folder.resolve().parent
     described = (parent / FILE, parent / "preprocessor_config.json")
@@ -90,7 +90,7 @@ def find(folder: Path) -> Path | None:
 
 
 def slow_only(folder: Path) -> str | None:
-    """The file that shows a tokenizer lies here which has no tokenizer.json."""
+    """The file of a slow tokenizer in this folder, which has no tokenizer.json."""
     if (folder / FILE).exists():
         return None
     return next((name for name in SLOW_ONLY if (folder / name).is_file()), None)
@@ -202,7 +202,7 @@ def _invalid(file: Path, error: Exception) -> TrbError:
 
 
 def settings(folder: Path, name: str) -> Mapping[str, Any]:
-    """A JSON file of the model's folder (see ``places``), empty where there is none."""
+    """A JSON file of the model's folder (see ``places``), or empty."""
     for place in places(folder):
         file = place / name
         if file.is_file():
@@ -243,7 +243,7 @@ def max_length(folder: Path) -> tuple[int | None, str]:
 
 
 def table_of_positions(config: Mapping[str, Any]) -> int | None:
-    """Most tokens that a model has positions for, however few it was trained on; None where it has no table.
+    """Most tokens that a model has positions for, however few it was trained on; None if it has no table.
 
     T5 and DeBERTa v2 and v3 compare places in buckets, others rotate (RoPE) or add slopes (ALiBi): for them
     ``max_position_embeddings`` is what they were trained on, and a longer text runs.

@@ -33,20 +33,20 @@ _LOWERING = {
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """tokenizer.json that makes texts lower-case first; None where it does so already.
+    """tokenizer.json that makes texts lower-case first; None if it does so already.
 
     As sentence-transformers does it for ``do_lower_case`` of sentence_bert_config.json.
     """
     normalizer: Mapping[str, Any] = document.get("normalizer") or {}
     steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
-    if any(one.get("type") == "Lowercase" or one.get("lowercase") for one in steps):
+    if any(step.get("type") == "Lowercase" or step.get("lowercase") for step in steps):
         return None
-    own = [one for one in steps if one]
+    own = [step for step in steps if step]
     return {**document, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}}
 
 
 def applied(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """tokenizer.json as transformers uses it with these settings; None where it stays as it is."""
+    """tokenizer.json as transformers uses it with these settings; None if nothing changes."""
     if not settings:
         return None
     changed = copy.deepcopy(dict(document))

@@ -70,7 +70,7 @@ def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
 
 
 def _template(processor: dict[str, Any]) -> dict[str, Any] | None:
-    """A copy, as a TemplateProcessing that begins with a special token; None where it is none."""
+    """A copy, as a TemplateProcessing that begins with a special token; None if it does not."""
     kind = processor.get("type")
     if kind == "Sequence":
         templates = (_template(inner) for inner in processor["processors"])

@@ -63,7 +63,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def fields(data: memoryview, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message that lies in ``data[start:end]``."""
+    """The fields of the message ``data[start:end]``."""
     at = start
     while at < end:
         begin = at

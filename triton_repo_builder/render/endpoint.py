@@ -24,7 +24,7 @@ LARGEST = (1 << 31) - 1
 
 
 def vendor(plan: EndpointPlan, release: Release) -> tuple[tuple[File, ...], tuple[str, ...]]:
-    """(files, notes) of the libraries that lie beside Python models. Raises ``TrbError``."""
+    """(files, notes) of the libraries put beside Python models. Raises ``TrbError``."""
     files = [file for library in plan.vendored for file in _library(library, release)]
     note = vendor_pillow.differing_versions(files)
     return tuple(files), (note,) if note else ()
@@ -65,9 +65,9 @@ def _model(request: Request, repository: RepositoryPlan, front: Front | None) ->
     """``model.onnx`` and the files with its weights, the user's own byte for byte."""
     src, head, release = request.source, request.task.head, request.release
     root = f"{repository.network.name}/{repository.version}"
-    taken = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
+    used = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
     ours = {"model.onnx": "the served model is", SHARED: "that of the version's own files is"}
-    if name := next((name for name in ours if name in taken), ""):
+    if name := next((name for name in ours if name in used), ""):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             f"its external data is in a file or folder called '{name}', as {ours[name]}",
@@ -82,7 +82,7 @@ def _model(request: Request, repository: RepositoryPlan, front: Front | None) ->
     if head is None and front is None and loads:
         return [src.file(src.path, f"{root}/model.onnx"), *external]
     numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
-    weights = next(name for name in numbered if name not in taken)
+    weights = next(name for name in numbered if name not in used)
     content = compose.compose(src.skeleton, weights=weights, head=head, front=front, release=release)
     files = [File(path=f"{root}/model.onnx", content=content), *external]
     if src.skeleton.external_bytes:

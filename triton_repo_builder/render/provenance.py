@@ -72,7 +72,7 @@ def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
 
 
 def origin(options: BuildOptions) -> Origin:
-    """Where the user says that the model comes from."""
+    """The model's origin as the user states it."""
     return Origin(
         source_run=options.source_run or "",
         dataset_id=options.dataset_id or "",

@@ -123,7 +123,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
 
 
 def _unfilled(source: Source) -> str:
-    """Why a model of text is served as tensors; empty for one that is none."""
+    """Why a text model is served as tensors; empty for other models."""
     if source.tokenizer is None or source.signature.input("input_ids") is None:
         return ""
     names = [f"'{spec.name}'" for spec in source.signature.inputs if spec.name not in TEXT_INPUTS]
@@ -131,7 +131,7 @@ def _unfilled(source: Source) -> str:
 
 
 def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
-    """As ``choose``, for a model of images; None where it is none."""
+    """As ``choose``, for image models; None for others."""
     if name is not None:
         task = TASKS[name]
         if task.KIND is not Kind.IMAGE:

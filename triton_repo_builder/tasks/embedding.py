@@ -50,7 +50,7 @@ def fits(source: Source) -> bool:
 
 
 def modules(source: Source) -> list[dict[str, Any]]:
-    """The entries of sentence-transformers' modules.json, empty where there is none."""
+    """The entries of sentence-transformers' modules.json, or empty."""
     import json
 
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
@@ -141,7 +141,7 @@ def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
 
 
 def _check_widths(tokens: TensorSpec, layers: Sequence[Dense]) -> None:
-    """``TrbError`` where a Dense layer takes another number of values than what comes before it gives."""
+    """``TrbError`` if a Dense layer takes another number of values than its predecessor gives."""
     width, before = tokens.dims[-1], f"output '{tokens.name}'"
     for layer in layers:
         if width not in (-1, layer.weight.shape[0]):
@@ -165,9 +165,9 @@ def _pools_prompt(source: Source) -> bool:
 
 
 def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tuple[Dense, ...]]:
-    """(pooling, normalise, dense layers) as the sentence-transformers files say; None where there are none.
+    """(pooling, normalise, dense layers) from the sentence-transformers files; pooling is None without them.
 
-    Where pooling is in the graph, so are the other modules, and only normalising again is safe.
+    If pooling is in the graph, so are the other modules, and only normalising again is safe.
     """
     pooling, normalise = None, False
     layers: list[Dense] = []
@@ -196,12 +196,12 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tup
 
 
 def _kind(module: Mapping[str, Any]) -> str:
-    """``Pooling`` of sentence_transformers.models.Pooling, or of where later releases keep it."""
+    """``Pooling`` of sentence_transformers.models.Pooling, or of its module in later releases."""
     return str(module.get("type", "")).rsplit(".", 1)[-1]
 
 
 def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> None:
-    """``TrbError`` where the modules run in another order than that of the head."""
+    """``TrbError`` if the modules run in another order than that of the head."""
     order = [kind for kind in kinds if kind in ORDER]
     if order == sorted(order, key=ORDER.index) and order.count("Pooling") <= 1:
         return
@@ -238,7 +238,7 @@ def _task(
     keep: int | None,
     skip: int = 0,
 ) -> TaskPlan:
-    """``keep``: values of the embedding; ``skip``: tokens of the prompt, where they are not pooled."""
+    """``keep``: values of the embedding; ``skip``: tokens of the prompt, if they are not pooled."""
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
     text = heads_pooling.embedding(

@@ -111,7 +111,7 @@ CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
     """``tokens.json``: the text of every token, made only when it is written."""
 
-    def made() -> dict[str, bytes]:
+    def tokens_json() -> dict[str, bytes]:
         assert source.tokenizer is not None
         library = source.tokenizer_spec.library
         settings = files.settings(source.tokenizer.parent, "tokenizer_config.json")
@@ -123,7 +123,7 @@ def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
             names = [_cleaned(name) for name in names]
         return {"tokens.json": (json.dumps(names, ensure_ascii=False, indent=0) + "\n").encode()}
 
-    return made
+    return tokens_json
 
 
 def _cleaned(text: str) -> str:

@@ -31,7 +31,7 @@ def fits(source: Source) -> bool:
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
-    """The projected or pooled vector where the model gives one, else as ``--pooling`` says."""
+    """The model's projected or pooled vector if there is one, else pooling by ``--pooling``."""
     if options.pooling is not None and options.pooling not in image.POOLINGS:
         poolings = ", ".join(image.POOLINGS)
         raise usage("pooling", f"'{options.pooling}' is unknown for images", f"use one of {poolings}")
@@ -92,7 +92,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
 
 
 def _check_pooler(source: Source) -> None:
-    """Refuse to guess where the model's own pooling has weights, and the export does not."""
+    """Refuse to guess if the model's own pooling has weights that the export lacks."""
     kind = str(source.config.get("model_type", ""))
     if "convnext" in kind:
         raise TrbError(

@@ -40,7 +40,7 @@ OPTIONS = ("query", "query_length")
 PYLATE, COLBERT = prompts.FILE, "artifact.metadata"
 TOKENS = ("token_embeddings", "contextual", *embedding.TOKENS)
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
-"""Of the ColBERT paper and of PyLate, where no file says otherwise."""
+"""Defaults of the ColBERT paper and of PyLate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,21 +77,21 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="export it for feature-extraction",
         )
     prompts.refuse(source, NAME)
-    found = _settings(source)
+    settings = _settings(source)
     is_query = bool(options.query or options.query_length)
     if options.query is False and options.query_length:
         raise usage("query_length", "does not apply to documents", "leave it out, or use --query")
     width = tokens.shape[2] if isinstance(tokens.shape[2], int) else None
     projection = _projection(source, width)
-    expanded = is_query and found.expand
-    if expanded and found.attend:
+    expanded = is_query and settings.expand
+    if expanded and settings.attend:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             "queries whose mask tokens are attended to are not supported",
-            where=str(source.folder / found.origin),
+            where=str(source.folder / settings.origin),
             remedy="serve its documents with --document, or the model with --raw-output",
         )
-    skip = () if is_query else _ids(source, found.skip)
+    skip = () if is_query else _ids(source, settings.skip)
     rows = source.signature.vocabulary or source.config.get("vocab_size")
     rows = max(int(rows or 0), max(skip, default=0) + 1) if skip else 0
     kept = np.ones(rows, np.float32)
@@ -120,10 +120,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         reference=_reference(tokens.name, projection, skip, expanded),
         facts=(("encodes", "queries" if is_query else "documents"), ("width", out)),
-        notes=_notes(found, is_query),
+        notes=_notes(settings, is_query),
         pad_values=(("token_embeddings", 0), ("mask", 0)),
-        rules=_rules(source, found, options, is_query, expanded),
-        encode=_encode(found.query if is_query else found.document),
+        rules=_rules(source, settings, options, is_query, expanded),
+        encode=_encode(settings.query if is_query else settings.document),
     )
 
 
@@ -142,15 +142,15 @@ def _encode(marker: str) -> Any:
 
 
 def _rules(
-    source: Source, found: Settings, options: BuildOptions, is_query: bool, expanded: bool
+    source: Source, settings: Settings, options: BuildOptions, is_query: bool, expanded: bool
 ) -> TokenRules:
-    length = (options.query_length or found.query_length) if is_query else found.document_length
+    length = (options.query_length or settings.query_length) if is_query else settings.document_length
     mask_token = tokenizer.settings(source.folder, "tokenizer_config.json").get("mask_token", "[MASK]")
     mask_token = mask_token.get("content") if isinstance(mask_token, dict) else mask_token
     return TokenRules(
-        marker=(found.query if is_query else found.document) or None,
+        marker=(settings.query if is_query else settings.document) or None,
         max_length=length,
-        max_length_from="--query-length" if is_query and options.query_length else found.origin,
+        max_length_from="--query-length" if is_query and options.query_length else settings.origin,
         pad_to=length if expanded else 0,
         pad_token=str(mask_token) if expanded else None,
     )
@@ -182,8 +182,8 @@ def _settings(source: Source) -> Settings:
     )
 
 
-def _notes(found: Settings, is_query: bool) -> tuple[str, ...]:
-    if found.origin:
+def _notes(settings: Settings, is_query: bool) -> tuple[str, ...]:
+    if settings.origin:
         return ()
     kind = f"queries of {QUERY_LENGTH} tokens" if is_query else f"documents of up to {DOCUMENT_LENGTH} tokens"
     return (f"neither {PYLATE} nor {COLBERT} beside the model: no marker tokens, {kind}",)
@@ -198,7 +198,7 @@ def _ids(source: Source, words: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | None:
-    """[width, out], as the files beside the model have it; None where the graph has projected already.
+    """[width, out], from the files beside the model; None if the graph has projected already.
 
     Raises ``TrbError`` UNSUPPORTED_MODEL.
     """
@@ -239,7 +239,7 @@ def _dense(folder: Path) -> npt.NDArray[np.float32]:
 
 
 def _linear(folder: Path) -> list[npt.NDArray[np.float32]]:
-    """``linear.weight`` of a ColBERT checkpoint, which lies in the model's own weights."""
+    """``linear.weight`` of a ColBERT checkpoint, which is among the model's own weights."""
     file = folder / dense.FILE
     if not file.is_file():
         return []

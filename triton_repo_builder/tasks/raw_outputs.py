@@ -21,7 +21,7 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """No head; every output of the graph, and in the golden cases what the original gives.
 
-    ``TrbError`` UNSUPPORTED_MODEL where one is called like the endpoint's input.
+    ``TrbError`` UNSUPPORTED_MODEL if one is called like the endpoint's input.
     """
     outputs = tensor.tensors(source.signature.outputs, batching=source.signature.batch.possible)
     names = [spec.name for spec in source.signature.outputs]
@@ -31,10 +31,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         outputs=outputs,
         reference=lambda answers, mask: {name: answers[name] for name in names},
     )
-    if taken := next((text.name for text in plan.texts if text.name in names), ""):
+    if duplicate := next((text.name for text in plan.texts if text.name in names), ""):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"--raw-output: the model has an output called '{taken}', as the endpoint's input is",
+            f"--raw-output: the model has an output called '{duplicate}', as the endpoint's input is",
             where=str(source.path),
             remedy="rename the output and export again, or leave out --raw-output",
         )
@@ -43,7 +43,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 def per_token(source: Source) -> str:
     """An output that has an axis of tokens: its answers are as long as their row, so rows must not be joined
-    with longer ones; empty where there is none."""
+    with longer ones; empty if there is none."""
     for spec in source.signature.outputs:
         if -1 in spec.dims[1:]:
             return spec.name

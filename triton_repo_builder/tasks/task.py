@@ -81,7 +81,7 @@ class Encoding:
     strided: bool = False
     """A long second text is not cut, but becomes several rows of the model."""
     longest: int | None = None
-    """Most tokens of a row, where the task has a limit besides the model's."""
+    """Most tokens of a row, if the task has a limit besides the model's."""
     offsets: str = ""
     """Character offsets for post-processing: of ``tokens`` or of ``words``; empty: none."""
     chunks: str = ""
@@ -96,7 +96,7 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Postprocess:
-    """The Python model that makes the answer where the answer needs the text again."""
+    """The Python model that makes the answer, if the answer needs the text again."""
 
     module: str
     """Its file in ``runtime/``, which is put beside ``runtime/postprocess.py``."""
@@ -106,7 +106,7 @@ class Postprocess:
     """The endpoint's outputs."""
     parameters: tuple[tuple[str, str], ...] = ()
     files: Callable[[], Mapping[str, bytes]] = dict
-    """What else lies beside it: made only when it is written."""
+    """Other files beside it: made only when it is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,13 +205,13 @@ PROBABILITIES = {"Softmax": "a Softmax", "Sigmoid": "a Sigmoid"}
 
 
 def probabilities(signature: ModelSignature, output: str) -> str:
-    """What to tell where the graph itself makes scores of its logits; empty where it gives logits."""
+    """A note if the graph itself makes scores of its logits; empty if it gives logits."""
     maker = PROBABILITIES.get(signature.made_by.get(output, ""))
     return f"output '{output}' comes from {maker}: its numbers are the scores" if maker else ""
 
 
 def need_logits(source: Source, output: str, task: str) -> None:
-    """``TrbError`` where the task needs logits and the graph has made probabilities of them."""
+    """``TrbError`` if the task needs logits and the graph has made probabilities of them."""
     if probabilities(source.signature, output):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -229,7 +229,7 @@ def architecture(source: Source, kind: str) -> bool:
 
 
 def unnamed_logits(source: Source) -> int:
-    """The width of ``logits`` [batch, tokens, width] where config.json names no architecture; else 0."""
+    """The width of ``logits`` [batch, tokens, width] if config.json names no architecture; else 0."""
     logits = source.signature.output("logits")
     if source.config.get("architectures") or logits is None or len(logits.dims) != 3:
         return 0
@@ -247,7 +247,7 @@ def token_id(source: Source, role: str) -> int:
 
 
 def token(source: Source, role: str) -> tuple[str, int]:
-    """(text, id) of a special token; ("", -1) where the files name none or the vocabulary lacks it."""
+    """(text, id) of a special token; ("", -1) if the files name none or the vocabulary lacks it."""
     assert source.tokenizer is not None
     folder = source.tokenizer.parent
     document = json.loads(source.tokenizer_spec.served)

@@ -1,4 +1,4 @@
-"""Any other model: plain tensors in and out, as the graph says."""
+"""Any other model: plain tensors in and out, as in the graph."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Subgraphs composed behind the user's graph."""
+"""Subgraphs appended to the user's graph."""

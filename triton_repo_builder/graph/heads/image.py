@@ -52,7 +52,7 @@ def embedding(*, pooling: str, rank: int, normalise: bool, width: int | None) ->
 
     ``rank`` 2: pooled by the model. 3: token vectors [batch, tokens, width], the first one (``cls``) or
     their ``mean``. 4: [batch, width, rows, columns], the mean over all places, which is the vector
-    itself where the model has pooled to one place.
+    itself if the model has pooled to one place.
     """
     size = width or "W"
     shapes = {2: f"[B, {size}]", 3: f"[B, T, {size}]", 4: f"[B, {size}, R, C]"}

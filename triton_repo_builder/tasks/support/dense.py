@@ -46,7 +46,7 @@ class Dense:
 
 
 def read(folder: Path) -> Dense:
-    """The layer whose files lie in ``folder``. Raises ``TrbError`` UNSUPPORTED_MODEL."""
+    """The layer in ``folder``. Raises ``TrbError`` UNSUPPORTED_MODEL."""
     config: Mapping[str, Any] = tokenizer.settings(folder, "config.json")
     named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
     if named not in ACTIVATIONS:

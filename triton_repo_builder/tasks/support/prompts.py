@@ -78,7 +78,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
 
 
 def refuse(source: Source, task: str) -> None:
-    """``TrbError`` where the files want a prompt that the task would leave out."""
+    """``TrbError`` if the files want a prompt that the task would leave out."""
     saved = tokenizer.settings(source.folder, FILE)
     if saved.get("default_prompt_name") and _listed(source, saved).get(saved["default_prompt_name"]):
         raise TrbError(
@@ -96,12 +96,12 @@ def tokens(source: Source, text: str) -> int:
 
 
 def check_room(source: Source, task: TaskPlan, limit: int | None) -> None:
-    """``TrbError`` USAGE where the prompt leaves no token of a text within ``limit``."""
+    """``TrbError`` USAGE if the prompt leaves no token of a text within ``limit``."""
     text = dict(task.encoding.parameters).get("prompt", "")
-    if text and limit and (taken := tokens(source, text)) + 2 > limit:
+    if text and limit and (used := tokens(source, text)) + 2 > limit:
         raise usage(
             "prompt",
-            f"{text[:40]!r} takes {taken} of the {limit} tokens of a row: no text is left beside its end",
+            f"{text[:40]!r} takes {used} of the {limit} tokens of a row: no text is left beside its end",
             "shorten it, or raise --max-length",
         )
 

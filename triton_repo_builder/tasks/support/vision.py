@@ -28,17 +28,17 @@ def image_input(signature: ModelSignature) -> TensorSpec | None:
 
 
 def layout(spec: TensorSpec) -> str:
-    """``NHWC`` where only the last axis has three channels, else ``NCHW``."""
+    """``NHWC`` if only the last axis has three channels, else ``NCHW``."""
     return "NHWC" if spec.dims[3] == 3 and spec.dims[1] != 3 else "NCHW"
 
 
 def images(source: Source) -> bool:
-    """Whether the model takes images and a file says how they are made ready."""
+    """Whether the model takes images and a file describes their preprocessing."""
     return image_input(source.signature) is not None and source.preprocessor is not None
 
 
 def check(source: Source, task: str) -> None:
-    """``TrbError`` where a vision task was asked for that this model cannot have."""
+    """``TrbError`` if the user asked for a vision task that this model cannot have."""
     check_towers(source)
     if image_input(source.signature) is None:
         names = ", ".join(spec.name for spec in source.signature.inputs)
