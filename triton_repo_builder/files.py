@@ -35,7 +35,7 @@ class Checksum:
             self._error = error
 
     def __str__(self) -> str:
-        """Hex digest, as soon as it is there; raises ``OSError`` where the file cannot be read."""
+        """Hex digest, as soon as it is there; raises ``OSError`` if the file cannot be read."""
         self._reader.join()
         if self._error:
             raise self._error
@@ -50,7 +50,7 @@ class File:
     content: bytes = b""
     source: Path | None = None
     checksum: Checksum | None = field(default=None, compare=False, repr=False)
-    """Of ``source``, where it is under way already."""
+    """Of ``source``, if already under way."""
 
     def sha256(self) -> str:
         """Hex digest of the content."""
@@ -73,7 +73,7 @@ def hash_file(path: Path) -> str:
 
 
 def put(file: File, root: Path) -> None:
-    """Write one file under ``root``; a copy shares the source's blocks or inode where it can."""
+    """Write one file under ``root``; a copy shares the source's blocks or inode if possible."""
     target = root / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():

@@ -20,7 +20,7 @@ def check(target: Target, protocol: str, payload: Payload, timeout: float) -> st
     """Send one request as it will be measured; the statistics must count it.
 
     Raises ``TrbError`` if gRPC leads nowhere or to another server. Gives a note if only the statistics are in
-    doubt. A request that the server refuses is no error here: levels count those.
+    doubt. A request that the server refuses is not an error here: levels count those.
     """
     try:
         before = _requests(target, statistics.read(target.http))

@@ -137,7 +137,7 @@ class _Run:
         return self._sum(snapshots, self._windows(snapshots), settled, totals)
 
     def _over(self, snapshots: Sequence[Snapshot]) -> str:
-        """Why the server is no longer the one that was measured; empty if it is."""
+        """Why the server is not the one that was measured; empty if it is."""
         target = self._target
         if target.name in snapshots[-1].counters:
             is_new = any(restarted(snapshot, snapshots[-1], target.name) for snapshot in snapshots[:-1])

@@ -124,23 +124,23 @@ def _build_one(
         name = options.name or source.default_name(source.model_file(options.model))
         options = replace(options, version=versions.following(options.output, name))
     with console.status() as progress:
-        made = build.build(options, progress)
+        built = build.build(options, progress)
         progress("comparing with the repository")
-        made = versions.place(made, options.output, serve=not add, force=force)
-        publication = publish.prepare(made, options.output, force=force)
+        built = versions.place(built, options.output, serve=not add, force=force)
+        publication = publish.prepare(built, options.output, force=force)
         if write:
             progress("writing")
             publish.publish(publication)
-            removed, edited = versions.prune(options.output, made.name, keep) if keep else ((), ())
+            removed, edited = versions.prune(options.output, built.name, keep) if keep else ((), ())
             notes = [f"removed version {version} (--keep)" for version in removed]
             notes += [f"{file} was edited: its version is kept (--keep)" for file in edited]
-            made = replace(made, notes=(*made.notes, *notes))
+            built = replace(built, notes=(*built.notes, *notes))
     if show == "json":
-        click.echo(build_report.as_json(made, publication, written=write))
+        click.echo(build_report.as_json(built, publication, written=write))
     elif show == "diff":
         click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
-        build_report.print_build(made, publication, written=write)
+        build_report.print_build(built, publication, written=write)
     if explain and show != "json":
-        build_report.print_settings(made)
+        build_report.print_settings(built)
     return 0

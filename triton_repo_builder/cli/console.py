@@ -86,8 +86,8 @@ def output() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Piped(highlight=False, width=None if known else PIPE_WIDTH)
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Piped(highlight=False, width=None if has_width else PIPE_WIDTH)
 
 
 def table(

@@ -158,14 +158,14 @@ def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = N
         host, port, valid = None, None, False
     if not host or not valid:
         raise click.BadParameter(f"'{url}' is not a URL like http://localhost:8000", param_hint="--url")
-    known = _background(port or 80) if host in LOCAL_HOSTS and not (grpc_url and metrics_url) else {}
+    urls = _background(port or 80) if host in LOCAL_HOSTS and not (grpc_url and metrics_url) else {}
     secure = "grpcs://" if parts.scheme == "https" else ""
     name = f"[{host}]" if ":" in host else host
     first = port if port and port <= LAST_HTTP_PORT else HTTP_PORT
     return Urls(
         http=full,
-        grpc=grpc_url or known.get("grpc") or f"{secure}{name}:{first + 1}",
-        metrics=metrics_url or known.get("metrics") or f"http://{name}:{first + 2}/metrics",
+        grpc=grpc_url or urls.get("grpc") or f"{secure}{name}:{first + 1}",
+        metrics=metrics_url or urls.get("metrics") or f"http://{name}:{first + 2}/metrics",
     )
 
 

@@ -98,7 +98,9 @@ def run(
         done = {"endpoint": name, "version": move.new, "previous": move.old, "changed": True, "server": url}
         click.echo(json.dumps(done))
         return
-    where = f"{url} and {repo} serve" if url else f"{repo} serves"
-    click.echo(f"{where} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away")
+    servers = f"{url} and {repo} serve" if url else f"{repo} serves"
+    click.echo(
+        f"{servers} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away"
+    )
     if not url:
         click.echo("a running server keeps its version until it is restarted")

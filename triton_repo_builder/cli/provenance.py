@@ -77,8 +77,8 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("git commit", link.commit),
             ("server", _server(link)),
         ]
-        known = [(name, value) for name, value in rows if value]
-        for name, value in known:
+        filled = [(name, value) for name, value in rows if value]
+        for name, value in filled:
             click.echo(f"  {name:<16} {value}")
         if not facts.sources:
             click.echo("  no provenance: not built by trb, or by an older version")

@@ -142,8 +142,8 @@ def _run(
     with _progress() as tell:
         server = serve.start(repo, options, engine=engine.name, progress=tell)
     try:
-        found = [snippets.usage(server.urls.http, name, repo / name) for name in server.endpoints]
-        about = _about(server, repo, source, [endpoint.to_json() for endpoint in found])
+        examples = [snippets.usage(server.urls.http, name, repo / name) for name in server.endpoints]
+        about = _about(server, repo, source, [endpoint.to_json() for endpoint in examples])
         if entry_file is not None:
             registry.write(entry_file, _entry(about, begun))
         else:

@@ -117,8 +117,8 @@ def _repository(
         return
     # With a server that runs elsewhere, the description of the repository suffices.
     choice = engine if url is None else replace(engine, name="embedded")
-    with engines.opened(repo or DEFAULT_REPOSITORY, choice) as found:
-        yield repository.read(found.path), found.models_url
+    with engines.opened(repo or DEFAULT_REPOSITORY, choice) as opened:
+        yield repository.read(opened.path), opened.models_url
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Triton's HTTP endpoint, without a third-party HTTP library: what ``curl`` can do.
 
-No proxy settings apply: servers are called where their url says. numpy is loaded with the first tensor only.
+No proxy settings apply: servers are called directly. numpy is loaded with the first tensor only.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]] |
         return None
     bodies = []
     for case in golden.cases:
-        given = {tensor.name: tensor for tensor in case.inputs}
+        tensors_by_name = {tensor.name: tensor for tensor in case.inputs}
         plain = all(tensor.pattern is None and not tensor.binary for tensor in case.inputs)
-        if given.keys() == {tensor.name for tensor in tensors} and plain:
+        if tensors_by_name.keys() == {tensor.name for tensor in tensors} and plain:
             bodies.append(
                 [
                     {"name": t.name, "datatype": t.datatype, "shape": list(t.shape), "data": list(t.data)}

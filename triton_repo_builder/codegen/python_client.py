@@ -77,11 +77,11 @@ def calls(example: Example, url: str) -> dict[str, str]:
 def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
     """The calls if the only input is a file: a JSON header, then the file after its length."""
     item = {key: value for key, value in example.inputs[0].items() if key != "data"}
-    given = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
+    values = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
     return {
         "curl": snippets.curl_file(target, example.endpoint.inputs[0], file),
-        "python": templates.render("call_file.py.jinja", **given).rstrip("\n"),
-        "javascript": templates.render("call_file.js.jinja", **given).rstrip("\n"),
+        "python": templates.render("call_file.py.jinja", **values).rstrip("\n"),
+        "javascript": templates.render("call_file.js.jinja", **values).rstrip("\n"),
     }
 
 
@@ -91,18 +91,18 @@ def _unsupported(name: str, why: str) -> TrbError:
 
 def _named(tensors: tuple[Tensor, ...], endpoint: Endpoint, reserved: frozenset[str]) -> list[dict[str, Any]]:
     """What the template needs of each tensor, under a Python name of its own."""
-    taken: set[str] = set(reserved)
+    used: set[str] = set(reserved)
     named = []
     for tensor in tensors:
-        identifier = _identifier(tensor.name, taken)
-        taken.add(identifier)
+        identifier = _identifier(tensor.name, used)
+        used.add(identifier)
         dims = tensor.shape[1:] if endpoint.max_batch_size else tensor.shape
         scalar = dims == (1,)
         kind = KINDS.get(tensor.datatype, "int")
-        given = "str | bytes" if kind == "str" else kind
+        accepted = "str | bytes" if kind == "str" else kind
         depth = 0 if scalar else len(dims)
         rows = 1 if endpoint.max_batch_size else 0
-        whole = f"{'Sequence[' * (depth + rows)}{given}{']' * (depth + rows)}"
+        whole = f"{'Sequence[' * (depth + rows)}{accepted}{']' * (depth + rows)}"
         named.append(
             {
                 "name": tensor.name,
@@ -117,14 +117,14 @@ def _named(tensors: tuple[Tensor, ...], endpoint: Endpoint, reserved: frozenset[
     return named
 
 
-def _identifier(name: str, taken: set[str]) -> str:
+def _identifier(name: str, used: set[str]) -> str:
     """A Python name like the tensor's, none that is taken, a keyword or a builtin."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII).lower().strip("_") or "tensor"
     base = f"t_{base}" if base[0].isdigit() else base
     if keyword.iskeyword(base) or hasattr(builtins, base):
         base += "_"
-    numbers = (f"{base}_{number}" for number in range(2, len(taken) + 3))
-    return base if base not in taken else next(name for name in numbers if name not in taken)
+    numbers = (f"{base}_{number}" for number in range(2, len(used) + 3))
+    return base if base not in used else next(name for name in numbers if name not in used)
 
 
 def _example(item: Mapping[str, Any], scalar: bool) -> str:

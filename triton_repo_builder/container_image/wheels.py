@@ -58,7 +58,7 @@ def download(python: str) -> Path:
 
 
 def arguments(folder: Path | str, python: str) -> list[str]:
-    """Arguments of pip: wheels for the image, whatever Python runs here."""
+    """Arguments of pip: wheels for the image's Python, not for this one."""
     platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
     options = ["download", "--no-deps", "--only-binary=:all:", "--python-version", python, *platforms]
     return [*options, "-d", str(folder)]

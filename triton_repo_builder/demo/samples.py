@@ -54,11 +54,11 @@ def minilm_int8(target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Made under another name first: a copy that was interrupted must not pass for the whole.
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            made = Path(scratch) / "made"
+            staged = Path(scratch) / "made"
             skipped = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
-            shutil.copytree(texts, made, ignore=skipped)
-            shutil.copyfile(onnx, made / "model.onnx")
-            made.rename(target)
+            shutil.copytree(texts, staged, ignore=skipped)
+            shutil.copyfile(onnx, staged / "model.onnx")
+            staged.rename(target)
     return target
 
 

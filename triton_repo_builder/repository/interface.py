@@ -73,13 +73,13 @@ class Endpoint:
         cls, metadata: Mapping[str, Any], config: ModelConfig | None = None, name: str = ""
     ) -> Endpoint:
         """From ``GET /v2/models/NAME`` and ``/config``, or the same two over gRPC."""
-        known = config or ModelConfig()
+        settings = config or ModelConfig()
         return cls(
             name=name or str(metadata["name"]),
-            inputs=_tensors(metadata.get("inputs", ()), known.optional_inputs),
+            inputs=_tensors(metadata.get("inputs", ()), settings.optional_inputs),
             outputs=_tensors(metadata.get("outputs", ())),
-            max_batch_size=known.max_batch_size,
-            decoupled=known.decoupled,
+            max_batch_size=settings.max_batch_size,
+            decoupled=settings.decoupled,
         )
 
     def to_manifest(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class FileRecord:
     sha256: str
     bytes: int
     url: str = ""
-    """Where ``trb fetch`` gets the file if it is not in git; else empty."""
+    """URL from which ``trb fetch`` gets the file if it is not in git; else empty."""
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> FileRecord:

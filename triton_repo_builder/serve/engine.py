@@ -43,7 +43,7 @@ class ServeOptions:
     models: tuple[str, ...] = ()
     """Names to load, with what they need; empty for all, ``("none",)`` for nothing yet."""
     log_file: Path | None = None
-    """Where the server's output goes; by default a temporary file that is kept only after a failure."""
+    """File of the server's output; by default a temporary one that is kept only after a failure."""
     log_verbose: int = 0
     exit_timeout: int = 10
     """Seconds that running requests get to finish when the server is stopped."""
@@ -56,7 +56,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A repository that can be read here, and where the server is to take the models from."""
+    """A repository that can be read here, and the location from which the server loads it."""
 
     path: Path
     models_url: str = ""
@@ -65,7 +65,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A model that does not serve, and the real cause, as far as server, log and /proc tell."""
+    """A model that does not serve, and the real cause, as far as server, log and /proc show it."""
 
     model: str
     cause: str
@@ -89,11 +89,11 @@ class RunningServer(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server, where it is a process of this machine."""
+        """Process id of the server, if it is a process of this machine."""
 
     @property
     def container(self) -> str:
-        """Name of its container; empty where it runs in none."""
+        """Name of its container, or empty."""
 
     @property
     def log(self) -> Path:

@@ -92,7 +92,7 @@ class ManagedServer(ABC):
         return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
     def keep_log(self) -> Path:
-        """Move the log out of the folder that goes away when the server is stopped."""
+        """Move the log out of the temporary folder, which is removed when the server stops."""
         if self.log.is_relative_to(self._folder) and self.log.exists():
             kept = Path(tempfile.gettempdir()) / f"{self._folder.name}.log"
             shutil.copyfile(self.log, kept)

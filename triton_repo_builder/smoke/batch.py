@@ -71,8 +71,8 @@ class _Batches:
         """As many rows as the endpoint promises, every one compared."""
         request = stack([inputs_of(case) for case in picked])
         answer = self.session.ask(self.endpoint.name, protocol, request)
-        seen = [self.own(answer, place, len(picked), case) for place, case in enumerate(picked)]
-        worst = max(one.difference or 0.0 for one in seen)
+        results = [self.own(answer, place, len(picked), case) for place, case in enumerate(picked)]
+        worst = max(result.difference or 0.0 for result in results)
         return Seen(difference=worst, allowed=self.file.tolerance.batched)
 
     def over(self, picked: list[cases.Case], protocol: str) -> Seen:

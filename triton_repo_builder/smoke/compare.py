@@ -21,9 +21,9 @@ def same(case: cases.Case, answer: Mapping[str, Array], allowed: float) -> Seen:
         actual = answer.get(expected.name)
         if actual is None:
             raise Mismatch(f"output {expected.name}: expected, but the answer has only {', '.join(answer)}")
-        got = wire_type(actual)
-        if got != expected.datatype:
-            raise Mismatch(f"output {expected.name}: expected {expected.datatype}, got {got}")
+        datatype = wire_type(actual)
+        if datatype != expected.datatype:
+            raise Mismatch(f"output {expected.name}: expected {expected.datatype}, got {datatype}")
         if expected.name in by_key:
             continue
         if not expected.at and tuple(actual.shape) != expected.shape:
@@ -54,11 +54,11 @@ def _where(expected: cases.CaseTensor, actual: Array) -> str:
     return f"{index}: expected {_show(expected.data[worst])}, got {_show(flat[position])}"
 
 
-def _off(want: Any, got: Any) -> float:
-    if isinstance(got, bytes):
-        return 0.0 if got.decode("utf-8", "replace") == want else float("inf")
-    difference = abs(float(want) - float(got))
-    both = float(want) == float(got) or (np.isnan(float(want)) and np.isnan(float(got)))
+def _off(expected: Any, actual: Any) -> float:
+    if isinstance(actual, bytes):
+        return 0.0 if actual.decode("utf-8", "replace") == expected else float("inf")
+    difference = abs(float(expected) - float(actual))
+    both = float(expected) == float(actual) or (np.isnan(float(expected)) and np.isnan(float(actual)))
     return 0.0 if both else difference if np.isfinite(difference) else float("inf")
 
 

@@ -40,8 +40,8 @@ def _alone(
     session: Session, endpoint: Subject, file: cases.CaseFile, case: cases.Case, protocol: str
 ) -> Seen:
     answer = session.ask(endpoint.name, protocol, inputs_of(case))
-    seen = compare.same(case, answer, file.tolerance.alone)
-    return replace(seen, detail=endpoint.not_json if protocol == BINARY else "")
+    result = compare.same(case, answer, file.tolerance.alone)
+    return replace(result, detail=endpoint.not_json if protocol == BINARY else "")
 
 
 def unproven(endpoint: str, why: str, *, asked: bool) -> Check:

@@ -25,9 +25,9 @@ class Target:
 
     name: str
     source: str
-    """Where inputs and outputs are stated: MANIFEST, CONFIG or NOWHERE (only the server knows)."""
+    """Source of the inputs and outputs: MANIFEST, CONFIG or NOWHERE (only the server has them)."""
     stated: Endpoint | None = None
-    """None if only the server knows; without inputs or outputs if the source leaves them to the server."""
+    """None if only the server has it; without inputs or outputs if the source leaves them to the server."""
     golden: cases.CaseFile | None = None
     why: str = ""
     """Why there are no golden cases."""

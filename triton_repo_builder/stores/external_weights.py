@@ -131,7 +131,7 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
         if actual != sha256:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,
-                f"has sha256 {actual}, the manifest says {sha256}: the file here is as it was",
+                f"has sha256 {actual}, the manifest says {sha256}: the local file is unchanged",
                 where=url,
                 remedy="put the right file there, or commit the repository again from where it was built",
             )

@@ -1,4 +1,4 @@
-"""A repository for as long as it is served, wherever it is stored."""
+"""A repository from any store, for as long as it is served."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from triton_repo_builder.stores.store import Progress
 def opened(location: Path | Location, progress: Progress, *, direct: bool) -> Iterator[Opened]:
     """A repository for as long as it is served.
 
-    With ``direct`` a server reads the models itself from a store that Triton knows; else the whole revision
-    is pulled, verified.
+    With ``direct`` a server reads the models itself from a store that Triton supports; else the whole
+    revision is pulled and verified.
     """
     if isinstance(location, Path):
         yield Opened(path=location)

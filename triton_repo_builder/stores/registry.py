@@ -23,7 +23,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 TAR = "application/vnd.oci.image.layer.v1.tar"
 REVISION = "trb.revision"
 UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
-"""What a damaged manifest is to a client: another one, or where the registry cannot parse it, error 500."""
+"""A damaged manifest as clients see it: another one, or error 500 if the registry cannot parse it."""
 
 
 class RegistryStore:

@@ -58,7 +58,7 @@ class S3Store(BucketStore):
         if not endpoint:
             with explained(self.HINTS, str(self.location)):
                 self.system.connect()
-                # From AWS_ENDPOINT_URL or the profile; Triton's own SDK knows only Amazon's.
+                # From AWS_ENDPOINT_URL or the profile; Triton's own SDK supports only Amazon's.
                 configured = str(self.system.s3.meta.endpoint_url)
             endpoint = "" if ".amazonaws.com" in configured else configured
         server = f"{_with_port(endpoint)}/" if endpoint else ""

@@ -31,13 +31,13 @@ class Claim:
 def claim(
     build: BuiltEndpoint,
     old: Manifest,
-    taken: Mapping[str, str],
+    owners: Mapping[str, str],
     rebuilt: set[str],
     output: Path,
     force: bool,
 ) -> Claim:
     """What a build would do to what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
-    _check_unique(build, taken)
+    _check_unique(build, owners)
     before = old.endpoints.get(build.name)
     own = set(before.models if before else ())
     _check_ours(build, old, own, output)
@@ -45,19 +45,21 @@ def claim(
     needed = {m for name, entry in old.endpoints.items() if name not in rebuilt for m in entry.models}
     own = (own - needed) | {name for name in build.shared if (output / name).exists()}
     recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in own}
-    there = present(output, sorted(own))
-    edited = _edited(build, recorded, there, output)
+    current = present(output, sorted(own))
+    edited = _edited(build, recorded, current, output)
     if edited and not force:
         remedy = "keep your edit elsewhere (or see it with --diff) and build with --force"
         raise edited_error(edited, output, remedy)
     new = {file.path for file in build.files}
-    kept = [path for path in there if path not in new and _keep(path, recorded, build.version, build.models)]
+    kept = [
+        path for path in current if path not in new and _keep(path, recorded, build.version, build.models)
+    ]
     return Claim(
         build=build,
         own=frozenset(own),
         recorded=recorded,
         kept=tuple(kept),
-        present=there,
+        present=current,
         edited=tuple(edited),
         notes=_replaced(build, before, kept, force),
     )
@@ -87,13 +89,13 @@ def previous(output: Path) -> Manifest:
     return Manifest()
 
 
-def _check_unique(build: BuiltEndpoint, taken: Mapping[str, str]) -> None:
+def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
     """Two endpoints of one run may share a tokenizer model, and no other directory."""
     for model in build.models:
-        if model in taken and model not in build.shared:
+        if model in owners and model not in build.shared:
             raise TrbError(
                 Code.BAD_NAME,
-                f"its directory '{model}' is also one of the endpoint '{taken[model]}'",
+                f"its directory '{model}' is also one of the endpoint '{owners[model]}'",
                 where=build.name,
                 remedy="give one of them another name: name = ... in the [build] table of its trb.toml",
             )
@@ -162,7 +164,7 @@ def present(output: Path, models: list[str]) -> dict[str, Path]:
 def _edited(
     build: BuiltEndpoint, recorded: Mapping[str, FileRecord], present: Mapping[str, Path], output: Path
 ) -> list[str]:
-    """Files whose bytes are no longer those that trb wrote, and that the build would replace or drop."""
+    """Files edited since trb wrote them that the build would replace or drop."""
     sources = {file.path: file.source for file in build.files}
     edited = []
     for path, record in recorded.items():

@@ -64,19 +64,19 @@ def prepare_all(
 ) -> Publication:
     """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
     claims: list[ownership.Claim] = []
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     rebuilt = {build.name for build in builds}
     try:
         old = ownership.previous(output)
         for build in builds:
             try:
-                claims.append(ownership.claim(build, old, taken, rebuilt, output, force))
+                claims.append(ownership.claim(build, old, owners, rebuilt, output, force))
             except TrbError as error:
                 if refused is None:
                     raise
                 refused(build, error)
                 continue
-            taken |= {model: build.name for model in build.models if model not in taken}
+            owners |= {model: build.name for model in build.models if model not in owners}
         if len(claims) < len(builds):
             # One that stays as it was may need what the others would give up.
             return prepare_all([claim.build for claim in claims], output, force=force, refused=refused)
@@ -124,7 +124,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
 
 
 def _record(file: File, before: FileRecord | None) -> FileRecord:
-    """A file's line of the manifest; the same content is still where a commit put it (``trb fetch``)."""
+    """A file's line of the manifest; unchanged content keeps the URL of its commit (``trb fetch``)."""
     sha256 = file.sha256()
     url = before.url if before and before.sha256 == sha256 else ""
     return FileRecord(sha256=sha256, bytes=file.size(), url=url)
@@ -146,7 +146,7 @@ def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, 
 
 
 def publish(publication: Publication) -> None:
-    """Write it: all or nothing. Where nothing changes nothing is touched, or a server would reload it."""
+    """Write all or nothing. Unchanged files are not touched, or a server would reload them."""
     output = publication.output
     current = output / repository.MANIFEST
     if (
@@ -167,7 +167,7 @@ def publish(publication: Publication) -> None:
 
 
 def diff(publication: Publication) -> str:
-    """A unified diff of the text files, one line for each other file; empty where nothing changes."""
+    """A unified diff of the text files, one line for each other file; empty if nothing changes."""
     lines: list[str] = []
     new = {file.path: file for file in publication.files}
     for path in (*publication.changes.added, *publication.changes.changed, *publication.changes.removed):
@@ -179,8 +179,8 @@ def diff(publication: Publication) -> str:
 def _diff_one(path: str, before: Path | None, after: File | None) -> list[str]:
     sizes = [before.stat().st_size if before else 0, after.size() if after else 0]
     if not path.endswith(TEXT) or max(sizes) > DIFFED or "/vendor/" in path:
-        what = "added" if before is None else "removed" if after is None else "changed"
-        return [f"{what}: {path} ({sizes[1] if after else sizes[0]:,} bytes)\n"]
+        change = "added" if before is None else "removed" if after is None else "changed"
+        return [f"{change}: {path} ({sizes[1] if after else sizes[0]:,} bytes)\n"]
     content = (after.source.read_bytes() if after.source else after.content) if after else b""
     old, fresh = (
         text.decode("utf-8", "replace").splitlines(keepends=True)

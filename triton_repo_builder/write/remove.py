@@ -27,11 +27,11 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
                 where=str(output),
                 remedy=f"its endpoints: {known}",
             )
-    left = {name: entry for name, entry in old.endpoints.items() if name not in names}
-    needed = {model for entry in left.values() for model in entry.models}
-    gone = [m for name in names for m in old.endpoints[name].models if m not in needed]
-    present = ownership.present(output, gone)
-    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in gone}
+    remaining = {name: entry for name, entry in old.endpoints.items() if name not in names}
+    needed = {model for entry in remaining.values() for model in entry.models}
+    models = [m for name in names for m in old.endpoints[name].models if m not in needed]
+    present = ownership.present(output, models)
+    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in models}
     edited = [path for path, record in recorded.items() if not ownership.same(record, record, output / path)]
     edited = [path for path in edited if path in present]
     if edited and not force:
@@ -44,8 +44,8 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
     return Publication(
         output=output,
         files=(),
-        manifest=Manifest(endpoints=left, files=others).to_text(),
+        manifest=Manifest(endpoints=remaining, files=others).to_text(),
         # The ensemble first, what it needs after.
-        names=(*dict.fromkeys(gone), repository.MANIFEST),
+        names=(*dict.fromkeys(models), repository.MANIFEST),
         changes=changes,
     )

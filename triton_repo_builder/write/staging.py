@@ -31,7 +31,7 @@ def staging(
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
     ``how`` the user chooses ``output``, and what is ``kept``: each command has its own words. The folder lies
-    inside ``output`` where that is a mounted volume: nothing can be renamed across its border.
+    inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
     What a killed process left there is removed first.
     """
     parent, prefix = _place(output)
@@ -45,13 +45,13 @@ def staging(
     except OSError as error:
         raise files.explain(error, output, how=how, kept=kept) from error
     finally:
-        # Still there where a swap failed and could not be undone either.
+        # Still there if a swap failed and could not be undone either.
         if folder is not None and not _holds(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _place(output: Path) -> tuple[Path, str]:
-    """Where the staging folders of ``output`` lie, and how their names begin."""
+    """The parent of the staging folders of ``output``, and the prefix of their names."""
     resolved = output.resolve()
     return resolved if resolved.is_mount() else resolved.parent, f".{output.name}.trb-"
 
@@ -67,7 +67,7 @@ def leftovers(output: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Hold a lock that ends with this process, however it ends; False where somebody else holds it."""
+    """Hold a lock that ends with this process, however it ends; False if another process holds it."""
     try:
         import fcntl
     except ModuleNotFoundError:  # not on this platform

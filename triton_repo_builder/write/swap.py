@@ -1,8 +1,8 @@
 """The swap of a staged build into its repository, and what the next build does after one that was killed.
 
 Before the first rename a journal is written beside ``.old``. Each rename is one step of the file system, so
-the journal and what lies where tell how far a swap came: a staging folder with ``.old`` in it is one that
-neither ended nor was undone, and the only copy of something may be there.
+the journal and the places of the directories show how far a swap came: a staging folder with ``.old`` in
+it is one that neither ended nor was undone, and the only copy of something may be there.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
 def recover(output: Path, *, write: bool = True) -> tuple[str, ...]:
     """Undo what a killed build left half done; a line for each. Raises ``TrbError`` EDITED_FILE.
 
-    That is where the repository was changed since, so that undoing would lose something. With ``write`` off
-    nothing is touched. A build that still runs holds its staging folder's lock.
+    The error is raised if the repository was changed since, so that undoing would lose something. With
+    ``write`` off nothing is touched. A build that still runs holds its staging folder's lock.
     """
     notes: list[str] = []
     try:
@@ -130,15 +130,15 @@ def _undo(stage: Path, output: Path, journal: Journal) -> None:
 
 
 def _changed(stage: Path, output: Path, journal: Journal) -> list[str]:
-    """Names that do not lie where the swap can have left them, or are not what it put there."""
+    """Names that are not where the swap can have left them, or not what it put there."""
     return [name for name in journal.names if not _as_left(stage, output, name, journal)]
 
 
 def _as_left(stage: Path, output: Path, name: str, journal: Journal) -> bool:
-    there = os.path.lexists(output / name)
+    exists = os.path.lexists(output / name)
     if _moved_in(stage, name, journal):
-        return there and _listed(output / name) == journal.fresh[name]
-    return there == (name in journal.replaced and not _moved_out(stage, name))
+        return exists and _listed(output / name) == journal.fresh[name]
+    return exists == (name in journal.replaced and not _moved_out(stage, name))
 
 
 def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:

@@ -41,8 +41,8 @@ def following(output: Path, name: str) -> int:
     entry = _entry(output, name)
     if entry is None:
         return 1
-    taken = [version for model in entry.models for version in present(output, [model])]
-    return max(taken, default=0) + 1
+    existing = [version for model in entry.models for version in present(output, [model])]
+    return max(existing, default=0) + 1
 
 
 def _entry(output: Path, name: str) -> EndpointEntry | None:
@@ -252,24 +252,24 @@ def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str,
     if recorded is None or name not in recorded.endpoints:
         return (), ()
     old = recorded.endpoints[name]
-    there = present(root, old.models)
-    stay = {*there[-keep:], old.served.version, old.previous}
+    numbers = present(root, old.models)
+    stay = {*numbers[-keep:], old.served.version, old.previous}
     kept: list[str] = []
-    gone: list[int] = []
-    for version in there:
+    removed: list[int] = []
+    for version in numbers:
         if version not in stay:
             foreign = _foreign(root, recorded, [f"{model}/{version}" for model in old.models])
             kept += foreign
-            gone += [] if foreign else [version]
-    if not gone:
+            removed += [] if foreign else [version]
+    if not removed:
         return (), tuple(kept)
-    left = {number: entry for number, entry in old.versions.items() if number not in gone}
-    folders = [f"{model}/{version}/" for model in old.models for version in gone]
+    remaining = {number: entry for number, entry in old.versions.items() if number not in removed}
+    folders = [f"{model}/{version}/" for model in old.models for version in removed]
     manifest.write(
         root,
         replace(
             recorded,
-            endpoints={**recorded.endpoints, name: arrange(left, old.served.version, old.previous)},
+            endpoints={**recorded.endpoints, name: arrange(remaining, old.served.version, old.previous)},
             files={
                 path: record for path, record in recorded.files.items() if not path.startswith(tuple(folders))
             },
@@ -277,7 +277,7 @@ def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str,
     )
     for folder in folders:
         shutil.rmtree(root / folder)
-    return tuple(gone), tuple(kept)
+    return tuple(removed), tuple(kept)
 
 
 def _foreign(root: Path, recorded: Manifest, folders: Sequence[str]) -> list[str]:

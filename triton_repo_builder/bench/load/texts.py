@@ -65,13 +65,13 @@ def _counter(library: Any) -> Count:
 
 
 def _tokenizers(repository: Repository | None, models: Sequence[str]) -> list[Path]:
-    found = []
+    candidates = []
     for name in models:
         model = repository.model(name) if repository else None
         for version in reversed(model.versions if model else ()):
             assert model is not None
-            found += sorted((model.path / str(version)).glob("**/tokenizer.json"))
-    return found
+            candidates += sorted((model.path / str(version)).glob("**/tokenizer.json"))
+    return candidates
 
 
 def fit(texts: Sequence[str], length: int, count: Count, seed: int = 1) -> tuple[str, ...]:
@@ -95,10 +95,10 @@ def _fit_one(words: Sequence[str], length: int, count: Count, start: int) -> str
     best = text(low)
     while (missing := length - count(best)) > 0:
         longer = [f"{best} {word}".strip() for word in SHORT_WORDS]
-        fitting = [one for one in longer if 0 <= length - count(one) < missing]
+        fitting = [run for run in longer if 0 <= length - count(run) < missing]
         if not fitting:
             break
-        best = min(fitting, key=lambda one: (length - count(one) != missing - 1, fitting.index(one)))
+        best = min(fitting, key=lambda run: (length - count(run) != missing - 1, fitting.index(run)))
     return best
 
 

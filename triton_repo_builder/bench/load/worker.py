@@ -192,7 +192,7 @@ async def serve(connection: Connection, folder: Path) -> None:
 
 
 def _listen(
-    connection: Connection, folder: Path, loop: asyncio.AbstractEventLoop, put: Callable[[object], None]
+    connection: Connection, folder: Path, loop: asyncio.AbstractEventLoop, report: Callable[[object], None]
 ) -> None:
     while True:
         try:
@@ -201,7 +201,7 @@ def _listen(
             # The run was killed: no client may go on without it, and nothing may stay of it.
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
-        loop.call_soon_threadsafe(put, message)
+        loop.call_soon_threadsafe(report, message)
 
 
 def main(path: str) -> None:

@@ -214,12 +214,12 @@ def _machines(report: BenchReport, earlier: EarlierReport) -> list[str]:
 
 def _texts(pairs: list[tuple[Level, EarlierLevel]]) -> list[str]:
     """Levels that were sent other texts or tensors; what was really sent is compared, not its name."""
-    known = [(level.sent, old.sent) for level, old in pairs if old.sent]
-    different = sum(new != old for new, old in known)
+    with_digests = [(level.sent, old.sent) for level, old in pairs if old.sent]
+    different = sum(new != old for new, old in with_digests)
     notes = []
     if different:
         where = "" if different == len(pairs) else f" at {different} of {len(pairs)} levels"
         notes.append(f"other texts or tensors were sent{where}")
-    if len(known) < len(pairs):
+    if len(with_digests) < len(pairs):
         notes.append("whether the same was sent is unknown: the older report does not record it")
     return notes

@@ -88,16 +88,16 @@ def model_table(report: BenchReport) -> list[list[str]]:
     rows = []
     for level in report.levels:
         name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))
-        for position, one in enumerate(level.models):
-            times = (one.request_ms, one.queue_ms, one.input_ms, one.infer_ms, one.output_ms)
+        for position, model in enumerate(level.models):
+            times = (model.request_ms, model.queue_ms, model.input_ms, model.infer_ms, model.output_ms)
             rows.append(
                 [
                     name if not position else "",
-                    one.model,
-                    number(one.requests / level.split_seconds if level.split_seconds else None),
-                    number(one.rows_per_execution, 2),
+                    model.model,
+                    number(model.requests / level.split_seconds if level.split_seconds else None),
+                    number(model.rows_per_execution, 2),
                     *(number(value, 2) for value in times),
-                    str(one.failed),
+                    str(model.failed),
                 ]
             )
         if level.outside_ms is not None:
@@ -116,13 +116,13 @@ def ratio_table(ratios: tuple[Ratio, ...]) -> list[list[str]]:
     """Rows of ratios, as ``1.35 x``."""
     return [
         [
-            " ".join(filter(None, [one.variant, one.level])),
+            " ".join(filter(None, [ratio.variant, ratio.level])),
             *(
                 "-" if value is None else f"{value:.2f} x"
-                for value in (one.throughput, one.p50, one.p99, one.server_cpu)
+                for value in (ratio.throughput, ratio.p50, ratio.p99, ratio.server_cpu)
             ),
         ]
-        for one in ratios
+        for ratio in ratios
     ]
 
 
@@ -157,10 +157,10 @@ def _others(level: Level, cores: int) -> float:
 def _twice(level: Level) -> list[str]:
     """An ensemble's own row counts failures twice: measured, 6 for 3 requests (tritonserver 2.51)."""
     return [
-        f"{one.model} is an ensemble: Triton counts a request that failed in it twice, hence {one.failed} in "
+        f"{row.model} is an ensemble: Triton counts a request that failed in it twice, hence {row.failed} in "
         f"the table; the clients saw {level.failed}"
-        for one in level.models
-        if one.model == level.endpoint and one.failed > level.failed and len(level.models) > 1
+        for row in level.models
+        if row.model == level.endpoint and row.failed > level.failed and len(level.models) > 1
     ]
 
 

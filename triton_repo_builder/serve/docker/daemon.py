@@ -208,7 +208,7 @@ def _context() -> Any:
     try:
         context = ContextAPI.get_current_context()
     except Exception:
-        # Whatever a broken settings file leads to is reported where the connection is made.
+        # Errors of a broken settings file are reported when connecting.
         return None
     return None if context is None or context.name == "default" else context
 

@@ -41,8 +41,8 @@ class ContainerStubProcesses:
             if stub is not None:
                 stubs[stub.pid] = stub
         # ``ps`` of a container lists no zombies: a process that has disappeared has ended.
-        gone = {pid: stub for pid, stub in self._seen.items() if rows and pid not in stubs}
-        stubs |= {pid: replace(stub, dead=True, end=ENDED) for pid, stub in gone.items()}
+        ended = {pid: stub for pid, stub in self._seen.items() if rows and pid not in stubs}
+        stubs |= {pid: replace(stub, dead=True, end=ENDED) for pid, stub in ended.items()}
         self._seen = stubs
         return tuple(stubs.values())
 

@@ -143,14 +143,14 @@ def clean(group: int, regions: set[str]) -> None:
 
 def members(group: int) -> list[int]:
     """Processes of a group, without zombies: field 3 is the state, field 5 the group (proc(5))."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
                 if int(fields[2]) == group and fields[0] not in "ZX":
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def mapped(pid: int) -> set[str]:

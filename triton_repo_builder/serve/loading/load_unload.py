@@ -159,8 +159,8 @@ def _failed(server: Server, names: Sequence[str], loaded: Loaded, since: int) ->
     text = failure_causes.read(server.log, since) if server.log else ""
     if not loaded.hung:
         clear_failed.failures(server.base, states)
-    known = tuple(failure_causes.explained(f, server.log, since) if server.log else f for f in loaded.hung)
-    failed = failure_causes.failures(server.repository, loaded.answers, states, text, known, loaded.ends)
+    failures = tuple(failure_causes.explained(f, server.log, since) if server.log else f for f in loaded.hung)
+    failed = failure_causes.failures(server.repository, loaded.answers, states, text, failures, loaded.ends)
     if not failed:
         late = ", ".join(loaded.unfinished)
         return TrbError(
@@ -214,10 +214,10 @@ def unload(server: Server, name: str, *, timeout: float) -> bool:
 
 def _check_known(server: Server, names: Sequence[str]) -> None:
     # A server may keep its index to itself.
-    known = tuple(dict.fromkeys(entry.name for entry in HttpClient(server.base, 10).index_or_empty()))
+    failures = tuple(dict.fromkeys(entry.name for entry in HttpClient(server.base, 10).index_or_empty()))
     for name in names:
-        if known and name not in known:
-            near = get_close_matches(name, known, 1)
+        if failures and name not in failures:
+            near = get_close_matches(name, failures, 1)
             raise TrbError(
                 Code.NOT_FOUND,
                 f"the server's repository has no model '{name}'",

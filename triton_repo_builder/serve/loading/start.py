@@ -137,14 +137,14 @@ def _load(
     )
     if not server.alive():
         raise _ended(server)
-    known = (*chosen.failures, *(failure_causes.explained(failure, server.log) for failure in loaded.hung))
+    failures = (*chosen.failures, *(failure_causes.explained(failure, server.log) for failure in loaded.hung))
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     try:
         states = {} if loaded.ok else HttpClient(server.urls.http, 10).states()
     except OSError:  # it ended just now
         raise _ended(server) from None
     failed = failure_causes.failures(
-        repo, loaded.answers, states, failure_causes.read(server.log), known, loaded.ends
+        repo, loaded.answers, states, failure_causes.read(server.log), failures, loaded.ends
     )
     late = [name for name in loaded.unfinished if name not in hanging]
     if failed:

@@ -35,31 +35,29 @@ class Ports:
 
 
 def choose(options: ServeOptions) -> Ports:
-    """The ports to use; raises where one is taken."""
+    """The ports to use; raises if one is taken."""
     requested = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
     _check_distinct(requested)
     numbers = {}
     with contextlib.ExitStack() as held:
         for kind, number in requested.items():
-            taken = held.enter_context(
-                _bind(options.host, kind, DEFAULTS[kind] if number is None else number)
-            )
-            numbers[kind] = int(taken.getsockname()[1])
+            used = held.enter_context(_bind(options.host, kind, DEFAULTS[kind] if number is None else number))
+            numbers[kind] = int(used.getsockname()[1])
     return Ports(**numbers)
 
 
 def _check_distinct(requested: dict[str, int | None]) -> None:
-    taken: dict[int, str] = {}
+    used: dict[int, str] = {}
     for kind, number in requested.items():
         port = DEFAULTS[kind] if number is None else number
-        if port and port in taken:
+        if port and port in used:
             raise TrbError(
                 Code.PORT_BUSY,
-                f"{port} is the port for both {taken[port]} and {kind}",
+                f"{port} is the port for both {used[port]} and {kind}",
                 where=f"--{kind}-port",
                 remedy="give each a port of its own (0 picks a free one)",
             )
-        taken[port] = kind
+        used[port] = kind
 
 
 def _bind(host: str, kind: str, port: int) -> socket.socket:

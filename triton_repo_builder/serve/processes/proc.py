@@ -55,12 +55,12 @@ def exists(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """Processes that were started by any thread of this one."""
-    found = []
+    child_pids = []
     with suppress(OSError):
         for task in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found
+                child_pids += [int(child) for child in (task / "children").read_text().split()]
+    return child_pids
 
 
 def arguments(pid: int) -> list[str]:
@@ -99,11 +99,11 @@ def listener(port: int, proc: Path = PROC) -> int:
 
 def _listening_sockets(port: int, proc: Path) -> set[str]:
     """Sockets as the links in /proc/PID/fd name them."""
-    found = set()
+    sockets = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (proc / "net" / table).read_text().splitlines()[1:]:
                 columns = line.split()
                 if columns[3] == LISTENING and int(columns[1].rsplit(":", 1)[1], 16) == port:
-                    found.add(f"socket:[{columns[9]}]")
-    return found
+                    sockets.add(f"socket:[{columns[9]}]")
+    return sockets

@@ -14,7 +14,7 @@ BASE = 64 * MEBI
 SMALLEST = 8 * MEBI
 """Per instance: a region starts at 1 MiB (shm-default-byte-size) and grows by as much."""
 HEADROOM = 4
-"""Inputs and outputs of an execute lie there at once, and while a region grows old and new parts do."""
+"""Holds inputs and outputs of an execute at once, and while a region grows its old and new parts."""
 OPEN = 512
 """Elements counted for an axis without a size."""
 TEXT = 64 << 10
@@ -22,7 +22,7 @@ TEXT = 64 << 10
 
 
 DEFAULT = {"python": 1, "onnxruntime": 2}
-"""Instances on CPU where none are named; in trb's own image both backends run in Python processes."""
+"""Default number of instances on CPU; in trb's own image both backends run in Python processes."""
 
 
 def needed(repository: Repository) -> int:

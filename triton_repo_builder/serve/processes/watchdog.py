@@ -83,7 +83,7 @@ class Watchdog(threading.Thread):
         if not dead:
             return  # unloaded or replaced on purpose, or still loading: that request gets the error
         loaded = {name for name, _ in ready_now}
-        what = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
+        ends = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         times = self._reloads.setdefault(model, deque())
         now = time.monotonic()
         while times and now - times[0] > WINDOW:
@@ -91,13 +91,13 @@ class Watchdog(threading.Thread):
         if len(times) >= RELOADS:
             raise TrbError(
                 Code.MODEL_FAILED,
-                f"its Python process died again ({what}) after {RELOADS} reloads within {WINDOW:.0f} s",
+                f"its Python process died again ({ends}) after {RELOADS} reloads within {WINDOW:.0f} s",
                 where=model,
                 remedy="correct the model (memory, native libraries, os._exit), then start again",
             )
         times.append(now)
         self._progress(
-            f"model '{model}' lost its Python process ({what}); loading it again ({len(times)} of {RELOADS})"
+            f"model '{model}' lost its Python process ({ends}); loading it again ({len(times)} of {RELOADS})"
         )
         self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
         self._progress(f"model '{model}' is ready again")
