@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from triton_repo_builder import releases
 from triton_repo_builder.check.context import ModelContext, RepositoryContext
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.rules import (
@@ -57,6 +58,22 @@ def check(repository: Repository, release: Release) -> list[Finding]:
             where=str(error.filename or repository.path),
             remedy="make it readable for the user that runs trb",
         ) from None
+
+
+def refuse_errors(repository: Repository, undone: str, remedy: str) -> None:
+    """Raise ``TrbError`` FAILED_CHECKS if the release that the repository was built for would refuse it."""
+    entries = repository.manifest.endpoints.values() if repository.manifest else ()
+    built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
+    release = releases.get(built_for[0]) if built_for else releases.default()
+    errors = [finding for finding in check(repository, release) if finding.severity == "error"]
+    if errors:
+        shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
+        raise TrbError(
+            Code.FAILED_CHECKS,
+            f"trb check finds errors ({len(errors)}), {undone}{shown}",
+            where=str(repository.path),
+            remedy=f"correct them (see 'trb check {repository.path}'), or {remedy} with --force",
+        )
 
 
 def _all(repo: RepositoryContext) -> Iterator[Finding]:

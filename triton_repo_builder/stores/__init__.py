@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.az import AzureStore
 from triton_repo_builder.stores.gs import GoogleStore
@@ -70,15 +70,8 @@ def push(
             where=str(root),
             remedy="name a folder of model directories",
         )
-    errors = [finding for finding in check.check(read, releases.default()) if finding.severity == "error"]
-    if errors and not force:
-        listed = "\n".join(f"  {finding.where}: {finding.message}" for finding in errors[:5])
-        raise TrbError(
-            Code.FAILED_CHECKS,
-            f"{len(errors)} of trb's checks fail, nothing was sent\n{listed}",
-            where=str(root),
-            remedy="see all of them with 'trb check', or push it as it is with --force",
-        )
+    if not force:
+        check.refuse_errors(read, "nothing was sent", "push it as it is")
     return store(location).push(collect(root), progress, dry_run=dry_run)
 
 

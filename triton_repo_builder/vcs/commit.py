@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_repo_builder import check, process, releases, repository
+from triton_repo_builder import check, process, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest, Repository
 from triton_repo_builder.repository.provenance import Facts
@@ -61,7 +61,8 @@ class Committed:
 def commit(path: Path, options: CommitOptions) -> Committed:
     """Commit ``path``. Raises ``TrbError``; then no branch has moved."""
     read = repository.read(path)
-    _check(read, options)
+    if not options.force:
+        check.refuse_errors(read, "nothing was committed", "commit anyway")
     notes: list[str] = []
     top = top_level(path) or _init(path, notes)
     git = Git(folder=top)
@@ -97,21 +98,6 @@ def commit(path: Path, options: CommitOptions) -> Committed:
         pushed=remote,
         notes=tuple(notes),
     )
-
-
-def _check(read: Repository, options: CommitOptions) -> None:
-    entries = read.manifest.endpoints.values() if read.manifest else ()
-    named = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
-    release = releases.get(named[0]) if named else releases.default()
-    errors = [finding for finding in check.check(read, release) if finding.severity == "error"]
-    if errors and not options.force:
-        shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
-        raise TrbError(
-            Code.FAILED_CHECKS,
-            f"trb check finds errors ({len(errors)}), nothing was committed{shown}",
-            where=str(read.path),
-            remedy=f"correct them (see 'trb check {read.path}'), or commit anyway with --force",
-        )
 
 
 def _init(path: Path, notes: list[str]) -> Path:
