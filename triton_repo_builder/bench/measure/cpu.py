@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from triton_repo_builder.serve.processes.proc import PROC, listener, name, pids
+from triton_repo_builder.serve.processes.proc import PROC, listener, name, pids, text
 from triton_repo_builder.serve.processes.proc import stat as process_stat
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,9 +38,8 @@ def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
 
 def machine(proc: Path = PROC) -> Busy | None:
     """How much of this machine's CPU was used so far."""
-    try:
-        values = [int(value) for value in (proc / "stat").read_text().split("\n", 1)[0].split()[1:9]]
-    except (OSError, ValueError):
+    values = [int(value) for value in text("stat", proc).partition("\n")[0].split()[1:9]]
+    if not values:
         return None
     idle = values[3] + values[4]
     return Busy(busy=sum(values) - idle, total=sum(values))

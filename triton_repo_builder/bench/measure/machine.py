@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder.serve.processes.proc import PROC, text
+
 PACKAGES = (
     "triton_repo_builder",
     "grpcio",
@@ -21,11 +23,12 @@ PACKAGES = (
 )
 
 
-def facts(proc: Path = Path("/proc")) -> dict[str, Any]:
+def facts(proc: Path = PROC) -> dict[str, Any]:
     """CPU model, cores, memory and kernel of the machine that the clients run on."""
-    memory = _find(proc / "meminfo", r"MemTotal:\s+(\d+) kB")
+    memory = _find(text("meminfo", proc), r"MemTotal:\s+(\d+) kB")
+    cpu = _find(text("cpuinfo", proc), r"model name\s*: (.*)")
     return {
-        "cpu": _find(proc / "cpuinfo", r"model name\s*: (.*)") or platform.processor() or platform.machine(),
+        "cpu": cpu or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(int(memory) / 2**20, 1) if memory else None,
@@ -44,9 +47,6 @@ def versions() -> dict[str, str]:
     return versions
 
 
-def _find(file: Path, pattern: str) -> str:
-    try:
-        match = re.search(pattern, file.read_text())
-    except OSError:
-        return ""
+def _find(content: str, pattern: str) -> str:
+    match = re.search(pattern, content)
     return match[1].strip() if match else ""

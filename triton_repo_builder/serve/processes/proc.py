@@ -1,4 +1,4 @@
-"""The one reader of /proc: processes, their children and arguments, and who listens on a port.
+"""The one reader of /proc: the machine, processes, their children and arguments, and who listens on a port.
 
 Formats: proc_pid_stat(5), proc_net_tcp(5). What this user may not see reads as if it were not there.
 ``supervisor.py`` of the embedded engine reads /proc by itself: it runs without this package.
@@ -19,6 +19,13 @@ LISTENING = "0A"
 def pids(proc: Path = PROC) -> Iterator[int]:
     """Every process of this machine."""
     return (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def text(name: str, proc: Path = PROC) -> str:
+    """A file of the whole machine, e.g. ``meminfo``; empty if it cannot be read."""
+    with suppress(OSError):
+        return (proc / name).read_text()
+    return ""
 
 
 def stat(pid: int, proc: Path = PROC) -> list[str]:
