@@ -9,6 +9,7 @@ import pytest
 from triton_repo_builder.build import build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import options
+from triton_repo_builder.read.option_checks import check
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from triton_repo_builder.read import options
 )
 def test_a_decoder_is_refused(model: str, sign: str, task_exported: Path, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
-        build.build(options.check(options.BuildOptions(model=task_exported / model, output=tmp_path / "out")))
+        build.build(check(options.BuildOptions(model=task_exported / model, output=tmp_path / "out")))
     assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith("this is a decoder, which generates text (")
     assert caught.value.message.endswith(f"'{sign}'): trb builds no text generation")
@@ -34,4 +35,4 @@ def test_the_encoder_beside_it_is_none(task_exported: Path, tmp_path: Path) -> N
     asked = options.BuildOptions(
         model=task_exported / "t5_past" / "encoder_model.onnx", pooling="mean", output=tmp_path / "out"
     )
-    assert build.build(options.check(asked)).plan.task == "embedding"
+    assert build.build(check(asked)).plan.task == "embedding"

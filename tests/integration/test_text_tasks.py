@@ -20,7 +20,7 @@ from triton_repo_builder import serve
 from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.codec import encode_json
-from triton_repo_builder.read import options
+from triton_repo_builder.read import option_checks, options
 from triton_repo_builder.write import publish
 
 pytestmark = pytest.mark.server
@@ -74,7 +74,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory, task_exported: Path) ->
         asked = options.BuildOptions(
             model=task_exported / model, name=name, output=target, instances=1, **more
         )
-        made = build.build(options.check(asked))
+        made = build.build(option_checks.check(asked))
         assert made.plan.task == more.get("task", TASKS[model])
         assert made.notes == ()
         publish.publish(publish.prepare(made, target))

@@ -21,7 +21,8 @@ from tiny_onnx import FLOAT, INT64, node, tensor
 
 from triton_repo_builder.build import build as builder
 from triton_repo_builder.build.build import Build
-from triton_repo_builder.read.options import BuildOptions, check
+from triton_repo_builder.read.option_checks import check
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.write import publish
 from triton_repo_builder.write.publish import Publication
 

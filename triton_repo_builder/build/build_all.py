@@ -11,7 +11,8 @@ from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import source
-from triton_repo_builder.read.options import BuildOptions, check, usage
+from triton_repo_builder.read.option_checks import check
+from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import PREFERRED
 from triton_repo_builder.read.trb_toml import layered, read_toml
 from triton_repo_builder.write import publish

@@ -10,7 +10,7 @@ import click
 from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.cli.build_options import NEXT, TopicCommand, build_options, option
 from triton_repo_builder.cli.options import Place
-from triton_repo_builder.read.options import Topic
+from triton_repo_builder.read.declaration import Topic
 
 
 @click.command("build", cls=TopicCommand)

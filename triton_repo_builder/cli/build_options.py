@@ -9,7 +9,8 @@ import click
 
 from triton_repo_builder.cli.options import Place
 from triton_repo_builder.read import option_values as values
-from triton_repo_builder.read.options import OPTIONS, Option, Topic, flag, parse
+from triton_repo_builder.read.declaration import Option, Topic
+from triton_repo_builder.read.options import OPTIONS, flag, parse
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -9,8 +9,9 @@ from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
+from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.option_values import InvalidValue
-from triton_repo_builder.read.options import OPTIONS, ORIGINS, BuildOptions, check, usage
+from triton_repo_builder.read.options import OPTIONS, ORIGINS, BuildOptions, usage
 
 
 def read_toml(path: Path) -> dict[str, Any]:

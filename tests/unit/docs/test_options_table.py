@@ -9,8 +9,9 @@ import click
 
 from triton_repo_builder import tasks
 from triton_repo_builder.cli import build_options, group
+from triton_repo_builder.read.declaration import Topic
 from triton_repo_builder.read.option_values import INT32, Choice, Number, Text
-from triton_repo_builder.read.options import OPTIONS, Topic
+from triton_repo_builder.read.options import OPTIONS
 
 FILE = Path(__file__).resolve().parents[3] / "docs" / "options.md"
 HEAD = """# Options of `trb build`

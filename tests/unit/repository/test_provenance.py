@@ -15,8 +15,8 @@ import tiny
 
 from triton_repo_builder import files, repository, resources
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import option_checks, trb_toml
 from triton_repo_builder.read import options as trb_options
-from triton_repo_builder.read import trb_toml
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.render import provenance
 from triton_repo_builder.repository import pbtxt, sbom
@@ -157,7 +157,7 @@ def test_labels_that_are_none(given: tuple[str, ...]) -> None:
 )
 def test_facts_are_one_line_each(field: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
-        trb_options.check(BuildOptions(model=tmp_path, **field))
+        option_checks.check(BuildOptions(model=tmp_path, **field))
     assert caught.value.code == Code.USAGE
     assert "is not one line of text" in caught.value.message
 

@@ -14,7 +14,8 @@ from triton_repo_builder import tasks
 from triton_repo_builder.build import inspect
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
-from triton_repo_builder.read.options import BuildOptions, check
+from triton_repo_builder.read.option_checks import check
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.task import TaskPlan, token
 
 IDS = [t.tensor(name, ["n", "s"], t.INT64) for name in ("input_ids", "attention_mask")]
