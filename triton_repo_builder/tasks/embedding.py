@@ -19,7 +19,7 @@ from triton_repo_builder.tasks.support import dense, prompts
 from triton_repo_builder.tasks.support.dense import Dense
 from triton_repo_builder.tasks.support.prompts import Prompt
 from triton_repo_builder.tasks.support.reference import unit_length
-from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank, need_output
 
 NAME = "embedding"
 KIND = Kind.TEXT
@@ -95,14 +95,13 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         keep = _keep(source, options, pooled.dims[-1])
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep)
-    tokens = by_rank(signature, 3, *TOKENS)
-    if tokens is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of token vectors [batch, tokens, width]",
-            where=str(source.path),
-            remedy="use --task tensor to serve it as it is",
-        )
+    tokens = need_output(
+        source,
+        "token vectors",
+        ("batch", "tokens", "width"),
+        "use --task tensor to serve it as it is",
+        TOKENS,
+    )
     if pooling is None:
         raise TrbError(
             Code.TASK_UNCLEAR,

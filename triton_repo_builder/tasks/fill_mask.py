@@ -25,7 +25,6 @@ from triton_repo_builder.tasks.task import (
     OriginalRun,
     Postprocess,
     TaskPlan,
-    by_rank,
 )
 
 NAME = "fill-mask"
@@ -43,14 +42,9 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Softmax and top-k of the masked places in the graph; the tokens' names after it."""
     top_k = options.top_k or TOP_K
-    logits = by_rank(source.signature, 3, "logits")
-    if logits is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of scores [batch, tokens, vocabulary]",
-            where=str(source.path),
-            remedy="use --task tensor to serve it as it is",
-        )
+    logits = task.need_output(
+        source, "scores", ("batch", "tokens", "vocabulary"), "use --task tensor to serve it as it is"
+    )
     mask, mask_id = task.token(source, "mask_token")
     if mask_id < 0:
         raise TrbError(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
@@ -18,7 +17,7 @@ from triton_repo_builder.tasks.task import (
     Arrays,
     Kind,
     TaskPlan,
-    by_rank,
+    need_output,
 )
 
 NAME = "image-classification"
@@ -41,14 +40,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Labels and activation by the rules of transformers' ImageClassificationPipeline."""
-    logits = by_rank(source.signature, 2, "logits")
-    if logits is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of scores [batch, labels]",
-            where=str(source.path),
-            remedy="use --task image-embedding or --task tensor",
-        )
+    logits = need_output(source, "scores", ("batch", "labels"), "use --task image-embedding or --task tensor")
     names, notes = labels.read(source, logits)
     activation, why = labels.activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))

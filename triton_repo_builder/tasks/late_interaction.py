@@ -31,7 +31,7 @@ from triton_repo_builder.tasks.task import (
     Example,
     Kind,
     TaskPlan,
-    by_rank,
+    need_output,
 )
 
 NAME = "late-interaction"
@@ -68,20 +68,15 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Projection, markers and lengths from the model's files. Raises ``TrbError``."""
-    tokens = by_rank(source.signature, 3, *TOKENS)
-    if tokens is None or tokens.shape is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of token vectors [batch, tokens, width]",
-            where=str(source.path),
-            remedy="export it for feature-extraction",
-        )
+    tokens = need_output(
+        source, "token vectors", ("batch", "tokens", "width"), "export it for feature-extraction", TOKENS
+    )
     prompts.refuse(source, NAME)
     settings = _settings(source)
     is_query = bool(options.query or options.query_length)
     if options.query is False and options.query_length:
         raise usage("query_length", "does not apply to documents", "leave it out, or use --query")
-    width = tokens.shape[2] if isinstance(tokens.shape[2], int) else None
+    width = tokens.dims[2] if tokens.dims[2] > 0 else None
     projection = _projection(source, width)
     expanded = is_query and settings.expand
     if expanded and settings.attend:

@@ -15,7 +15,7 @@ from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import embedding
 from triton_repo_builder.tasks.support import prompts
-from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, need_output
 
 NAME = "sparse-embedding"
 KIND = Kind.TEXT
@@ -32,14 +32,12 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Pooling and activation from the SpladePooling module, else those of the SPLADE papers: max, once."""
-    logits = by_rank(source.signature, 3, "logits")
-    if logits is None or logits.shape is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of logits [batch, tokens, vocabulary]",
-            where=str(source.path),
-            remedy="export it for fill-mask (optimum-cli export onnx --task fill-mask)",
-        )
+    logits = need_output(
+        source,
+        "logits",
+        ("batch", "tokens", "vocabulary"),
+        "export it for fill-mask (optimum-cli export onnx --task fill-mask)",
+    )
     module = _module(source)
     usual = "pooled by max, as the SPLADE papers do"
     pooling, activation = "max", "relu"
@@ -57,7 +55,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 f"{' or '.join(ACTIVATIONS)}",
             )
     prompt = prompts.read(source, options)
-    width = logits.shape[2] if isinstance(logits.shape[2], int) else None
+    width = logits.dims[2] if logits.dims[2] > 0 else None
     twice = ACTIVATIONS[activation]
     return TaskPlan(
         name=NAME,

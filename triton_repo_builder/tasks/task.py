@@ -188,6 +188,17 @@ def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | N
     return next((s for s in signature.outputs if s.shape is not None and len(s.shape) == rank), None)
 
 
+def need_output(
+    source: Source, what: str, axes: tuple[str, ...], remedy: str, names: tuple[str, ...] = ("logits",)
+) -> TensorSpec:
+    """``by_rank`` for these axes; raises ``TrbError`` TASK_UNCLEAR without such an output."""
+    spec = by_rank(source.signature, len(axes), *names)
+    if spec is None:
+        message = f"the model has no output of {what} [{', '.join(axes)}]"
+        raise TrbError(Code.TASK_UNCLEAR, message, where=str(source.path), remedy=remedy)
+    return spec
+
+
 def rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
     """One row for the original model by transformers' tokenizer: the text, or the pair of texts."""
     row = tokenizer(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
@@ -20,7 +19,7 @@ from triton_repo_builder.tasks.task import (
     Kind,
     TaskPlan,
     TextInput,
-    by_rank,
+    need_output,
 )
 
 NAME = "text-classification"
@@ -40,14 +39,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Activation and labels from config.json, by the rules of transformers' TextClassificationPipeline."""
-    logits = by_rank(source.signature, 2, "logits")
-    if logits is None or logits.shape is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of scores [batch, labels]",
-            where=str(source.path),
-            remedy="use --task embedding or --task tensor",
-        )
+    logits = need_output(source, "scores", ("batch", "labels"), "use --task embedding or --task tensor")
     names, notes = labels.read(source, logits)
     width = len(names)
     activation, note = labels.activation(source, logits.name, width)

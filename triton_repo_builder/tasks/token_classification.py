@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import tokens as heads_tokens
 from triton_repo_builder.plan import tensors
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -26,7 +25,6 @@ from triton_repo_builder.tasks.task import (
     OriginalRun,
     Postprocess,
     TaskPlan,
-    by_rank,
 )
 
 NAME = "token-classification"
@@ -64,14 +62,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     aggregation = options.aggregation or "simple"
     if aggregation not in AGGREGATIONS:
         raise usage("aggregation", f"'{aggregation}' is unknown", f"use one of {', '.join(AGGREGATIONS)}")
-    logits = by_rank(source.signature, 3, "logits")
-    if logits is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of scores [batch, tokens, labels]",
-            where=str(source.path),
-            remedy="use --task tensor to serve it as it is",
-        )
+    logits = task.need_output(
+        source, "scores", ("batch", "tokens", "labels"), "use --task tensor to serve it as it is"
+    )
     task.need_logits(source, logits.name, NAME)
     names, notes = labels.read(source, logits)
     unknown = task.token_id(source, "unk_token")

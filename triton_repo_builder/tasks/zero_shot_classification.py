@@ -29,7 +29,6 @@ from triton_repo_builder.tasks.task import (
     Postprocess,
     TaskPlan,
     TextInput,
-    by_rank,
 )
 
 NAME = "zero-shot-classification"
@@ -59,14 +58,12 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The two logits of each hypothesis from the graph; shares and order after it."""
-    logits = by_rank(source.signature, 2, "logits")
-    if logits is None:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            "the model has no output of scores [batch, labels]",
-            where=str(source.path),
-            remedy="zero-shot classification needs a sequence classifier trained on NLI",
-        )
+    logits = task.need_output(
+        source,
+        "scores",
+        ("batch", "labels"),
+        "zero-shot classification needs a sequence classifier trained on NLI",
+    )
     task.need_logits(source, logits.name, NAME)
     names, _ = labels.read(source, logits)
     if len(names) < 2:
