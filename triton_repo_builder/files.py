@@ -153,11 +153,11 @@ def is_lfs_pointer(start: bytes) -> bool:
 
 
 def unreadable(path: Path, error: OSError, *, code: Code = Code.NOT_FOUND) -> TrbError:
-    """The error for a file that the operating system does not let us read."""
+    """The error for a file at or below ``path`` that the operating system does not let us read."""
     return TrbError(
         code,
         f"cannot be read: {error.strerror or error}",
-        where=str(path),
+        where=str(error.filename or path),
         remedy="check the path, and that the user who runs trb may read it",
     )
 

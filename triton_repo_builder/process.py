@@ -71,7 +71,6 @@ def spawn(
     *,
     log: Path,
     env: Mapping[str, str],
-    new_session: bool = True,
 ) -> Process:
     """Start in the background with stdout and stderr appended to ``log``.
 
@@ -84,7 +83,7 @@ def spawn(
             stdout=sink,
             stderr=sink,
             stdin=subprocess.DEVNULL,
-            start_new_session=new_session,
+            start_new_session=True,
         )
 
 

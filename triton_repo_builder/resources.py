@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-SCHEMA = "manifest.schema.json"
 
 
 def templates() -> Path:
@@ -16,14 +15,6 @@ def templates() -> Path:
 def docker() -> Path:
     """The folder with the Dockerfile of the slim image."""
     return _folder("docker")
-
-
-def manifest_schema() -> Path:
-    """The JSON schema of manifest.json."""
-    for file in (PACKAGE / "schema" / SCHEMA, PACKAGE.parent / "docs" / "schema" / SCHEMA):
-        if file.is_file():
-            return file
-    raise FileNotFoundError(f"{SCHEMA} is not in {PACKAGE}: the installation is broken")
 
 
 def _folder(name: str) -> Path:

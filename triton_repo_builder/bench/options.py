@@ -94,9 +94,9 @@ def shapes(options: Options) -> Iterator[Shape]:
                 yield Shape(protocol=protocol, mode=OPEN, rate=rate, length=length)
 
 
-def limit(options: Options, variants: int = 1) -> float:
+def limit(options: Options) -> float:
     """Most seconds that all levels take, but for answers still awaited at the end of each."""
-    levels = sum(1 for _ in shapes(options)) * variants
+    levels = sum(1 for _ in shapes(options))
     return levels * (options.warmup + options.max_windows * options.window)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import unreadable
 from triton_repo_builder.read import source
 from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.options import BuildOptions, usage
@@ -70,12 +71,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     try:
         models = tuple(sorted(_below(root, root, set()), key=lambda discovered: str(discovered.model)))
     except OSError as error:
-        raise TrbError(
-            Code.NOT_FOUND,
-            f"cannot be read: {error.strerror}",
-            where=str(error.filename or root),
-            remedy="make it readable for this user",
-        ) from None
+        raise unreadable(root, error) from None
     if not models:
         raise TrbError(
             Code.NOT_FOUND,

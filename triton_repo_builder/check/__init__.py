@@ -22,6 +22,7 @@ from triton_repo_builder.check.rules import (
     warmup,
 )
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import unreadable
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import Repository
 
@@ -52,12 +53,7 @@ def check(repository: Repository, release: Release) -> list[Finding]:
     try:
         return arrange(_all(RepositoryContext(repository=repository, release=release)))
     except OSError as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"cannot be read: {error.strerror}",
-            where=str(error.filename or repository.path),
-            remedy="make it readable for the user that runs trb",
-        ) from None
+        raise unreadable(repository.path, error, code=Code.REPOSITORY_UNREADABLE) from None
 
 
 def refuse_errors(repository: Repository, undone: str, remedy: str) -> None:

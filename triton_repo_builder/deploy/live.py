@@ -52,7 +52,7 @@ class LiveServer:
 
 
 def on_server(
-    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, preflight_first: bool = True
+    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, preflight_first: bool
 ) -> None:
     """Promote on a server that runs from this repository in explicit mode; go back if anything fails.
 

@@ -8,15 +8,15 @@ PASSES_INDEX = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"}
 PASSES_TABLE = {"Cast", "Identity", "DequantizeLinear", "Mul"}
 
 
-def vocabulary(graph: onnx.GraphProto, ids: str = "input_ids") -> int | None:
+def vocabulary(graph: onnx.GraphProto) -> int | None:
     """Rows of the embedding table, or None if the graph does not show it plainly.
 
-    Follows ``ids`` forward through shape and type changes to a Gather, and its table back through
+    Follows ``input_ids`` forward through shape and type changes to a Gather, and its table back through
     dequantisation to an initializer.
     """
     tables = {tensor.name: tensor.dims for tensor in graph.initializer}
     producer = {output: node for node in graph.node for output in node.output}
-    carriers = {ids}
+    carriers = {"input_ids"}
     for node in graph.node:
         if node.op_type in PASSES_INDEX and node.input and node.input[0] in carriers:
             carriers.update(node.output)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import unreadable
 from triton_repo_builder.repository import composition, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest
@@ -92,12 +93,7 @@ def read(path: Path) -> Repository:
     try:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"cannot be read: {error.strerror}",
-            where=str(path),
-            remedy="make the folder readable for the user that runs trb",
-        ) from None
+        raise unreadable(path, error, code=Code.REPOSITORY_UNREADABLE) from None
     models = tuple(_model(folder) for folder in folders)
     return Repository(path=path, models=models, manifest=read_manifest(path))
 
@@ -117,10 +113,5 @@ def _model(folder: Path) -> Model:
     except UnicodeDecodeError as problem:
         error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
     except OSError as problem:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"cannot be read: {problem.strerror}",
-            where=str(problem.filename or folder),
-            remedy="make it readable for this user",
-        ) from None
+        raise unreadable(folder, problem, code=Code.REPOSITORY_UNREADABLE) from None
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)

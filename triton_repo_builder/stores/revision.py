@@ -15,7 +15,7 @@ from pathlib import Path
 
 from triton_repo_builder import repository, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import File
+from triton_repo_builder.files import File, unreadable
 from triton_repo_builder.repository import Manifest
 
 PLACEHOLDER = ".gitkeep"
@@ -93,12 +93,7 @@ def collect(root: Path) -> LocalRevision:
             Entry(path=name, sha256=file.sha256(), bytes=file.size()) for name, file in sorted(files.items())
         )
     except OSError as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"cannot be read: {error.strerror}",
-            where=str(error.filename or root),
-            remedy="make it readable for this user",
-        ) from None
+        raise unreadable(root, error, code=Code.REPOSITORY_UNREADABLE) from None
     return LocalRevision(
         index=Index(entries=entries), files=files, labels=labels(repository.read_manifest(root))
     )

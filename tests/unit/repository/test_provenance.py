@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import tiny
 
-from triton_repo_builder import files, repository, resources
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import option_checks, trb_toml
 from triton_repo_builder.read import options as trb_options
@@ -34,7 +34,7 @@ GIVEN: dict[str, Any] = {
 
 
 def schema() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(resources.manifest_schema().read_text())
+    document: dict[str, Any] = json.loads((ROOT / "docs/schema/manifest.schema.json").read_text())
     return document
 
 

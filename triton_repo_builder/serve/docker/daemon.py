@@ -80,7 +80,7 @@ def ulimit(name: str, value: int) -> Any:
     return Ulimit(name=name, soft=value, hard=value)
 
 
-def gpu_request(devices: tuple[str, ...] = ()) -> Any:
+def gpu_request(devices: tuple[str, ...]) -> Any:
     """A request for these GPUs; without any for all."""
     from docker.types import DeviceRequest
 
