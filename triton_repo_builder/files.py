@@ -50,7 +50,7 @@ class File:
     content: bytes = b""
     source: Path | None = None
     checksum: Checksum | None = field(default=None, compare=False, repr=False)
-    """Of ``source``, if already under way."""
+    """The checksum of ``source``, if already being computed."""
 
     def sha256(self) -> str:
         """Hex digest of the content."""
@@ -92,11 +92,11 @@ def put(file: File, root: Path) -> None:
 
 def write(file: Path, content: bytes) -> None:
     """Replace one file, whole or not at all; file system errors become ``TrbError``."""
-    fresh = file.with_name(f".{file.name}.trb")
+    temporary = file.with_name(f".{file.name}.trb")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(content)
-        fresh.replace(file)
+        temporary.write_bytes(content)
+        temporary.replace(file)
     except OSError as error:
         raise explain(error, file.parent) from error
 
@@ -126,9 +126,9 @@ def _reflink(source: Path, target: Path) -> bool:
 
 
 def explain(
-    error: OSError, output: Path, *, how: str = "with --output", kept: str = "the repository is as it was"
+    error: OSError, output: Path, *, how: str = "with --output", kept: str = "the repository is unchanged"
 ) -> TrbError:
-    """What a failed write means for the user. What was there has not changed."""
+    """The error for a failed write, which has changed nothing."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TrbError(
             Code.DISK_FULL,

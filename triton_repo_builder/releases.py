@@ -18,7 +18,7 @@ class Release:
     """One monthly release of Triton and the limits of the ONNX Runtime inside it."""
 
     name: str
-    """As in the image tag: ``24.10``."""
+    """The image tag's: ``24.10``."""
     server: str
     onnxruntime: str
     max_ir: int
@@ -26,7 +26,7 @@ class Release:
     python: str
     cuda: str
     features: frozenset[str]
-    """What this release has and an older one lacks; see ``[features]`` in releases.toml."""
+    """Features that an older release lacks; see ``[features]`` in releases.toml."""
 
     def loads(self, ir: int, opset: int) -> bool:
         """Whether its ONNX Runtime accepts a model of this IR version and default opset."""

@@ -37,13 +37,13 @@ def receive(source: Iterable[bytes], target: Path, sha256: str) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     actual = hashlib.sha256()
     with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
-        fresh = Path(scratch) / "file"
-        with fresh.open("wb") as sink:
+        temporary = Path(scratch) / "file"
+        with temporary.open("wb") as sink:
             for block in source:
                 actual.update(block)
                 sink.write(block)
         if actual.hexdigest() == sha256:
-            fresh.replace(target)
+            temporary.replace(target)
     return actual.hexdigest()
 
 
@@ -61,7 +61,7 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
             Code.DIGEST_MISMATCH,
             f"lists a file outside of the repository: {path!r}",
             where=where,
-            remedy="do not use it: somebody tampered with it",
+            remedy="do not use it: it may have been tampered with",
         )
 
 

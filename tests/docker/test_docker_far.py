@@ -75,6 +75,6 @@ def test_a_daemon_that_stops_takes_the_server_with_it(
         assert ours(there), server.err.read_text()
         running.terminate()
         assert server.process.wait(90) == Code.SERVER_DIED.exit
-        assert "the Docker daemon does not answer any more" in server.err.read_text()
+        assert "the Docker daemon stopped answering" in server.err.read_text()
     finally:
         server.process.kill()

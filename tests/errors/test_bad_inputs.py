@@ -150,8 +150,7 @@ def one_input_of_fixed_length(folder: Path) -> list[str]:
 @case(
     "raw-output-called-like-the-input",
     Code.UNSUPPORTED_MODEL,
-    "{folder}/bert/model.onnx: --raw-output: the model has an output called 'TEXT', "
-    "as the endpoint's input is",
+    "{folder}/bert/model.onnx: --raw-output: the model's output 'TEXT' has the name of the endpoint's input",
     "rename the output and export again, or leave out --raw-output",
 )
 def raw_output_called_like_the_input(folder: Path) -> list[str]:
@@ -574,7 +573,7 @@ def test_a_disk_that_is_full_half_way(
         assert tiny.tree(output.parent) == before
     assert (code, err) == (
         int(Code.DISK_FULL.exit),
-        f"error: {output}: the disk is full; the repository is as it was [disk-full]\n"
+        f"error: {output}: the disk is full; the repository is unchanged [disk-full]\n"
         "  fix: free some space, or choose another disk with --output\n",
     )
 

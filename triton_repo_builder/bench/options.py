@@ -34,7 +34,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user may choose. Times are seconds."""
+    """Times are in seconds."""
 
     endpoint: str = ""
     protocols: tuple[str, ...] = ("grpc",)

@@ -22,12 +22,12 @@ class Prepared:
 
     target: Target
     inputs: dict[int | None, list[load_requests.Inputs]]
-    """By length; None for the corpus as it is."""
+    """Texts by length; None for the corpus as it is."""
     about: dict[str, Any]
     notes: tuple[str, ...]
 
     def requests(self, shape: Shape) -> Payload:
-        """What is sent at this level, encoded."""
+        """The encoded requests of this level."""
         return load_requests.encode(self.target, shape.protocol, self.inputs[shape.length])
 
     def check(self, options: Options) -> list[str]:
@@ -78,7 +78,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
 def _notes(
     target: Target, measured: texts.LengthMeasure, by_length: dict[int | None, Sequence[str]]
 ) -> tuple[str, ...]:
-    """What a reader of the lengths must know."""
+    """Notes on the lengths."""
     notes = []
     lengths = [length for length in by_length if length is not None]
     if lengths and measured.unit == "words":

@@ -58,12 +58,12 @@ def run_variants(
         doubts += perf_analyzer.notes(prepared, options, options.perf_analyzer)
     planned = [(shape, variant) for shape in shapes(options) for variant in prepared]
     done: list[Level] = []
-    gone: set[str] = set()
+    stopped: set[str] = set()
     left = 0
     with WorkerPool() as pool:
         for shape, variant in planned:
             name = " ".join(filter(None, [variant.target.variant.name, shape.title]))
-            if variant.target.variant.name in gone and not variant.target.http.answers_live():
+            if variant.target.variant.name in stopped and not variant.target.http.answers_live():
                 left += 1
                 continue
             requests = variant.requests(shape)
@@ -73,7 +73,7 @@ def run_variants(
 
             done.append(level.run(pool, variant.target, shape, requests, options, report_stage))
             if done[-1].ended:
-                gone.add(variant.target.variant.name)
+                stopped.add(variant.target.variant.name)
     if left:
         doubts.append(f"{left} of {len(planned)} levels were not measured: the server had stopped answering")
     progress("done", len(planned), len(planned))

@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Build(BuiltEndpoint):
-    """What will be written, and the plan and settings behind it."""
+    """The files to write, and the plan and settings behind them."""
 
     plan: RepositoryPlan
     settings: Settings

@@ -49,7 +49,7 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildAllResult:
-    """What was built of all that was found; nothing is written yet."""
+    """Builds of all models found; nothing is written yet."""
 
     builds: tuple[Build, ...]
     failed: tuple[Failed, ...]
@@ -105,7 +105,7 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
 
 
 def _name(root: Path, place: Path) -> str:
-    """From the whole path below the root, so that no neighbour changes it; empty for the root itself."""
+    """A name from the whole path below the root: no neighbour changes it; empty for the root itself."""
     parts = place.relative_to(root).parts
     return source.clean_name("_".join(parts)) if parts else ""
 

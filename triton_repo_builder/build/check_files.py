@@ -27,7 +27,7 @@ def refuse_errors(endpoint: str, files: Iterable[File], release: Release) -> Non
 
 
 def findings(files: Iterable[File], release: Release) -> list[Finding]:
-    """What ``trb check`` finds in these files."""
+    """Findings of ``trb check`` in these files."""
     with tempfile.TemporaryDirectory(prefix="trb-check-") as folder:
         root = Path(folder).resolve()
         for file in files:

@@ -45,7 +45,7 @@ RULES: dict[str, Rule] = {
     "ensembles": ensembles.check,
     "ensemble_steps": ensemble_steps.check,
 }
-"""By topic: the module in ``rules/``; its findings' codes are in ``codes.py``."""
+"""Rules by topic, the module in ``rules/``; the codes of their findings are in ``codes.py``."""
 
 
 def check(repository: Repository, release: Release) -> list[Finding]:

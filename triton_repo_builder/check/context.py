@@ -1,4 +1,4 @@
-"""What every check is given: one model, its repository, the target release, and a way to report."""
+"""Input of every check: one model, its repository, the target release, and a way to report."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest command for an unknown one."""
+        """click's, with the nearest command for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 

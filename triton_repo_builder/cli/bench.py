@@ -215,7 +215,7 @@ def _repository(path: Path | None, *, needed: bool) -> Repository | None:
 
 
 def _announce(options: Options) -> None:
-    """What is going to be done and how long it takes at most, on standard error."""
+    """Print the plan and its longest duration on standard error."""
     from triton_repo_builder import bench
 
     count = sum(1 for _ in bench.shapes(options))

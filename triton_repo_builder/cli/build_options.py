@@ -67,7 +67,7 @@ class Suggested(ParamType):
 
 
 class Parsed(ParamType):
-    """What the declared value reads from a text."""
+    """A click type that reads a text as the declared value."""
 
     name = "text"
 
@@ -111,7 +111,7 @@ def _click_attributes(name: str, declared: Option) -> dict[str, Any]:
     attributes_of = TYPES.get(type(declared.value))
     own = attributes_of(name, declared.value) if attributes_of else {"type": Parsed(name)}
     if declared.value.repeatable:
-        own |= {"multiple": True, "callback": lambda context, parameter, given: parse(name, given) or None}
+        own |= {"multiple": True, "callback": lambda context, parameter, texts: parse(name, texts) or None}
     return {"help": help_of(declared), **own, **({"metavar": declared.metavar} if declared.metavar else {})}
 
 
@@ -131,11 +131,11 @@ TYPES: Mapping[type[values.Value], Callable[[str, Any], dict[str, Any]]] = {
     values.FilePaths: lambda name, value: {"type": Place()},
     values.Labels: lambda name, value: {"type": str},
 }
-"""What click needs to know of each kind of value; of others, that they parse their text."""
+"""click's attributes of each kind of value; others parse their text."""
 
 
 def help_of(declared: Option) -> str:
-    """What an option does, what it may be, and what applies without it."""
+    """Help of an option: its effect, its values and its default."""
     value = declared.value
     words = value.suggestions if isinstance(value, values.Text) else ()
     usual = f" One of {', '.join(words)}." if words else ""

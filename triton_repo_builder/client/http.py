@@ -37,7 +37,7 @@ TICK = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came back, whatever its status; header names in lower case."""
+    """A response of any status; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]

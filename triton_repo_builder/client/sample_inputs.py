@@ -19,7 +19,7 @@ TEXTS = (
 OPEN_AXES = (8, 224)
 """Sizes to try, in this order, for axes that a model leaves open."""
 GOLDEN_RATIO = 2_654_435_769
-"""Of 2**32: the patterns of consecutive requests start far apart."""
+"""Step modulo 2**32: the patterns of consecutive requests start far apart."""
 
 
 def unknown_type(tensors: Iterable[Tensor]) -> Tensor | None:

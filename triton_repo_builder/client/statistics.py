@@ -52,7 +52,7 @@ class ModelSplit:
     cached: int
     rows_per_execution: float | None
     request_ms: float | None
-    """From arrival in the server to the answer; queue and compute are inside it."""
+    """Time from arrival in the server to the answer, queue and compute included."""
     queue_ms: float | None
     input_ms: float | None
     infer_ms: float | None
@@ -134,7 +134,7 @@ def _add(old: tuple[int, int], new: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def growth(before: ModelCounters, after: ModelCounters, model: str) -> Counters:
-    """What a model counted between two snapshots."""
+    """A model's counts between two snapshots."""
     old, new = before.get(model, Counters()), after.get(model, Counters())
     batches = {size: count - old.batches.get(size, 0) for size, count in sorted(new.batches.items())}
 

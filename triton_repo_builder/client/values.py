@@ -1,4 +1,4 @@
-"""What the clients give and raise: plain values, and one error."""
+"""Values and the error of the clients."""
 
 from __future__ import annotations
 

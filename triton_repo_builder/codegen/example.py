@@ -33,16 +33,16 @@ class Example:
 
 
 def of_server(base: str, name: str, folder: Path) -> Example:
-    """Of a model of the server at ``base``; ``folder`` is the model's directory, for its golden cases."""
+    """Example of a server's endpoint; ``folder`` is the model's directory, for its golden cases."""
     return example(HttpClient(base, 10).describe(name), folder)
 
 
 def of_repository(path: Path, name: str) -> Example:
-    """As config.pbtxt states it. Raises ``TrbError`` NOT_FOUND, REPOSITORY_UNREADABLE."""
-    read = repository.read(path)
-    model = read.model(name)
+    """Example from config.pbtxt. Raises ``TrbError`` NOT_FOUND, REPOSITORY_UNREADABLE."""
+    repo = repository.read(path)
+    model = repo.model(name)
     if model is None:
-        listed = ", ".join(model.name for model in read.endpoints[:8])
+        listed = ", ".join(model.name for model in repo.endpoints[:8])
         raise TrbError(
             Code.NOT_FOUND, f"there is no model '{name}'", where=str(path), remedy=f"it has: {listed}"
         )

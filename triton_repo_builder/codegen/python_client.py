@@ -90,7 +90,7 @@ def _unsupported(name: str, why: str) -> TrbError:
 
 
 def _named(tensors: tuple[Tensor, ...], endpoint: Endpoint, reserved: frozenset[str]) -> list[dict[str, Any]]:
-    """What the template needs of each tensor, under a Python name of its own."""
+    """Template values of each tensor, under its own Python name."""
     used: set[str] = set(reserved)
     named = []
     for tensor in tensors:

@@ -82,9 +82,9 @@ def _inputs(old: Sequence[Tensor], new: Sequence[Tensor]) -> Iterator[tuple[str,
     before, after = ({port.name: port for port in ports} for ports in (old, new))
     for name in sorted({*before, *after}):
         if name not in after:
-            yield BREAKING, "inputs", f"{name} is not taken any more"
+            yield BREAKING, "inputs", f"{name} is no longer accepted"
         elif name not in before:
-            yield BREAKING, "inputs", f"{name} {after[name]} must be sent, too"
+            yield BREAKING, "inputs", f"{name} {after[name]} must now be sent, too"
         elif before[name] != after[name]:
             wider = before[name].datatype == after[name].datatype and _covers(after[name], before[name])
             text = f"{name} is {after[name]}, before {before[name]}"
@@ -102,20 +102,20 @@ def _outputs(old: Sequence[Tensor], new: Sequence[Tensor]) -> Iterator[tuple[str
     before, after = ({port.name: port for port in ports} for ports in (old, new))
     for name in sorted({*before, *after}):
         if name not in after:
-            yield BREAKING, "outputs", f"{name} is not answered any more"
+            yield BREAKING, "outputs", f"{name} is no longer returned"
         elif name not in before:
-            yield COMPATIBLE, "outputs", f"{name} {after[name]} is answered, too"
+            yield COMPATIBLE, "outputs", f"{name} {after[name]} is now returned, too"
         elif before[name] != after[name]:
             yield BREAKING, "outputs", f"{name} is {after[name]}, before {before[name]}"
 
 
 def _labels(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     removed = [label for label in old if label not in new]
-    fresh = [label for label in new if label not in old]
+    added = [label for label in new if label not in old]
     if removed:
         yield BREAKING, "labels", f"no longer answered: {_listed(removed)}"
-    if fresh:
-        yield BREAKING, "labels", f"new: {_listed(fresh)}"
+    if added:
+        yield BREAKING, "labels", f"new: {_listed(added)}"
     common = [label for label in new if label in old]
     if common != [label for label in old if label in new]:
         yield BREAKING, "labels", "in another order: the scores' columns mean other labels"

@@ -35,7 +35,7 @@ COUNTED = "executions"
 OTHERS = ("ready", "models loaded")
 """Checks of the whole server: another endpoint that failed does not keep this one back."""
 FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
-"""What a backend loads from a version directory if the configuration names no file."""
+"""The file that a backend loads from a version directory by default."""
 Tell = Callable[[str], None]
 RESTART = (
     "start the server again: a load whose Python process died stays open for ever in this Triton, and until "
@@ -219,7 +219,7 @@ def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> 
 def _unproven(move: Move, bad: Sequence[smoke.Check], state: str, remedy: str) -> TrbError:
     shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
     number = "a check" if len(bad) == 1 else f"{len(bad)} checks"
-    return _failed(move, f"trb smoke finds {number} not to hold; {state}{shown}", remedy)
+    return _failed(move, f"{number} of trb smoke did not pass; {state}{shown}", remedy)
 
 
 def _failed(move: Move, message: str, remedy: str) -> TrbError:

@@ -52,11 +52,11 @@ def _lay_out(move: Move, root: Path) -> None:
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
         files.write(root / path, content)
-    whole = promote.promoted(move)
+    promoted_manifest = promote.promoted(move)
     own = tuple(f"{model}/" for model in move.models)
-    listed = {path: record for path, record in whole.files.items() if path.startswith(own)}
-    endpoints = {move.name: whole.endpoints[move.name]}
-    manifest.write(root, replace(whole, endpoints=endpoints, files=listed))
+    recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(own)}
+    endpoints = {move.name: promoted_manifest.endpoints[move.name]}
+    manifest.write(root, replace(promoted_manifest, endpoints=endpoints, files=recorded))
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -120,7 +120,7 @@ def _check(move: Move, force: bool) -> None:
 
 
 def _halfway(move: Move, path: str) -> list[bytes]:
-    """What a promotion that was killed may have left there."""
+    """Files that a killed promotion may have left."""
     return [
         versions.serving(shared, numbers)[path]
         for shared in (move.old_files, move.new_files)

@@ -1,4 +1,4 @@
-"""What an endpoint looks like from outside, read from a folder, a version, or a git revision."""
+"""The client's view of an endpoint, read from a folder, a version, or a git revision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Snapshot:
     endpoint: Endpoint
     version: int
     facts: Mapping[str, Any]
-    """What was decided for the task: pooling, labels."""
+    """Settings of the task: pooling, labels."""
     origin: Facts
     configs: Mapping[str, ModelConfig]
     """The configurations of the endpoint and its steps, by their role: the name without the endpoint's."""
@@ -67,53 +67,53 @@ def read(spec: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
         )
 
 
-def of_repository(read: Repository, where: str = "") -> dict[str, Snapshot]:
+def of_repository(repo: Repository, where: str = "") -> dict[str, Snapshot]:
     """Every endpoint, at the version that is served. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
-    if read.manifest is None:
-        if not any(model.stated for model in read.models):
+    if repo.manifest is None:
+        if not any(model.stated for model in repo.models):
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
                 "holds no model",
-                where=where or str(read.path),
+                where=where or str(repo.path),
                 remedy="name a folder of model directories, each with config.pbtxt and a version such as 1/",
             )
-        return {model.name: _of_config(read, model.name) for model in read.endpoints if model.stated}
+        return {model.name: _of_config(repo, model.name) for model in repo.endpoints if model.stated}
     return {
-        name: of_version(read, name, entry.served.version) for name, entry in read.manifest.endpoints.items()
+        name: of_version(repo, name, entry.served.version) for name, entry in repo.manifest.endpoints.items()
     }
 
 
-def of_version(read: Repository, name: str, version: int) -> Snapshot:
+def of_version(repo: Repository, name: str, version: int) -> Snapshot:
     """One endpoint at one version. Raises ``TrbError`` NOT_FOUND."""
-    recorded = read.manifest.endpoints.get(name) if read.manifest else None
+    recorded = repo.manifest.endpoints.get(name) if repo.manifest else None
     entries = recorded.versions if recorded else {}
     if recorded is None or version not in entries:
         names = ", ".join(f"{name}@{number}" for number in sorted(entries))
         raise TrbError(
             Code.NOT_FOUND,
             f"there is no version {version} of '{name}'",
-            where=str(read.path),
+            where=str(repo.path),
             remedy=f"there are: {names}" if names else "'trb provenance' lists what there is",
         )
     entry = entries[version]
     configs: dict[str, ModelConfig] = {}
     for model in entry.models:
-        kept = read.path / model / str(version) / SHARED / CONFIG
+        kept = repo.path / model / str(version) / SHARED / CONFIG
         own = version != recorded.served.version and kept.is_file()
-        configs[model] = versions.read_config(kept) if own else _config(read.model(model))
+        configs[model] = versions.read_config(kept) if own else _config(repo.model(model))
     return Snapshot(
         endpoint=entry.endpoint,
         version=version,
         facts=entry.facts,
         origin=Facts.of_entry(name, entry),
         configs={_role(model, name): config for model, config in configs.items()},
-        cases=_cases(read.path, entry.cases),
+        cases=_cases(repo.path, entry.cases),
         release=entry.triton_release,
     )
 
 
 def _role(model: str, endpoint: str) -> str:
-    """What a model does for an endpoint, from its name: ``tokenizer``; empty for the endpoint itself."""
+    """A model's role in an endpoint, from its name: ``tokenizer``; empty for the endpoint itself."""
     return model.removeprefix(endpoint).strip("_")
 
 
@@ -133,11 +133,11 @@ def _cases(root: Path, file: str | None) -> dict[str, Any]:
         return {}  # trb smoke and trb check report what is wrong with them
 
 
-def _of_config(read: Repository, name: str) -> Snapshot:
-    """Of a hand-made repository, from its config.pbtxt."""
-    model = read.model(name)
+def _of_config(repo: Repository, name: str) -> Snapshot:
+    """Snapshot of a hand-made repository, from its config.pbtxt."""
+    model = repo.model(name)
     assert model is not None
-    steps = [other for other in read.models if other.name in model.steps]
+    steps = [other for other in repo.models if other.name in model.steps]
     return Snapshot(
         endpoint=Endpoint.of_config(name, _config(model)),
         version=max(model.versions, default=0),

@@ -81,7 +81,7 @@ def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
 
 
 def recorded_with(source: Source, *others: str) -> str:
-    """What made the answers: the tools with their versions, and the file."""
+    """Origin of the answers: the tools with their versions, and the file."""
     import onnxruntime
 
     tools = [*others, f"ONNX Runtime {onnxruntime.__version__} (CPU)"]

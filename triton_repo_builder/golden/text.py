@@ -291,7 +291,7 @@ def _run_rows(
 
 
 def _positions(ids: npt.NDArray[Any], length: int, settings: TokenizerSettings) -> npt.NDArray[Any]:
-    """Of one padded row; from the pad id by transformers' create_position_ids_from_input_ids."""
+    """Position ids of one padded row; from the pad id as transformers' create_position_ids_from_input_ids."""
     if settings.positions_from_pad:
         real = ids != settings.pad_id
         return np.where(real, np.cumsum(real) + settings.pad_id, settings.pad_id)

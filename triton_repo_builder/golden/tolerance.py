@@ -16,7 +16,7 @@ HALF = 5e-3
 since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
 """
 DEPENDENT = 0.1
-"""Of the largest number: an answer that a neighbour moves by more depends on it."""
+"""Relative to the largest number: an answer that moves by more depends on its neighbour in the batch."""
 
 
 def scale(tensor: CaseTensor) -> float:

@@ -26,8 +26,8 @@ def compose(
     before = onnx.parser.parse_graph(front.text) if front is not None else None
     if before is not None:
         # Before the head, which may use the front's outputs.
-        ours = {value.name for value in (*before.input, *before.output)}
-        names.make_room(model.graph, ours - names.inputs(model.graph))
+        reserved = {value.name for value in (*before.input, *before.output)}
+        names.make_room(model.graph, reserved - names.inputs(model.graph))
     if head is not None:
         _append(model, head, graph.path)
     if before is not None:
@@ -57,7 +57,7 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     if shared:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"the model has an input called '{shared[0]}', as our output is",
+            f"the model's input '{shared[0]}' has the name of an output that trb adds",
             where=str(path),
             remedy="rename the input and export again, or use --task tensor",
         )

@@ -23,7 +23,7 @@ def prefix(graph: onnx.GraphProto) -> str:
 
 
 def inputs(graph: onnx.GraphProto) -> set[str]:
-    """What a request gives: before IR 4 initializers were listed as inputs, too."""
+    """Inputs of a request: before IR 4 initializers were listed as inputs, too."""
     sparse = {tensor.values.name for tensor in graph.sparse_initializer}
     return {value.name for value in graph.input} - {value.name for value in graph.initializer} - sparse
 

@@ -10,7 +10,7 @@ from triton_repo_builder.read.skeleton import Skeleton
 
 
 def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
-    """By ONNX's own shape inference on the skeleton; outputs whose rank stays unknown are left out."""
+    """Output shapes by ONNX's own inference on the skeleton; outputs of unknown rank are left out."""
     model = reader.load(graph)
     try:
         inferred = shape_inference.infer_shapes(model, data_prop=True)

@@ -16,7 +16,7 @@ from triton_repo_builder.tasks.task import Kind
 LARGEST = 128
 SMALLEST = 8
 TOKENS = 512
-"""Of the longest text, up to which a row's activations are taken as an eighth of the weights."""
+"""Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
 ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.TENSOR: "rows"}
 
 
@@ -48,7 +48,7 @@ class Settings:
     padding: Setting | None = None
     """How texts of different length become a batch; None for other inputs."""
     preprocess_instances: Setting | None = None
-    """Of the tokenizer or image model; None if there is neither."""
+    """Instances of the tokenizer or image model; None if there is neither."""
 
     def explained(self) -> tuple[tuple[str, Setting], ...]:
         """(name, setting) of each that this model has, in the order in which one reads them."""
@@ -71,7 +71,7 @@ class ModelFacts:
     kind: Kind
     bytes: int
     tokens: int | None = None
-    """Of the longest text, if the model takes texts and a file or option states it."""
+    """Tokens of the longest text, if the model takes texts and a file or option states it."""
     obstacle: str = ""
     """Why the model cannot batch; empty if it can."""
     padding: Setting | None = None

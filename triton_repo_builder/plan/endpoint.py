@@ -23,7 +23,7 @@ PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be built, before any answer of the original model is known."""
+    """The input of planning, before the original model was run."""
 
     name: str
     source: Source
@@ -46,7 +46,7 @@ class Vendored:
     library: Literal["tokenizers", "pillow"]
     path: str
     wheels: tuple[Path, ...] = ()
-    """Of the user; none: the installed library."""
+    """The user's; none: the installed library."""
 
 
 @dataclass(frozen=True, kw_only=True)

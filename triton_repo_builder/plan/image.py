@@ -59,7 +59,7 @@ class Preprocessing:
 
 
 def prepare(request: Request) -> Preprocessing:
-    """As preprocessor_config.json states it. Raises ``TrbError``."""
+    """The preprocessing in preprocessor_config.json. Raises ``TrbError``."""
     source = request.source
     assert source.preprocessor is not None
     spec = image_processor.read(source.preprocessor)

@@ -99,7 +99,7 @@ class ModelPlan:
 
 
 def about_model(*, front: bool, head: bool) -> str:
-    """What is served of the user's graph, for ``ModelPlan.about``."""
+    """The served graph in words, for ``ModelPlan.about``."""
     parts = " and ".join(name for name, present in (("front", front), ("head", head)) if present)
     return f"The ONNX model, with its {parts} in the graph." if parts else "The ONNX model as it is."
 
@@ -120,7 +120,7 @@ class Head:
     floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
     """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
     oldest_opset: int = 11
-    """Which opset of the user's graph its operators need; CumSum and GatherElements are of 11."""
+    """The oldest opset of the user's graph for its operators; CumSum and GatherElements are of 11."""
 
 
 @dataclass(frozen=True, kw_only=True)

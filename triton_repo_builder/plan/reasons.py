@@ -77,7 +77,7 @@ class Reason:
     why: Why
     data: dict[str, Any] = field(default_factory=dict)
     limited: Reason | None = None
-    """What limits the setting besides."""
+    """Another limit of the setting."""
 
     def __str__(self) -> str:
         text = self.why.value.format(**self.data)
@@ -90,7 +90,7 @@ def because(why: Why, **data: Any) -> Reason:
 
 
 def set_by(options: BuildOptions, field: str, value: str = "") -> Reason:
-    """Who set an option: a file, or the command line."""
+    """The origin of an option: a file, or the command line."""
     if file := options.origins.get(field):
         return because(Why.FILE, file=file)
     return because(Why.FLAG, flag=f"{field.replace('_', '-')} {value}".rstrip())

@@ -8,7 +8,7 @@ from __future__ import annotations
 TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 """Inputs of a model with a ragged front: INT32 [all tokens], INT32 [all tokens], FP32 [items, 1]."""
 CHUNK_INDEX = "trb_places"
-"""Which chunks (rows of the model) belong to which item of the batch, from the front to the head."""
+"""Item of the batch for each chunk (row of the model), from the front to the head."""
 FRONT = (TOKENS, TYPES, LENGTHS, CHUNK_INDEX)
 OFFSETS = "trb_spans"
 """Character offsets from the tokenizer to post-processing: INT32 [items, longest, 3 or 5]."""

@@ -47,7 +47,7 @@ class TextEncoding:
     """How texts become tokens."""
 
     tokenizer: TokenizerSpec
-    """As it is served."""
+    """The tokenizer as it is served."""
     fixed: FixedLength
     max_length: int | None
     stride: int

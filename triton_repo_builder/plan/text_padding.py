@@ -21,13 +21,13 @@ class Mode(Enum):
     """How texts are padded; the value is that of ``--padding``."""
 
     RAGGED = "ragged"
-    """By the graph's front, to the longest text of the model's batch."""
+    """Pad in the graph's front, to the longest text of the model's batch."""
     BATCH = "batch"
-    """By the tokenizer, to the longest text of its own batch."""
+    """Pad in the tokenizer, to the longest text of its own batch."""
     REQUEST = "rows"
-    """By the tokenizer, to the longest text of the request."""
+    """Pad in the tokenizer, to the longest text of the request."""
     FIXED = "fixed"
-    """By the tokenizer, to a number of tokens."""
+    """Pad in the tokenizer, to a number of tokens."""
 
 
 class FixedBy(Enum):
@@ -57,7 +57,7 @@ class Padding:
 
     @property
     def name(self) -> str:
-        """As ``--padding`` states it."""
+        """The value of ``--padding``."""
         return f"fixed:{self.fixed.tokens}" if self.mode is Mode.FIXED else self.mode.value
 
 
@@ -96,7 +96,7 @@ def check_axes(source: Source, task: TaskPlan) -> None:
 
 
 def fixed_length(source: Source, task: TaskPlan, options: BuildOptions) -> FixedLength:
-    """By the graph itself, ``--padding fixed:N`` or the task."""
+    """The length fixed by the graph itself, ``--padding fixed:N`` or the task."""
     ids = source.signature.input("input_ids")
     dims = ids.dims if ids else ()
     graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0

@@ -32,7 +32,7 @@ class Option:
     topic: Topic
     help: str
     default: str = ""
-    """What applies without the option, for a reader."""
+    """The default in words."""
     metavar: str = ""
     rare: bool = False
     """Listed last."""

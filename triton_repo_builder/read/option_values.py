@@ -86,7 +86,7 @@ class Number(Value):
 
     least: int = 1
     most: int = INT32
-    """Of a field of ModelConfig, or of what the backend reads as one."""
+    """The limit of ModelConfig's integer fields, or of those that a backend parses."""
     expected: ClassVar[str] = "whole number"
 
     def parse(self, text: str) -> int:

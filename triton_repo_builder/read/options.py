@@ -41,7 +41,7 @@ TASK_NAMES = (
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What the user asked for; None if the build decides."""
+    """The user's choices; None if the build decides."""
 
     model: Path = field(
         metadata=declare(
@@ -301,7 +301,7 @@ class BuildOptions:
         recorded=False,
     )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Which file set an option; not those of the command line."""
+    """Files that set options, by option; without those of the command line."""
 
 
 OPTIONS: dict[str, Option] = {

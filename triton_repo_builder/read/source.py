@@ -38,7 +38,7 @@ class Source:
     preprocessor: Path | None = None
     """The preprocessor_config.json found or given: how images are made ready."""
     checksums: Mapping[Path, Checksum] = field(default_factory=dict, compare=False)
-    """Those of large files that are under way."""
+    """Checksums of large files, being computed."""
     _tokenizers: dict[Path, TokenizerSpec] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -103,7 +103,7 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
                 Code.TASK_UNCLEAR,
                 f"'{name}' is {config[name]!r:.60}, not {shown}",
                 where=str(file),
-                remedy="restore the file from where the model came from",
+                remedy="get the original file again from the model's source",
             )
 
 
@@ -159,7 +159,7 @@ def _named(file: Path) -> Path:
 
 
 def _likely(files: Sequence[Path]) -> Path:
-    """Of the parts of an encoder-decoder model trb serves the encoder."""
+    """The file to suggest: of an encoder-decoder model the encoder."""
     return next((file for file in files if file.stem == "encoder_model"), files[0])
 
 

@@ -213,7 +213,7 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
                     Code.TOKENIZER_INVALID,
                     f"is not readable JSON: {error}",
                     where=str(file),
-                    remedy="restore the file from where the model came from",
+                    remedy="get the original file again from the model's source",
                 ) from None
             return document if isinstance(document, dict) else {}
     return {}

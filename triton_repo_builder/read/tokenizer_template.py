@@ -41,7 +41,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     if template is None:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"its template has no special token first, after which '{rules.marker}' would go",
+            f"its template has no special token first, to put before '{rules.marker}' would go",
             where=str(spec.file),
             remedy="use --task embedding --pooling mean, or --raw-output",
         )
@@ -96,7 +96,7 @@ def _template(processor: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _put(document: dict[str, Any], template: dict[str, Any]) -> None:
-    """In place of the processor that it was made from."""
+    """Replace the processor that the template was made from."""
     processor = document["post_processor"]
     if processor.get("type") != "Sequence":
         document["post_processor"] = template

@@ -16,5 +16,5 @@ def load(module: str = "") -> Any:
 
 
 def version() -> str:
-    """Of the installed transformers."""
+    """Version of the installed transformers."""
     return metadata.version("transformers")

@@ -66,11 +66,11 @@ def _model(request: Request, repository: RepositoryPlan, front: Front | None) ->
     src, head, release = request.source, request.task.head, request.release
     root = f"{repository.network.name}/{repository.version}"
     used = {PurePosixPath(file.location).parts[0] for file in src.signature.external}
-    ours = {"model.onnx": "the served model is", SHARED: "that of the version's own files is"}
-    if name := next((name for name in ours if name in used), ""):
+    reserved = {"model.onnx": "the served model", SHARED: "the folder of the version's own files"}
+    if name := next((name for name in reserved if name in used), ""):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"its external data is in a file or folder called '{name}', as {ours[name]}",
+            f"its external data is in a file or folder called '{name}', the name of {reserved[name]}",
             where=str(src.path),
             remedy="save the model again with its external data under another name",
         )

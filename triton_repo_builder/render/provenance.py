@@ -65,7 +65,7 @@ def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
 
 
 def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
-    """As ``GET /v2/models/<name>`` will answer: with the batch axis."""
+    """The tensor as ``GET /v2/models/<name>`` returns it: with the batch axis."""
     shape = (-1, *tensor.dims) if model.max_batch_size else tensor.dims
     datatype = wire_type(tensor.data_type)
     return Tensor(name=tensor.name, datatype=datatype, shape=shape, optional=tensor.optional)

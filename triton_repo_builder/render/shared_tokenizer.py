@@ -22,17 +22,17 @@ DIGITS = 10
 """Hex digits of the content's sha256 in the name."""
 
 
-def share(plan: RepositoryPlan, given: Sequence[File]) -> tuple[RepositoryPlan, tuple[File, ...]]:
+def share(plan: RepositoryPlan, rendered: Sequence[File]) -> tuple[RepositoryPlan, tuple[File, ...]]:
     """The same plan and files with the tokenizer model called ``tokenizer_<content>``; others stay."""
     own = next((model for model in plan.models if model.name == plan.endpoint.name + SUFFIX), None)
     if own is None:
-        return plan, tuple(given)
-    name = f"{SUFFIX.removeprefix('_')}_{_digest(own, given)[:DIGITS]}"
+        return plan, tuple(rendered)
+    name = f"{SUFFIX.removeprefix('_')}_{_digest(own, rendered)[:DIGITS]}"
     models = tuple(_renamed(model, own.name, name) for model in plan.models)
     root = f"{own.name}/"
     moved = tuple(
         replace(file, path=f"{name}/{file.path.removeprefix(root)}") if file.path.startswith(root) else file
-        for file in given
+        for file in rendered
     )
     return replace(plan, models=models, shared=(*plan.shared, name)), moved
 
@@ -42,11 +42,11 @@ def _renamed(model: ModelPlan, old: str, new: str) -> ModelPlan:
     return replace(model, name=new if model.name == old else model.name, step=step)
 
 
-def _digest(model: ModelPlan, given: Sequence[File]) -> str:
-    """Of the configuration without the name, and of every file below the model's folder."""
+def _digest(model: ModelPlan, rendered: Sequence[File]) -> str:
+    """Digest of the configuration without the name, and of every file below the model's folder."""
     digest = hashlib.sha256(json.dumps(asdict(replace(model, name=""))).encode())
     root = f"{model.name}/"
-    for file in sorted(given, key=lambda file: file.path):
+    for file in sorted(rendered, key=lambda file: file.path):
         if file.path.startswith(root):
             content = _installed(file.source) if "/vendor/" in file.path and file.source else file.sha256()
             digest.update(f"{file.path.removeprefix(root)}\0{content}\0".encode())

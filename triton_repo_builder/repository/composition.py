@@ -30,7 +30,7 @@ def composing(name: str, steps_of: StepsOf) -> frozenset[str]:
 
 
 def needing(name: str, among: Iterable[str], steps_of: StepsOf) -> tuple[str, ...]:
-    """Those of ``among`` that run ``name`` as a step, directly or through another ensemble."""
+    """The models of ``among`` that run ``name`` as a step, directly or through another ensemble."""
     return tuple(other for other in among if name in composing(other, steps_of))
 
 

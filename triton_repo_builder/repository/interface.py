@@ -93,8 +93,8 @@ class Endpoint:
 
 def wire_type(data_type: str) -> str:
     """The protocol's name of a configuration's data type: ``FP32`` for ``TYPE_FP32``."""
-    known = BY_CONFIG.get(data_type)
-    return known.wire if known else data_type.removeprefix("TYPE_")
+    row = BY_CONFIG.get(data_type)
+    return row.wire if row else data_type.removeprefix("TYPE_")
 
 
 def _of_config(item: TensorConfig, batched: bool) -> Tensor:

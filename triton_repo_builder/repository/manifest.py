@@ -92,7 +92,7 @@ class VersionEntry:
     endpoint: Endpoint
     task: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What was decided for the task: pooling, activation, labels, padding."""
+    """Settings of the task: pooling, activation, labels, padding."""
     shared: tuple[str, ...] = ()
     """Models that other endpoints may use, too."""
     cases: str | None = None

@@ -14,7 +14,7 @@ from triton_repo_builder.repository.manifest import Manifest
 from triton_repo_builder.repository.manifest import read as read_manifest
 
 SHARED = "shared"
-"""In a version's folder: its own copy of the files outside of version folders (``write/versions.py``)."""
+"""Subfolder of a version: its own copy of the files outside of version folders (``write/versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
 LARGEST_VERSION = 2**63 - 1
 """The server aborts on a version directory with a larger number."""

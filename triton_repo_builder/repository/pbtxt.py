@@ -124,7 +124,7 @@ def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text(message: Any, *, one_line: bool) -> str:
-    """In protobuf's text format; characters that a reader would not see are escaped."""
+    """A message in protobuf's text format; invisible characters are escaped."""
     from google.protobuf import text_format
 
     text = text_format.MessageToString(

@@ -50,11 +50,11 @@ class Facts:
     dataset_id: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     versions: tuple[int, ...] = ()
-    """Which versions are served."""
+    """Versions that are served."""
 
     @classmethod
     def of_entry(cls, name: str, entry: VersionEntry) -> Facts:
-        """From what manifest.json records of one version."""
+        """The facts that manifest.json records of one version."""
         sources = tuple((source.file, source.sha256) for source in entry.sources)
         return cls(
             name=name,
@@ -71,7 +71,7 @@ class Facts:
 
     @classmethod
     def of_config(cls, name: str, config: ModelConfig, versions: tuple[int, ...] = ()) -> Facts:
-        """From a model's configuration, on disk or as a server gives it."""
+        """The facts in a model's configuration, on disk or from a server."""
         stated = {
             key.removeprefix(PREFIX): value
             for key, value in config.parameters.items()

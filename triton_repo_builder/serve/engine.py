@@ -16,7 +16,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerOptions:
-    """What only the Docker engine needs to know."""
+    """Options of the Docker engine only."""
 
     image: str = ""
     """Any image with tritonserver; empty: ``nvcr.io/nvidia/tritonserver:<release>-py3``."""

@@ -12,7 +12,7 @@ from triton_repo_builder.smoke.report import Check, Status
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a check that holds has seen."""
+    """Observation of a check that passed."""
 
     detail: str = ""
     difference: float | None = None

@@ -35,7 +35,7 @@ LARGEST = 64 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class _Batches:
-    """What all checks of this file need."""
+    """Inputs of all checks of this file."""
 
     session: Session
     endpoint: Subject
@@ -68,7 +68,7 @@ class _Batches:
         return Seen(difference=worst, allowed=self.file.tolerance.batched)
 
     def full(self, picked: list[cases.Case], protocol: str) -> Seen:
-        """As many rows as the endpoint promises, every one compared."""
+        """Send as many rows as the endpoint promises, and compare every one."""
         request = stack([inputs_of(case) for case in picked])
         answer = self.session.ask(self.endpoint.name, protocol, request)
         results = [self.own(answer, place, len(picked), case) for place, case in enumerate(picked)]

@@ -33,7 +33,7 @@ class Check:
     endpoint: str = ""
     protocol: str = ""
     detail: str = ""
-    """Of a failure: what was expected and what came. Else what was seen, or why nothing was."""
+    """Of a failure: the expected and the actual result. Else an observation, or why there is none."""
     difference: float | None = None
     """Largest absolute difference to the expected numbers."""
     allowed: float | None = None

@@ -21,8 +21,6 @@ BINARY = "HTTP binary"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user may choose."""
-
     endpoints: tuple[str, ...] = ()
     clients: int = 16
     requests: int = 8
@@ -37,7 +35,7 @@ class Subject:
     """The endpoint under test, with everything the checks need to call it."""
 
     interface: Endpoint
-    """As the server states it."""
+    """The endpoint as the server states it."""
     models: Mapping[str, int]
     """The endpoint and the models it is composed of, with how often a request runs each."""
     file: cases.CaseFile | None

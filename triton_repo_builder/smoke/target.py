@@ -46,12 +46,14 @@ def targets(
     Golden cases are not even read unless ``golden``.
     """
     endpoints = _on_server(http) if repository is None else _in_repository(repository, golden)
-    known = [target.name for target in endpoints]
-    missing = [name for name in names if name not in known]
+    all_names = [target.name for target in endpoints]
+    missing = [name for name in names if name not in all_names]
     if missing or not endpoints:
         where = str(repository.path) if repository else http.url
         message = f"has no endpoint {', '.join(missing)}" if missing else "has no endpoint to check"
-        remedy = f"its endpoints: {', '.join(known)}" if known else "name another repository or server"
+        remedy = (
+            f"its endpoints: {', '.join(all_names)}" if all_names else "name another repository or server"
+        )
         raise TrbError(Code.USAGE, message, where=where, remedy=remedy)
     return tuple(target for target in endpoints if not names or target.name in names)
 

@@ -26,7 +26,7 @@ STORES: dict[str, type[Store]] = {
     "az": AzureStore,
     "oci": RegistryStore,
 }
-"""By scheme of the URL. A store is one module and its entry here."""
+"""Stores by URL scheme. A store is one module and its entry here."""
 
 
 def parse(text: str) -> Location:
@@ -62,8 +62,8 @@ def push(
             where=str(location),
             remedy="leave @sha256:… out",
         )
-    read = repository.read(root)
-    if not read.models:
+    repo = repository.read(root)
+    if not repo.models:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             "has no models",
@@ -71,7 +71,7 @@ def push(
             remedy="name a folder of model directories",
         )
     if not force:
-        check.refuse_errors(read, "nothing was sent", "push it as it is")
+        check.refuse_errors(repo, "nothing was sent", "push it as it is")
     return store(location).push(collect(root), progress, dry_run=dry_run)
 
 

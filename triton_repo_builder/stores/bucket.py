@@ -41,7 +41,7 @@ class BucketStore:
     """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
 
     SCHEME: ClassVar[str]
-    """As fsspec knows it, too."""
+    """The scheme, also fsspec's."""
     FORMS: ClassVar[str]
     HINTS: ClassVar[Hints]
 
@@ -131,7 +131,7 @@ class BucketStore:
     def _send(
         self, local: LocalRevision, previous: str, progress: Progress, *, dry_run: bool
     ) -> tuple[list[Entry], list[Entry]]:
-        """What had to travel, and what the bucket copied from the revision before."""
+        """Files uploaded, and files copied within the bucket from the revision before."""
         sent: list[Entry] = []
         copied: list[Entry] = []
         done = 0

@@ -180,8 +180,8 @@ def _explained(url: str, remedy: str) -> Iterator[None]:
 def _failed(url: str, error: Exception, remedy: str) -> TrbError:
     scheme = url.partition(":")[0].lower()
     number = error.errno if isinstance(error, OSError) else None
-    here = isinstance(error, OSError) and error.filename and not isinstance(error, urllib.error.HTTPError)
-    if number in (errno.ENOSPC, errno.EDQUOT) or not (here or scheme in ("file", *WEB)):
+    local = isinstance(error, OSError) and error.filename and not isinstance(error, urllib.error.HTTPError)
+    if number in (errno.ENOSPC, errno.EDQUOT) or not (local or scheme in ("file", *WEB)):
         return _of_store(url, error, _hints(scheme), remedy)
     if isinstance(error, http.client.InvalidURL | ValueError):
         reason = f"cannot be requested: {error}"
@@ -192,7 +192,7 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
         reason = f"failed: HTTP {error.code} {error.reason}"
     else:
         reason = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
-        reason = f"failed: {reason}" + (f": {getattr(error, 'filename', '')}" if here else "")
+        reason = f"failed: {reason}" + (f": {getattr(error, 'filename', '')}" if local else "")
     return TrbError(Code.DOWNLOAD_FAILED, reason, where=url, remedy=remedy)
 
 

@@ -45,7 +45,7 @@ def explained(hints: Hints, where: str) -> Iterator[None]:
 
 
 def explain(error: Exception, hints: Hints, where: str) -> TrbError:
-    """What a library raised, as an error with the code of its cause."""
+    """A library's exception as a ``TrbError`` with the code of its cause."""
     text = _reason(error)
     code = str(getattr(error, "code", "") or getattr(error, "status", ""))
     names = " ".join(kind.__name__ for kind in type(error).__mro__)

@@ -59,7 +59,7 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """What the registry's API calls it: the digest if one is given, else the tag."""
+        """The reference in the registry's API: the digest if given, else the tag."""
         return f"sha256:{self.revision}" if self.revision else self.tag
 
     def __str__(self) -> str:

@@ -177,7 +177,7 @@ class Client:
 
 
 def credentials(registry: str) -> dict[str, str]:
-    """What ``docker login`` stored for a registry, in the names that its API uses."""
+    """Credentials that ``docker login`` stored for a registry, under the names that its API uses."""
     from triton_repo_builder.serve.docker import daemon
 
     return {key[:1].upper() + key[1:]: value for key, value in daemon.stored_credentials(registry).items()}

@@ -35,7 +35,7 @@ class Layer:
     size: int
 
     def blocks(self) -> Iterator[bytes]:
-        """The stream, made anew."""
+        """The stream, from its start."""
         return _stream(self.files)
 
 

@@ -44,7 +44,7 @@ class Hints:
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """What a push did; a dry run reports what it would do."""
+    """Result of a push; a dry run reports what it would do."""
 
     location: str
     """The pointer: what ``trb pull`` and ``trb serve`` take to get the current revision."""
@@ -57,7 +57,7 @@ class Pushed:
     files: int
     bytes: int
     sent: tuple[str, ...]
-    """What had to travel: files in a bucket, blobs in a registry. The rest was there and whole."""
+    """Uploaded files (bucket) or blobs (registry). The others were already stored and intact."""
     sent_bytes: int
     labels: dict[str, str]
     copied: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """What a pull brought."""
+    """Result of a pull."""
 
     location: str
     revision: str

@@ -42,7 +42,6 @@ TASKS: dict[str, Task] = {
         tensor,
     )
 }
-"""In the order in which a guess tries them."""
 KIND_OPTIONS = {
     "tokenizer": (Kind.TEXT,),
     "max_length": (Kind.TEXT,),

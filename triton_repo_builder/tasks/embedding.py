@@ -63,7 +63,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
                     Code.TASK_UNCLEAR,
                     f"is not a list of modules: {error}",
                     where=str(file),
-                    remedy="restore the file from where the model came from",
+                    remedy="get the original file again from the model's source",
                 ) from None
     return []
 
@@ -105,7 +105,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     if pooling is None:
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"nothing says how to pool the token vectors of output '{tokens.name}'",
+            f"no file says how to pool the token vectors of output '{tokens.name}'",
             where=str(source.path),
             remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)} "
             "(see the model card; mean and cls are usual), "

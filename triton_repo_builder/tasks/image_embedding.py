@@ -83,7 +83,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
         Code.TASK_UNCLEAR,
         "the model has no pooled output"
         if options.pooling
-        else f"nothing says how to pool output '{HIDDEN}'",
+        else f"no file says how to pool output '{HIDDEN}'",
         where=str(source.path),
         remedy="give --pooling cls or mean (see the model card; cls is usual for ViT)"
         if tokens

@@ -45,7 +45,7 @@ QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the model's files say."""
+    """Settings from the model's files."""
 
     origin: str
     query: str
@@ -123,7 +123,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 
 def _encode(marker: str) -> Any:
-    """As PyLate does: one token less than there is room for, and the marker put in afterwards."""
+    """Encode as PyLate: one token less than there is room for, and the marker inserted afterwards."""
 
     def encode(library: Any, example: Example, limit: int | None) -> list[Encoded]:
         room = limit - 1 if limit is not None and marker else limit
@@ -250,7 +250,7 @@ def _linear(folder: Path) -> list[npt.NDArray[np.float32]]:
             Code.UNSUPPORTED_MODEL,
             f"the weights of the projection cannot be read: {error}",
             where=str(file),
-            remedy="restore the file from where the model came from",
+            remedy="get the original file again from the model's source",
         ) from None
 
 

@@ -208,7 +208,7 @@ def _shares(logits: npt.NDArray[Any], allowed: npt.NDArray[Any]) -> npt.NDArray[
 
 
 def _characters(encoding: Any, first: int, last: int) -> tuple[int, int]:
-    """From the first character of the first token's word to the last of the last one's."""
+    """Characters from the start of the first token's word to the end of the last one's."""
     try:
         words = encoding.token_to_word(first), encoding.token_to_word(last)
         return encoding.word_to_chars(words[0], 1)[0], encoding.word_to_chars(words[1], 1)[1]

@@ -34,7 +34,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     if duplicate := next((text.name for text in plan.texts if text.name in names), ""):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"--raw-output: the model has an output called '{duplicate}', as the endpoint's input is",
+            f"--raw-output: the model's output '{duplicate}' has the name of the endpoint's input",
             where=str(source.path),
             remedy="rename the output and export again, or leave out --raw-output",
         )

@@ -21,7 +21,7 @@ NAME = "sparse-embedding"
 KIND = Kind.TEXT
 OPTIONS = ("prompt",)
 MODULE = "SpladePooling"
-"""Of sentence-transformers: its config.json has pooling_strategy and activation_function."""
+"""Module of sentence-transformers; its config.json has pooling_strategy and activation_function."""
 ACTIVATIONS = {"relu": False, "log1p_relu": True}
 
 

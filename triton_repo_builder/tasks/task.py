@@ -23,7 +23,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Kind(Enum):
-    """What a client sends."""
+    """What an endpoint takes."""
 
     TEXT = "text"
     IMAGE = "image"
@@ -114,7 +114,7 @@ class OriginalRun:
     """One item for the original model, and what it answered."""
 
     tokenizer: Any
-    """Of transformers."""
+    """transformers' tokenizer."""
     example: Example
     rows: Sequence[Encoded]
     outputs: Arrays
@@ -146,7 +146,7 @@ class TaskPlan:
     answer: Callable[[OriginalRun], dict[str, npt.NDArray[Any]]] | None = None
     labels: tuple[str, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()
-    """What was decided, for the manifest: pooling, activation."""
+    """Settings for the manifest: pooling, activation."""
     notes: tuple[str, ...] = ()
     sparse: tuple[tuple[str, str], ...] = ()
     """Outputs (values, indices) that list the entries of a row that are not 0."""

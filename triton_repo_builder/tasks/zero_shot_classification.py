@@ -133,7 +133,7 @@ def _entailment(source: Source, names: tuple[str, ...]) -> tuple[int, tuple[str,
     for name, number in listed.items():
         if str(name).lower().startswith("entail") and number in range(len(names)):
             return int(number), ()
-    note = f"no label is called entailment: taken for it is the last, '{names[-1]}', as transformers does"
+    note = f"no label is called entailment: the last one, '{names[-1]}', is used, as in transformers"
     return -1, (note,)
 
 

@@ -38,12 +38,12 @@ class CommitOptions:
     """``lfs``, ``git`` or ``external``; None: LFS, and external files stay external."""
     threshold: int = large_files.THRESHOLD
     url: str = ""
-    """With ``external``: the folder or bucket for the weights."""
+    """The folder or bucket for ``external`` weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Committed:
-    """What was done."""
+    """Result of a commit."""
 
     commit: str
     """Hash of the commit that holds the repository as it is."""
@@ -60,9 +60,9 @@ class Committed:
 
 def commit(path: Path, options: CommitOptions) -> Committed:
     """Commit ``path``. Raises ``TrbError``; then no branch has moved."""
-    read = repository.read(path)
+    repo = repository.read(path)
     if not options.force:
-        check.refuse_errors(read, "nothing was committed", "commit anyway")
+        check.refuse_errors(repo, "nothing was committed", "commit anyway")
     notes: list[str] = []
     top = top_level(path) or _init(path, notes)
     git = Git(folder=top)
@@ -70,7 +70,7 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     remote = target_branch.remote(git, target.branch) if options.push else ""
     target_branch.check_lock(git)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
-    large, large_notes = large_files.prepare(read, git, options.weights, options.threshold, options.url)
+    large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
     notes += large_notes
     with tempfile.TemporaryDirectory(prefix="trb-commit-") as folder:
         scratch = Path(folder)
@@ -145,12 +145,12 @@ def _commit(
     return private("rev-parse", "HEAD").strip()
 
 
-def trailers(read: Repository) -> Iterator[tuple[str, str]]:
+def trailers(repo: Repository) -> Iterator[tuple[str, str]]:
     """(key, value); the value of one endpoint among several ends with that endpoint's name.
 
     ``git log --format='%(trailers:key=Model-Sha256)'`` lists them.
     """
-    manifest = read.manifest or Manifest(generator={})
+    manifest = repo.manifest or Manifest(generator={})
     endpoints = sorted(manifest.endpoints.items())
     for name, entry in endpoints:
         facts = Facts.of_entry(name, entry.served)

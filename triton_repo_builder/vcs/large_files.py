@@ -27,14 +27,14 @@ _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL
 
 
 def prepare(
-    read: Repository, git: Git, weights: str | None, threshold: int, url: str
+    repo: Repository, git: Git, weights: str | None, threshold: int, url: str
 ) -> tuple[tuple[str, ...], list[str]]:
     """Write ``.gitattributes``, ``.gitignore`` and the manifest's URLs; returns the large files, and notes.
 
     ``weights`` None: external files stay external, other large ones go to LFS. Raises ``TrbError``.
     """
-    root, notes = read.path, list[str]()
-    records = dict(read.manifest.files) if read.manifest else {}
+    root, notes = repo.path, list[str]()
+    records = dict(repo.manifest.files) if repo.manifest else {}
     outside = {name for name, record in records.items() if record.url}
     large = [
         name
@@ -48,8 +48,8 @@ def prepare(
     elif weights is not None:
         for name in outside:
             records[name] = replace(records[name], url="")
-    if read.manifest is not None and records != read.manifest.files:
-        manifest.write(root, replace(read.manifest, files=records))
+    if repo.manifest is not None and records != repo.manifest.files:
+        manifest.write(root, replace(repo.manifest, files=records))
     lfs = [name for name in large if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
     lines += [f"{in_attributes(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]

@@ -86,7 +86,7 @@ def private(git: Git, target: Target, scratch: Path) -> Iterator[Git]:
 
 
 def _empty_commit(git: Git) -> str:
-    """What a linked work tree can start from in a git repository without a commit."""
+    """A commit from which a linked work tree can start in a git repository without one."""
     return git(
         "commit-tree", "-m", "empty", git("hash-object", "-t", "tree", "--stdin", stdin="").strip()
     ).strip()

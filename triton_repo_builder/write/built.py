@@ -1,4 +1,4 @@
-"""What a build hands over to be written: the files of one version of an endpoint, and its manifest entry."""
+"""The result of a build: the files of one version of an endpoint, and its manifest entry."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class BuiltEndpoint:
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Those of ``models`` that other endpoints may use, too."""
+        """The ``models`` that other endpoints may use, too."""
         return self.entry.versions[self.version].shared

@@ -16,7 +16,7 @@ from triton_repo_builder.write.built import BuiltEndpoint
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What one build does to the directories that are its own, or become its own."""
+    """Effect of one build on the directories that it owns, or will own."""
 
     build: BuiltEndpoint
     own: frozenset[str]
@@ -36,7 +36,7 @@ def claim(
     output: Path,
     force: bool,
 ) -> Claim:
-    """What a build would do to what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
+    """Effect of a build on the repository. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
     _check_unique(build, owners)
     before = old.endpoints.get(build.name)
     own = set(before.models if before else ())

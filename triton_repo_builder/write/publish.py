@@ -22,7 +22,7 @@ DIFFED = 256 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What publishing does to the directory, by path within it."""
+    """Changes to the directory, by path within it."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]

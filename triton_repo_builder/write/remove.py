@@ -20,12 +20,12 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
     old = ownership.previous(output)
     for name in names:
         if name not in old.endpoints:
-            known = ", ".join(sorted(old.endpoints)[:8]) or "none"
+            endpoints = ", ".join(sorted(old.endpoints)[:8]) or "none"
             raise TrbError(
                 Code.NOT_FOUND,
                 f"no endpoint '{name}' that trb built",
                 where=str(output),
-                remedy=f"its endpoints: {known}",
+                remedy=f"its endpoints: {endpoints}",
             )
     remaining = {name: entry for name, entry in old.endpoints.items() if name not in names}
     needed = {model for entry in remaining.values() for model in entry.models}

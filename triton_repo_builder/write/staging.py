@@ -17,7 +17,7 @@ from pathlib import Path
 from triton_repo_builder import files
 
 OLD = ".old"
-"""In a staging folder: what was moved out of the repository and may have to go back."""
+"""Subfolder of a staging folder for files moved out of the repository, which may have to go back."""
 REPLACED = ".replaced"
 """There, too: a whole folder that was moved out, by a pull."""
 _YOUNG = 60
@@ -26,7 +26,7 @@ _YOUNG = 60
 
 @contextlib.contextmanager
 def staging(
-    output: Path, *, how: str = "with --output", kept: str = "the repository is as it was"
+    output: Path, *, how: str = "with --output", kept: str = "the repository is unchanged"
 ) -> Iterator[Path]:
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
@@ -101,6 +101,6 @@ def _sweep(output: Path) -> None:
         for folder in leftovers(output):
             if _holds(folder) or time.time() - folder.stat().st_mtime < _YOUNG:
                 continue
-            with locked(folder) as mine:
-                if mine:
+            with locked(folder) as acquired:
+                if acquired:
                     shutil.rmtree(folder, ignore_errors=True)

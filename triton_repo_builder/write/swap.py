@@ -22,21 +22,21 @@ from triton_repo_builder.write import staging
 
 JOURNAL = ".swap.json"
 _DONE = ".done"
-"""What ``.old`` is called once nobody needs it: such a folder may be removed at any point."""
+"""New name of ``.old`` after the swap: such a folder may be removed at any point."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What a swap is about to do."""
+    """A planned swap."""
 
     created: bool
     """The repository was not there before."""
     names: tuple[str, ...]
-    """In order."""
+    """Directories and files to swap, in order."""
     replaced: tuple[str, ...]
-    """Of these, what the repository had."""
+    """Of these, those that the repository had."""
     fresh: dict[str, list[list[Any]]]
-    """Of these, what the build brings: (path, size, time) of all in it."""
+    """Of these, those that the build brings: (path, size, time) of all in it."""
 
 
 def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
@@ -78,8 +78,8 @@ def recover(output: Path, *, write: bool = True) -> tuple[str, ...]:
         for stage in staging.leftovers(output):
             if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
                 continue
-            with staging.locked(stage) as mine:
-                if mine:
+            with staging.locked(stage) as acquired:
+                if acquired:
                     notes += _recovered(stage, output, write=write)
     except OSError as error:
         raise files.explain(error, output) from error
@@ -166,7 +166,7 @@ def _listed(place: Path) -> list[list[Any]]:
 
 
 def _write(file: Path, journal: Journal) -> None:
-    """On the disk before anything moves."""
+    """Write the journal to disk before the first rename."""
     with file.open("w", encoding="utf-8") as stream:
         json.dump(asdict(journal), stream)
         stream.flush()
@@ -174,5 +174,5 @@ def _write(file: Path, journal: Journal) -> None:
 
 
 def _read(file: Path) -> Journal:
-    read = json.loads(file.read_text(encoding="utf-8"))
-    return Journal(**{**read, "names": tuple(read["names"]), "replaced": tuple(read["replaced"])})
+    document = json.loads(file.read_text(encoding="utf-8"))
+    return Journal(**{**document, "names": tuple(document["names"]), "replaced": tuple(document["replaced"])})

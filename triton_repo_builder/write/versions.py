@@ -58,8 +58,8 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
     old, version = _entry(output, build.name), build.version
     if old is None:
         return build
-    there = present(output, old.models)
-    if not {*there} - {version}:
+    numbers = present(output, old.models)
+    if not {*numbers} - {version}:
         return build
     served = old.served.version
     if not force:
@@ -69,7 +69,7 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
     kept = {version: own}
     if served != version:
         kept[served] = stored(output, old.models, served) or current(output, old.models, served)
-    now = version if (serve and version not in there) or served not in there else served
+    now = version if (serve and version not in numbers) or served not in numbers else served
     written = [
         File(path=f"{path.split('/')[0]}/{number}/{SHARED}/{path.split('/', 1)[1]}", content=content)
         for number, shared in kept.items()
@@ -114,14 +114,14 @@ def _other(where: str, message: str) -> TrbError:
     )
 
 
-def unlike(one: ModelConfig, other: ModelConfig) -> str:
+def unlike(first: ModelConfig, second: ModelConfig) -> str:
     """The first field in which two configurations mean something else to a version; empty if they agree."""
-    left, right = (_meaning(config) for config in (one, other))
+    left, right = (_meaning(config) for config in (first, second))
     return next((field for field in sorted({*left, *right}) if left.get(field) != right.get(field)), "")
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
-    """What a version's answers depend on: no sizes of pools and queues, no provenance."""
+    """The part of a config that determines a version's answers: no pool or queue sizes, no provenance."""
     meaning = {key: value for key, value in config.raw.items() if key not in (*_TUNING, "parameters")}
     for key, value in config.parameters.items():
         session_setting = config.backend == "onnxruntime" and not key.startswith("ragged")
@@ -137,7 +137,7 @@ def _is_versioned(path: str, version: int) -> bool:
 
 
 def _shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
-    """What a build writes outside its version folders, as its version wants it."""
+    """Files that a build writes outside its version folders, in the form for its version."""
     return {
         file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, build.version)
         for file in build.files
@@ -173,7 +173,7 @@ def read_config(file: Path) -> ModelConfig:
 
 
 def unreadable(file: Path, error: Exception) -> TrbError:
-    """What is wrong with a config.pbtxt, as one error."""
+    """The error for a damaged config.pbtxt."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return TrbError(
         Code.REPOSITORY_UNREADABLE,
@@ -236,7 +236,7 @@ def arrange(versions: Mapping[int, VersionEntry], served: int, previous: int | N
 
 
 def _with_cases(entry: VersionEntry, *, served: bool) -> VersionEntry:
-    """With the path at which the golden cases of a version are."""
+    """The entry with the path of the version's golden cases."""
     if not entry.cases:
         return entry
     model, *_, name = entry.cases.split("/")

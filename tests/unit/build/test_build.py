@@ -189,7 +189,7 @@ def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Pat
 
 def test_a_raw_output_called_like_the_input(tmp_path: Path, output: Path) -> None:
     folder = _another_output(tiny.classifier(tmp_path / "bert"), "TEXT")
-    message = "--raw-output: the model has an output called 'TEXT', as the endpoint's input is"
+    message = "--raw-output: the model's output 'TEXT' has the name of the endpoint's input"
     refused(folder, output, Code.UNSUPPORTED_MODEL, message, raw_output=True)
     assert tiny.make(folder, output).plan.task == "text-classification"
 
@@ -343,20 +343,20 @@ def test_external_data_called_like_the_served_model(tmp_path: Path, output: Path
         path,
         output,
         Code.UNSUPPORTED_MODEL,
-        "its external data is in a file or folder called 'model.onnx', as the served model is",
+        "its external data is in a file or folder called 'model.onnx', the name of the served model",
     )
 
 
 @pytest.mark.parametrize(
     ("name", "role"),
-    [("model.onnx", "the served model is"), ("shared", "that of the version's own files is")],
+    [("model.onnx", "the served model"), ("shared", "the folder of the version's own files")],
 )
 def test_external_data_in_a_folder_called_like_one_of_ours(
     name: str, role: str, tmp_path: Path, output: Path
 ) -> None:
     (tmp_path / name).mkdir()
     path = tiny.externalise(tiny.tensor_model(tmp_path / "net.onnx"), f"{name}/data")
-    message = f"its external data is in a file or folder called '{name}', as {role}"
+    message = f"its external data is in a file or folder called '{name}', the name of {role}"
     refused(path, output, Code.UNSUPPORTED_MODEL, message)
 
 

@@ -160,7 +160,7 @@ def test_an_input_called_like_our_output_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         compose.compose(skeleton.read(path), weights="w", head=head, release=RELEASE)
     assert caught.value.code == Code.UNSUPPORTED_MODEL
-    assert caught.value.message == "the model has an input called 'scores', as our output is"
+    assert caught.value.message == "the model's input 'scores' has the name of an output that trb adds"
 
 
 @pytest.mark.parametrize("inner", ["scores", "label", "logits32", "user"])

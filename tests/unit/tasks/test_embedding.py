@@ -69,7 +69,7 @@ def test_somebody_elses_modules_in_the_parent_are_not_read(tmp_path: Path) -> No
     tiny.text_model(folder / "model.onnx")
     tiny.describe(folder)
     tiny.embedder(tmp_path)
-    message = "nothing says how to pool the token vectors of output 'last_hidden_state'"
+    message = "no file says how to pool the token vectors of output 'last_hidden_state'"
     refused(folder, Code.TASK_UNCLEAR, message)
     assert facts(folder, pooling="lasttoken") == {"pooling": "lasttoken", "normalize": False}
 

@@ -161,7 +161,7 @@ def test_what_a_model_cannot_be(tmp_path: Path) -> None:
         (
             {"output": "last_hidden_state", "rank": 3},
             {},
-            "nothing says how to pool output 'last_hidden_state'",
+            "no file says how to pool output 'last_hidden_state'",
         ),
         ({"output": "last_hidden_state", "rank": 3}, {"pooling": "pooler"}, "the model has no pooled output"),
         (

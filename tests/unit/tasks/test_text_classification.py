@@ -39,7 +39,7 @@ def test_labels_are_sorted_by_number(tmp_path: Path) -> None:
 def test_a_dynamic_width_is_that_of_the_labels(tmp_path: Path) -> None:
     made = plan(configured(tmp_path, "labels", id2label={"0": "a", "1": "b"}))
     assert made.outputs[-1].dims == (2,)
-    with pytest.raises(TrbError, match="nothing says how many labels output 'logits' has"):
+    with pytest.raises(TrbError, match="no file says how many labels output 'logits' has"):
         plan(configured(tmp_path, "labels"))
 
 

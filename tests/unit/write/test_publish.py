@@ -424,7 +424,7 @@ def test_a_full_disk_leaves_the_old_repository_and_no_litter(
     with pytest.raises(TrbError) as caught:
         tiny.put(models / "embedder", output)
     assert caught.value.code == Code.DISK_FULL
-    assert caught.value.message == "the disk is full; the repository is as it was"
+    assert caught.value.message == "the disk is full; the repository is unchanged"
     assert tiny.tree(place / "sub") == before
 
 

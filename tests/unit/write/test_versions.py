@@ -244,8 +244,8 @@ def test_what_breaks_clients_is_said(models: tuple[Path, Path], tmp_path: Path) 
     assert ("operation", "instances", "model: 2 on CPU → 1 on CPU") in b
     assert [effect for effect, _, _ in b] == sorted([e for e, _, _ in b], key=diff.EFFECTS.index)
     c = [(d.effect, d.about, d.text) for d in diff.compare(read["a"], read["c"])]
-    assert ("breaking", "outputs", "scores is not answered any more") in c
-    assert ("compatible", "outputs", "embedding FP32[-1, 8] is answered, too") in c
+    assert ("breaking", "outputs", "scores is no longer returned") in c
+    assert ("compatible", "outputs", "embedding FP32[-1, 8] is now returned, too") in c
     gone = diff.compare(read["a"], {})
     assert [(d.effect, d.text) for d in gone] == [("breaking", "is gone: requests get 404")]
 

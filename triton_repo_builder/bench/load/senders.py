@@ -117,8 +117,8 @@ class HttpSender:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)
-        return made
+        _, protocol = await loop.create_connection(_Connection, self._host, self._port, ssl=self._tls)
+        return protocol
 
     async def close(self) -> None:
         """Close what is open."""

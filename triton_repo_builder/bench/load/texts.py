@@ -103,7 +103,7 @@ def _fit_one(words: Sequence[str], length: int, count: Count, start: int) -> str
 
 
 def describe(texts: Sequence[str], source: str, measured: LengthMeasure) -> dict[str, Any]:
-    """What was sent, for the report."""
+    """Statistics of the texts, for the report."""
     lengths = sorted(measured.count(text) for text in texts)
     return {
         "source": source,

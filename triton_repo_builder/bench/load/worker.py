@@ -38,7 +38,7 @@ SWITCH = 0.0002
 
 
 class Recorder:
-    """What ended since it was last taken. Only the event loop touches it."""
+    """Requests that ended since the last hand-over. Only the event loop touches it."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -62,7 +62,7 @@ class Recorder:
         self._examples.setdefault(name, message)
 
     def take(self) -> Chunk:
-        """Hand over, and begin anew."""
+        """Hand over, and start empty."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         chunk = Chunk(
             due=self._due,

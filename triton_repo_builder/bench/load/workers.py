@@ -65,7 +65,7 @@ class WorkerPool:
             worker.send(Begin(at=at))
 
     def take(self) -> list[Chunk]:
-        """What each recorded since the last time."""
+        """Records of each worker since the last call."""
         return self._ask(Take(), ANSWER)
 
     def stop(self, timeout: float) -> list[Chunk]:

@@ -15,14 +15,14 @@ from triton_repo_builder.client import statistics
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What was read between two windows."""
+    """Counters read between two windows."""
 
     at: float
     counters: statistics.ModelCounters
     server_cpu: float | None
     busy: cpu.Busy | None
     client_cpu: tuple[float, ...]
-    """By process; empty if the snapshot was made up afterwards."""
+    """CPU time by process; empty if the snapshot was made up afterwards."""
     gpu: dict[str, float]
 
 

@@ -67,7 +67,7 @@ def latency(milliseconds: Floats) -> Latency | None:
 
 
 def window(due: Floats, ended: Floats, kinds: Kinds, begin: float, end: float) -> Window:
-    """What ended in [begin, end). Latency counts from when a request was due, not from when it left."""
+    """Requests that ended in [begin, end). Latency counts from when a request was due, not sent."""
     inside = (ended >= begin) & (ended < end)
     good = inside & (kinds == OK)
     return Window(
@@ -86,10 +86,10 @@ def spread(windows: Sequence[Window], mode: str) -> dict[str, float | None]:
     """
     last = windows[-SETTLED:]
     if mode == OPEN:
-        rates = [one.answered / one.arrived if one.arrived else None for one in last]
+        rates = [window.answered / window.arrived if window.arrived else None for window in last]
     else:
-        rates = [one.throughput for one in last]
-    tails = [one.latency.p95 if one.latency else None for one in last]
+        rates = [window.throughput for window in last]
+    tails = [window.latency.p95 if window.latency else None for window in last]
     return {"throughput": _distance(rates), "p95": _distance(tails)}
 
 
@@ -110,4 +110,4 @@ def stable(windows: Sequence[Window], mode: str) -> bool:
 
 def silent(windows: Sequence[Window]) -> bool:
     """Whether nothing was answered in three windows: waiting longer would show no more."""
-    return len(windows) >= SETTLED and not any(one.answered for one in windows[-SETTLED:])
+    return len(windows) >= SETTLED and not any(window.answered for window in windows[-SETTLED:])

@@ -21,7 +21,7 @@ MACHINE = ("cpu", "cores", "memory_gib")
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierLevel:
-    """What a comparison needs of a level."""
+    """The part of a level that a comparison needs."""
 
     variant: str
     protocol: str
@@ -45,7 +45,7 @@ class EarlierLevel:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierReport:
-    """What a comparison needs of a report."""
+    """The part of a report that a comparison needs."""
 
     client: str
     machine: Mapping[str, str | float | None]
@@ -103,7 +103,7 @@ def _level(entry: _Object) -> EarlierLevel:
 
 
 class _Damaged(Exception):
-    """What is wrong, and with which field."""
+    """A damaged field, and what is wrong with it."""
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,12 @@ FORMATS: dict[str, Format] = {"json": json, "csv": csv, "png": png, "html": html
 
 def names() -> tuple[str, ...]:
     """Every file of a report."""
-    return tuple(name for one in FORMATS.values() for name in one.FILES)
+    return tuple(name for report_format in FORMATS.values() for name in report_format.FILES)
 
 
 def open_folder(folder: Path) -> None:
     """Make the folder and try it; raises ``TrbError`` before a run rather than after it."""
-    for library in {one.NEEDS for one in FORMATS.values() if one.NEEDS}:
+    for library in {report_format.NEEDS for report_format in FORMATS.values() if report_format.NEEDS}:
         if importlib.util.find_spec(library) is None:
             raise TrbError(
                 Code.ENGINE_MISSING,
@@ -59,8 +59,8 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
     """Write every format in place of an older report; none, and ``TrbError``, if the disk is full."""
     open_folder(folder)
     contents: dict[str, bytes] = {}
-    for one in FORMATS.values():
-        contents |= one.render(report, contents)
+    for report_format in FORMATS.values():
+        contents |= report_format.render(report, contents)
     with _staging(folder) as stage:
         for name, content in contents.items():
             (stage / name).write_bytes(content)
@@ -73,7 +73,7 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
 def _staging(folder: Path) -> Iterator[Path]:
     """A folder inside ``folder``, in which files are made ready without touching what is beside it."""
     try:
-        with staging.staging(folder / "report", kept="a report that was there before is as it was") as stage:
+        with staging.staging(folder / "report", kept="an earlier report is unchanged") as stage:
             yield stage
     except TrbError as error:
         raise TrbError(error.code, error.message, where=str(folder), remedy=error.remedy) from None

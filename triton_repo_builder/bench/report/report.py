@@ -142,7 +142,7 @@ class Level:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two levels of two reports comparable."""
+        """Key by which levels of two reports are compared."""
         return (self.protocol, self.mode, self.concurrency, self.rate, self.length, self.rows)
 
 

@@ -127,7 +127,7 @@ def ratio_table(ratios: tuple[Ratio, ...]) -> list[list[str]]:
 
 
 def remarks(report: BenchReport) -> list[str]:
-    """What a reader must know beside the numbers, each once."""
+    """Remarks on the numbers, each once."""
     lines = list(report.notes)
     for level in report.levels:
         name = " ".join(filter(None, [level.variant, level.protocol, level.load, _length(level)]))

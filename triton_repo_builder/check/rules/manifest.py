@@ -10,7 +10,7 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import Repository
 
 BY_THE_SERVER = frozenset({"__pycache__"})
-"""What running the models leaves behind."""
+"""Files that running the models leaves behind."""
 
 
 def check(repository: Repository) -> Iterator[Finding]:
@@ -21,14 +21,14 @@ def check(repository: Repository) -> Iterator[Finding]:
     for name, record in sorted(recorded.items()):
         file = repository.path / name
         if not file.is_file():
-            message = "manifest.json lists this file and it is not there"
+            message = "manifest.json lists this file, but it does not exist"
             remedy = f"get it with: trb fetch {repository.path}" if record.url else ""
             yield report("manifest-missing", str(file), message, remedy=remedy)
         elif files.hash_file(file) != record.sha256:
-            yield report("manifest-changed", str(file), "changed since trb built it: its sha256 is another")
-    ours = {name.split("/")[0] for name in recorded if "/" in name}
+            yield report("manifest-changed", str(file), "changed since trb built it: its sha256 differs")
+    built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
-        if model.name not in ours:
+        if model.name not in built:
             continue
         for file in sorted(model.path.rglob("*")):
             path = file.relative_to(repository.path)

@@ -52,7 +52,7 @@ class Pair:
 
     @property
     def full(self) -> list[int]:
-        """What the model is really given: with the batch axis."""
+        """The shape that the model gets: with the batch axis."""
         return [-1, *self.given] if self.rows > 0 else self.given
 
     @property
@@ -71,7 +71,7 @@ class Pair:
         return ort_rules.fits(self.spec.dims, self.full, exact=False)
 
     def finding(self, code: str, message: str, *, remedy: str = "", field: str = "dims") -> Finding:
-        """At this tensor's entry."""
+        """A finding at this tensor's entry."""
         return self.context.finding(code, message, self.role, self.index, field, remedy=remedy)
 
 

@@ -35,12 +35,12 @@ def _inputs(context: ModelContext, index: int, inputs: Mapping[str, Mapping[str,
         if name in declared:
             yield from _against(context, index, name, value, declared[name])
         elif declared:
-            message = f"the sample names input '{name}', which model '{context.name}' has not"
+            message = f"the sample names input '{name}', which model '{context.name}' does not have"
             yield context.finding("warmup-inputs", message, *path)
     missing = [name for name, item in declared.items() if name not in inputs and not item.get("optional")]
     if missing:
-        given = sum(name in declared for name in inputs)
-        message = f"expected {len(declared)} inputs but got {given} inputs for model '{context.name}'"
+        sent = sum(name in declared for name in inputs)
+        message = f"expected {len(declared)} inputs but got {sent} inputs for model '{context.name}'"
         yield context.finding(
             "warmup-inputs", message, *path, remedy=f"give it a value for {', '.join(missing)}"
         )
@@ -85,11 +85,10 @@ def _against(
             f"Expected {_list(batch + expected)}, got {_list(batch_of_one + dims)}"
         )
         yield context.finding("warmup-shape", message, "model_warmup", index, "inputs")
-    given, declared = _wire(value), _wire(item)
-    if given != declared:
+    sent, declared = _wire(value), _wire(item)
+    if sent != declared:
         message = (
-            f"inference input '{name}' data-type is '{given}', but model '{context.name}' expects "
-            f"'{declared}'"
+            f"inference input '{name}' data-type is '{sent}', but model '{context.name}' expects '{declared}'"
         )
         yield context.finding("warmup-type", message, "model_warmup", index, "inputs")
 

@@ -1,4 +1,4 @@
-"""What trb makes in Docker: its names and labels, and how all of it is removed, also after a crash."""
+"""Names and labels of trb's containers, volumes and images, and their removal, also after a crash."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def stray(marks: Mapping[str, str], key: str = OWNER) -> bool:
 def remove_strays(client: Any) -> list[str]:
     """Remove what a ``trb`` left that was killed together with its supervisor; the names of all of it."""
     removed = []
-    ours = {"label": TRB}
-    for container in client.containers.list(all=True, filters=ours, sparse=True):
+    filters = {"label": TRB}
+    for container in client.containers.list(all=True, filters=filters, sparse=True):
         if stray(container.attrs.get("Labels") or {}):
             name = str((container.attrs.get("Names") or [container.id])[0]).lstrip("/")
             # Another may be removing it at this very moment.
             with suppress(*daemon.errors()):
                 client.api.remove_container(container.id, force=True, v=True)
                 removed.append(name)
-    for volume in client.volumes.list(filters=ours):
+    for volume in client.volumes.list(filters=filters):
         if stray(volume.attrs.get("Labels") or {}):
             with suppress(*daemon.errors()):
                 volume.remove(force=True)

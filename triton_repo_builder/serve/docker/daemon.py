@@ -90,7 +90,7 @@ def gpu_request(devices: tuple[str, ...]) -> Any:
 
 
 def stored_credentials(registry: str) -> dict[str, str]:
-    """What ``docker login`` stored for a registry, credential helpers included; empty if nothing."""
+    """Credentials that ``docker login`` stored for a registry, credential helpers included; or empty."""
     import docker
 
     try:
@@ -184,7 +184,7 @@ def gone() -> TrbError:
     """The daemon stopped answering during the work."""
     return TrbError(
         Code.SERVER_DIED,
-        "the Docker daemon does not answer any more, and with it goes the server",
+        "the Docker daemon stopped answering, and the server is lost with it",
         where=address(),
         remedy="start it again (systemctl start docker); 'trb stop --all' then removes what is left",
     )

@@ -87,8 +87,8 @@ def run(grace: float, argv: list[str], env: dict[str, str], log: str) -> tuple[b
     regions: set[str] = set()
     orphan = False
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        events = dict(poll.poll(left))
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        events = dict(poll.poll(remaining))
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             break
@@ -131,8 +131,8 @@ def clean(group: int, regions: set[str]) -> None:
 
     Stubs that outlive their server would notice and end within seconds, but not one that hangs.
     """
-    while left := members(group):
-        for pid in left:
+    while remaining := members(group):
+        for pid in remaining:
             regions |= mapped(pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

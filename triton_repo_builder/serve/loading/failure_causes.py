@@ -23,7 +23,7 @@ UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(
     r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
 )
-"""What a server without a GPU logs at every start, and the frames of a crash."""
+"""Lines that a server without a GPU logs at every start, and frames of a crash."""
 TABLE = re.compile(r"^[|+]| ")
 _CPU = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
 _REMEDIES = (

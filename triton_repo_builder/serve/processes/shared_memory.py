@@ -10,7 +10,7 @@ from triton_repo_builder.repository.config import ModelConfig, TensorConfig
 
 MEBI = 1 << 20
 BASE = 64 * MEBI
-"""What Docker gives by default; the server itself uses little of it."""
+"""Docker's default; the server itself uses little of it."""
 SMALLEST = 8 * MEBI
 """Per instance: a region starts at 1 MiB (shm-default-byte-size) and grows by as much."""
 HEADROOM = 4

@@ -34,7 +34,7 @@ class Dense:
 
     @property
     def layer(self) -> DenseLayer:
-        """What the head's text needs to know of it."""
+        """The layer as the graph's head needs it."""
         return DenseLayer(
             inputs=self.weight.shape[0], outputs=self.weight.shape[1], activation=self.activation
         )

@@ -18,7 +18,7 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
     if not width:
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"nothing says how many labels output '{logits.name}' has",
+            f"no file says how many labels output '{logits.name}' has",
             where=str(source.path),
             remedy="put config.json with its id2label beside the model",
         )

@@ -27,14 +27,14 @@ FILE = "config_sentence_transformers.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """What goes before every text; empty: nothing."""
+    """The prefix of every text; empty: none."""
 
     text: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def encoding(self) -> Encoding:
-        """What the tokenizer model must know."""
+        """Parameters of the tokenizer model."""
         return Encoding(parameters=(("prompt", self.text),)) if self.text else Encoding()
 
     @property
@@ -54,18 +54,18 @@ def read(source: Source, options: BuildOptions) -> Prompt:
     option = options.prompt
     if option is not None:
         if option in listed:
-            return Prompt(text=listed[option], notes=_told(listed[option]))
+            return Prompt(text=listed[option], notes=_note(listed[option]))
         if listed and option.replace("_", "").replace("-", "").isalnum():
             raise usage(
                 "prompt",
                 f"{FILE} lists no prompt '{option}'",
                 f"use one of {', '.join(listed)}; or a text, which has a space or a colon",
             )
-        return Prompt(text=option, notes=_told(option))
+        return Prompt(text=option, notes=_note(option))
     default = saved.get("default_prompt_name")
     if default is None:
         named = ", ".join(name for name, text in listed.items() if text)
-        note = f"the prompts {named} of {FILE} are not used, for none is the default: --prompt NAME takes one"
+        note = f"the prompts {named} of {FILE} are not used: none is the default, --prompt NAME takes one"
         return Prompt(notes=(note,) if named else ())
     if default not in listed:
         raise TrbError(
@@ -74,7 +74,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
             where=str(source.folder / FILE),
             remedy="correct the file, or give --prompt (--prompt '' for none)",
         )
-    return Prompt(text=listed[default], notes=_told(listed[default]))
+    return Prompt(text=listed[default], notes=_note(listed[default]))
 
 
 def refuse(source: Source, task: str) -> None:
@@ -114,9 +114,9 @@ def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:
         Code.TASK_UNCLEAR,
         "prompts does not give a text for each name",
         where=str(source.folder / FILE),
-        remedy="restore the file from where the model came from",
+        remedy="get the original file again from the model's source",
     )
 
 
-def _told(text: str) -> tuple[str, ...]:
+def _note(text: str) -> tuple[str, ...]:
     return (f"prompt {text!r} goes before every text",) if text else ()

@@ -51,7 +51,7 @@ def check(source: Source, task: str) -> None:
     if source.preprocessor is None:
         raise TrbError(
             Code.NOT_FOUND,
-            f"no {image_processor.FILE} beside the model: nothing says how images are made ready for it",
+            f"no {image_processor.FILE} beside the model: no file describes how to preprocess images",
             where=str(source.path.parent),
             remedy="name one with --preprocessor (docs/images.md says what it holds), or use --task tensor",
         )

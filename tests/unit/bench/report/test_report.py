@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_older_report(
     with pytest.raises(TrbError) as raised:
         files.write(report(level(throughput=2.0)), tmp_path)
     assert (raised.value.code, raised.value.where) == (Code.DISK_FULL, str(tmp_path))
-    assert raised.value.message == "the disk is full; a report that was there before is as it was"
+    assert raised.value.message == "the disk is full; an earlier report is unchanged"
     assert "--output" in raised.value.remedy
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
