@@ -35,7 +35,7 @@ class Checksum:
             self._error = error
 
     def __str__(self) -> str:
-        """Hex digest, as soon as it is there; raises ``OSError`` if the file cannot be read."""
+        """Hex digest, waiting for it; raises ``OSError`` if the file cannot be read."""
         self._reader.join()
         if self._error:
             raise self._error
@@ -102,7 +102,7 @@ def write(file: Path, content: bytes) -> None:
 
 
 def keep(file: Path, target: Path) -> None:
-    """Carry a file of the user's over as it is: mode, times, symbolic links."""
+    """Copy a file of the user's unchanged: mode, times, symbolic links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, target, follow_symlinks=False)

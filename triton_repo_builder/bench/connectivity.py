@@ -1,4 +1,4 @@
-"""Whether the requests that are going to be measured reach the server whose statistics are read."""
+"""Checks that the measured requests reach the server whose statistics are read."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from triton_repo_builder.client import HttpClient
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A variant whose server was asked, with the texts or tensors it will be sent."""
+    """A variant with its server's metadata and the texts or tensors to send."""
 
     target: Target
     inputs: dict[int | None, list[load_requests.Inputs]]

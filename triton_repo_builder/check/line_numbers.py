@@ -36,7 +36,7 @@ def scan(text: str) -> list[Field]:
 
 
 def line(fields: list[Field], path: Path) -> int | None:
-    """The line of ``("input", 1, "dims")``, or of the innermost field on the way that is there."""
+    """The line of ``("input", 1, "dims")``, or of the innermost field of that path that exists."""
     innermost, steps = None, list(path)
     while steps:
         name = steps.pop(0)

@@ -117,7 +117,7 @@ def note(text: str) -> None:
 
 
 def print_error(error: TrbError, label: str = "error", subject: str = "") -> None:
-    """Print an error on stderr: of what, where, what is wrong, its kind, and what to do."""
+    """Print an error on stderr: its subject, place, message, kind and remedy."""
     places = "".join(f"{place}: " for place in (subject, error.where) if place)
     first, *more = error.message.split("\n", 1)
     kind = click.style(f" [{error.code.kind}]", dim=True)
@@ -139,7 +139,7 @@ def error_as_json(error: TrbError) -> dict[str, str | int]:
 
 
 def print_json_error(error: TrbError) -> None:
-    """Print an error on stdout as one JSON object: in place of a command's result."""
+    """Print an error on stdout as one JSON object, instead of a command's result."""
     import json
 
     click.echo(json.dumps(error_as_json(error), ensure_ascii=False))

@@ -19,5 +19,5 @@ def command(name: str, repo: Path, url: str | None, grpc_url: str | None, force:
       trb rollback sentiment
       trb rollback sentiment --url http://localhost:8000
     """
-    # No preflight: that version has served before, and whoever goes back is in a hurry.
+    # No preflight: that version has served before, and a rollback is urgent.
     run(name, repo, None, url, grpc_url, force=force, preflight_first=False, as_json=as_json)

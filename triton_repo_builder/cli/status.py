@@ -75,7 +75,7 @@ def _loaded(server: Background) -> tuple[list[str], int]:
         http = HttpClient(server.urls["http"], 10)
         ready = http.ready_models()
         if "://" in server.repository:
-            # Its configurations lie elsewhere: without them the steps of ensembles count, too.
+            # Its configurations are not readable here: without them the steps of ensembles count, too.
             return sorted(ready), len(http.states())
         read = repository.read(Path(server.repository))
     except (OSError, TrbError):

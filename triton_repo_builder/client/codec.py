@@ -66,7 +66,7 @@ def _plain(array: Array) -> list[Any]:
 
 
 def raw_tensor(array: Array) -> bytes:
-    """The protocol's raw form: little-endian elements, each string behind its length in four bytes."""
+    """The protocol's raw form: little-endian elements, each string after its length in four bytes."""
     if array.dtype.kind != "O":
         return np.ascontiguousarray(array).tobytes()
     return b"".join(struct.pack("<I", len(text)) + text for text in array.reshape(-1).tolist())

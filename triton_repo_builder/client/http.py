@@ -58,7 +58,7 @@ class HttpClient:
         return self._parts.hostname or ""
 
     def send(self, method: str, path: str, body: Body | None = None) -> Answer:
-        """One request as it is; raises ``NoAnswer`` only."""
+        """Send one request unchanged; raises ``NoAnswer`` only."""
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         headers = dict(body.headers) if body else {}

@@ -39,7 +39,7 @@ class NoAnswer(RequestFailed, ConnectionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Urls:
-    """Where a server listens."""
+    """Addresses of a server."""
 
     http: str
     """``http://host:port``, or ``https://``."""

@@ -100,7 +100,7 @@ def curl_file(url: str, tensor: Tensor, content: bytes) -> str:
 
 
 def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
-    """One line of shell. ``data`` other than a list stands for that value in every element."""
+    """One line of shell. ``data`` other than a list is the value of every element."""
     full = [
         item
         if isinstance(item["data"], list)

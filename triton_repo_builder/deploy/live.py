@@ -5,7 +5,7 @@ The order, each step by explicit load, during which the model that was there goe
 0. A preflight: the new version alone, on a server of its own, passes ``trb smoke``.
 1. The ensemble, whose steps are pinned to the version that is served: from here on nothing mixes.
 2. Each step, with both versions.
-3. The ensemble at the new version: requests that are under way keep the steps that they started with.
+3. The ensemble at the new version: requests in flight keep the steps that they started with.
 4. ``trb smoke`` against the new version's golden cases.
 5. Each step, with the new version alone.
 
@@ -29,7 +29,7 @@ from triton_repo_builder.write import versions
 
 LOAD_TIMEOUT = 300.0
 DRAIN = 60.0
-"""Seconds that requests under way get before a version counts as stuck."""
+"""Seconds that requests in flight get before a version counts as stuck."""
 COUNTED = "executions"
 """Checks of the statistics, which other clients' requests disturb."""
 OTHERS = ("ready", "models loaded")
@@ -158,7 +158,7 @@ def _back(move: Move, server: LiveServer, before: bytes, switched: bool) -> str:
 def _forget(move: Move, server: LiveServer, model: str) -> str:
     """Have the server forget that the new version failed; what went wrong with that.
 
-    A server with a failed version reports that it is not ready, whatever else answers, until a version of
+    A server with a failed version reports that it is not ready, even if others answer, until a version of
     that number was loaded. So the old one's files are, for a moment, under the new number.
     """
     index = HttpClient(server.urls.http, 10).index_or_empty()

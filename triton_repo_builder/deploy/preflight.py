@@ -1,7 +1,7 @@
 """A version proves itself on a server of its own, before one that has clients touches it.
 
 A Python process that dies while its model loads cannot be undone on a running server: Triton keeps that load
-open for ever, and requests that are under way may never be answered. On a server of its own it costs nothing.
+open for ever, and requests in flight may never be answered. On a server of its own it costs nothing.
 """
 
 from __future__ import annotations

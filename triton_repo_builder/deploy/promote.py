@@ -156,7 +156,7 @@ def in_repository(move: Move) -> None:
 
 
 def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
-    """A model's own files, of one version, with these versions loaded; what only the other has goes."""
+    """Write a model's own files for these loaded versions; remove the other version's further files."""
     contents = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
     for path in {*move.old_files, *move.new_files} - {*contents}:
         if path.split("/")[0] == model:

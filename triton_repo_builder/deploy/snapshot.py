@@ -149,7 +149,7 @@ def _of_config(repo: Repository, name: str) -> Snapshot:
 
 
 def _extract(spec: str, target: Path) -> None:
-    """The small files of ``REVISION:PATH``; empty folders stand for versions."""
+    """The small files of ``REVISION:PATH``; empty folders mark versions."""
     git = Git(folder=Path.cwd())
     try:
         listed = git("ls-tree", "-r", "-l", "-z", spec)

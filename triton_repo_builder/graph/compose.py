@@ -106,7 +106,7 @@ def _keep_rows(graph: onnx.GraphProto) -> None:
 
 
 def _prepend(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:
-    """The front's outputs take the place of the user's inputs, whose names its nodes write."""
+    """The front's outputs replace the user's inputs, whose names they have."""
     prefix = names.prefix(model.graph)
     own = {value.name for value in (*graph.input, *graph.output)}
     added = []

@@ -45,7 +45,7 @@ _DERIVE = {
     counted_real = Where (real, counted_from_0, zero)
     position_ids = Cast <to = {to}> (counted_real)""",
 }
-# RoBERTa's: pad id + 1 is the first, and whatever has the pad id stays at it.
+# RoBERTa's: pad id + 1 is the first, and every pad id stays at it.
 _FROM_PAD = """
     pad_id = Constant <value = int64 {{{pad_id}}}> ()
     pad_id32 = Constant <value = int32 {{{pad_id}}}> ()

@@ -51,7 +51,7 @@ class Settings:
     """Instances of the tokenizer or image model; None if there is neither."""
 
     def explained(self) -> tuple[tuple[str, Setting], ...]:
-        """(name, setting) of each that this model has, in the order in which one reads them."""
+        """(name, setting) of each that this model has, in the order of the report."""
         named = (
             ("device", self.device),
             ("instances", self.instances),
@@ -66,7 +66,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the settings depend on besides the options and the machine."""
+    """The model's part in the choice of settings, beside options and machine."""
 
     kind: Kind
     bytes: int

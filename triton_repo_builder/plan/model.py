@@ -1,6 +1,6 @@
 """The repository to be made, as frozen values. Pure: standard library only.
 
-Field names are those of Triton's ModelConfig (model_config.proto) where there is one.
+Field names are those of Triton's ModelConfig (model_config.proto) if there is one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DynamicBatching:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceGroup:
-    """How many instances run, and where."""
+    """Number, kind and devices of the instances."""
 
     count: int
     kind: str

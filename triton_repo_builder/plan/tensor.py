@@ -1,4 +1,4 @@
-"""A model that is served as it is: tensors in, tensors out."""
+"""A model that is served unchanged: tensors in, tensors out."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQU
 
 
 def fallback(padding: Padding, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
-    """The note on what replaces the ragged front, if nobody asked for that."""
+    """A note on what replaces the ragged front, if the user did not choose it."""
     if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
         return ()
     instead = {

@@ -37,7 +37,7 @@ class Option:
     rare: bool = False
     """Listed last."""
     recorded: bool = True
-    """Part of the recorded options: says how to build, not where or who."""
+    """Part of the recorded options: it changes what is built."""
 
 
 def declare(value: Value, topic: Topic, help: str, **more: Any) -> dict[str, Option]:

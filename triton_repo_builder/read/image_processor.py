@@ -48,7 +48,7 @@ class ImageSpec:
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     flip: bool
-    """BGR in place of RGB."""
+    """BGR instead of RGB."""
     white: bool
     """What a palette's or a colour's transparency hides becomes white."""
     jpeg: int = 0
@@ -172,7 +172,7 @@ def _size(stated: Any, *, square: bool) -> dict[str, int]:
 def _channels(value: Any) -> tuple[float, ...]:
     numbers = tuple(map(float, value)) if isinstance(value, (list, tuple)) else (float(value),) * 3
     if len(numbers) != 3:
-        raise ValueError(f"{len(numbers)} channels in place of 3")
+        raise ValueError(f"{len(numbers)} channels instead of 3")
     return numbers
 
 

@@ -160,7 +160,7 @@ def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
 
 
 def _initializer(tensor: LargeTensor, location: str) -> bytes:
-    """The tensor with the location of its data in place of the data."""
+    """The tensor with the location of its data instead of the data."""
     entries = (("location", location), ("offset", str(tensor.offset)), ("length", str(tensor.length)))
     pieces = [tensor.fields]
     for key, value in entries:

@@ -21,7 +21,7 @@ PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
 WHILE = 32 << 20
-"""Bytes of a file whose checksum takes a while."""
+"""Size of a file from which its checksum takes a while."""
 
 
 @dataclass(frozen=True, kw_only=True)

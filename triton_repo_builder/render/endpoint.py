@@ -39,7 +39,7 @@ def _library(library: Vendored, release: Release) -> list[File]:
 def render(
     request: Request, plan: EndpointPlan, repository: RepositoryPlan, more: Sequence[File]
 ) -> tuple[File, ...]:
-    """All files, by path: those in ``more`` and what is made of the plan. Raises ``TrbError``.
+    """All files, by path: those in ``more`` and those rendered from the plan. Raises ``TrbError``.
 
     ``repository`` is that of the plan, with shared models under their names and with provenance.
     """

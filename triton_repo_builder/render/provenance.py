@@ -1,4 +1,4 @@
-"""What a build records of itself: its options and origin in the manifest, the same in each config.pbtxt."""
+"""A build's record of itself: its options and origin in the manifest and in each config.pbtxt."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
 
 
 def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
-    """The user's files that are read besides the model."""
+    """The user's files that are read beside the model."""
     if kind is Kind.IMAGE and source.preprocessor:
         return (source.preprocessor,)
     if kind is Kind.TEXT and source.tokenizer:
@@ -81,7 +81,7 @@ def origin(options: BuildOptions) -> Origin:
 
 
 def asked(options: BuildOptions) -> dict[str, Any]:
-    """The options that differ from their defaults and tell how to build, as JSON values."""
+    """The recorded options that differ from their defaults, as JSON values."""
     changed = {
         field.name: getattr(options, field.name)
         for field in fields(options)

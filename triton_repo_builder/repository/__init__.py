@@ -1,4 +1,4 @@
-"""A Triton model repository on disk, whoever wrote it."""
+"""Any Triton model repository on disk."""
 
 from triton_repo_builder.repository.config import CONFIG
 from triton_repo_builder.repository.manifest import MANIFEST, Manifest

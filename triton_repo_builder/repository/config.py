@@ -76,7 +76,7 @@ class ModelConfig:
 
     @property
     def backend(self) -> str:
-        """The ``backend`` field as it is written."""
+        """The ``backend`` field as written."""
         return str(self.raw.get("backend", ""))
 
     @property

@@ -1,4 +1,4 @@
-"""The inputs and outputs of an endpoint as clients see them: one type, whatever it was read from."""
+"""The inputs and outputs of an endpoint as clients see them: one type for all sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Tensor:
     datatype: str
     shape: tuple[int, ...]
     optional: bool = field(default=False, compare=False)
-    """An input that a request may leave out. Not compared: a server's metadata does not tell."""
+    """An input that a request may leave out. Not compared: a server's metadata lacks it."""
 
     def __str__(self) -> str:
         return f"{self.datatype}{list(self.shape)}"

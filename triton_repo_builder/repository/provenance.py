@@ -1,6 +1,6 @@
 """Where an endpoint comes from: read from the manifest, and from the parameters of each config.pbtxt.
 
-A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it can tell by itself
+A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it knows by itself
 what it serves.
 """
 
@@ -93,7 +93,7 @@ class Facts:
         )
 
     def same(self, other: Facts) -> bool:
-        """Whether both were made of the same things."""
+        """Whether both have the same model, sources and origin."""
         mine, theirs = (
             (f.model_sha256, {sha for _, sha in f.sources}, f.source_run, f.dataset_id, f.labels)
             for f in (self, other)

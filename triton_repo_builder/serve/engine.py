@@ -77,7 +77,7 @@ class RunningServer(Protocol):
 
     @property
     def urls(self) -> Urls:
-        """Where it answers."""
+        """Addresses of the server."""
 
     @property
     def engine(self) -> str:

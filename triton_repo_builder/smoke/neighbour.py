@@ -35,14 +35,14 @@ class Neighbours:
         alike = [other for other in self._cases if shapes(other) == shapes(case)]
         if not self._endpoint.text:
             other = next((other for other in alike if other is not case), None)
-            # Reversing keeps every value valid, whatever it means (a token, a pixel).
+            # Reversing keeps every value valid: a token, a pixel.
             return inputs_of(other) if other else {k: np.flip(v).copy() for k, v in inputs_of(case).items()}
         if shapes(case) not in self._long:
             self._long[shapes(case)] = self._longest(max(alike, key=lambda other: len(text(other))))
         return self._long[shapes(case)]
 
     def _longest(self, case: cases.Case) -> Mapping[str, Array]:
-        """Its text lengthened, unless the endpoint bounds its texts: then as it is."""
+        """Its text lengthened, or unchanged if the endpoint bounds its texts."""
         long = lengthened(inputs_of(case))
         try:
             self._session.ask(self._endpoint.name, GRPC, long)

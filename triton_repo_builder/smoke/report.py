@@ -13,7 +13,7 @@ GOLDEN = "golden cases"
 
 
 class Status(str, Enum):
-    """Result of one check. Only PASSED and SKIPPED leave the whole a success."""
+    """Result of one check. The run succeeds if all are PASSED or SKIPPED."""
 
     PASSED = "passed"
     FAILED = "failed"

@@ -72,7 +72,7 @@ def run(
 
 
 def _reach(session: Session) -> None:
-    """Both protocols answer, whatever they say."""
+    """Raise ``TrbError`` unless both protocols answer."""
     try:
         session.http.version()
     except RequestFailed as error:

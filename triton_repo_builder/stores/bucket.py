@@ -5,7 +5,7 @@
     PREFIX/revisions/DIGEST/…        the repository, as Triton reads it
 
 The name of a revision is the digest of its content: nothing is ever written over something else, and an
-interrupted push goes on where it was.
+interrupted push resumes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BucketStore:
         """The file system, connected when it is first needed."""
         if self._system is None:
             url = f"{self.location.scheme}://{self.location.bucket}"
-            # A listing that is remembered would hide what somebody else pushed meanwhile.
+            # A cached listing would hide another user's push.
             fresh = {"skip_instance_cache": True, "use_listings_cache": False}
             with explained(self.HINTS, str(self.location)):
                 self._system, _ = filesystem.connect(url, str(self.location), **fresh, **self.options())
@@ -136,7 +136,7 @@ class BucketStore:
         copied: list[Entry] = []
         done = 0
         before = self._paths(previous) if previous != local.index.digest else {}
-        # A model's configuration after its files: whoever looks into a prefix early sees no half model.
+        # A model's configuration after its files: nobody who reads the prefix early sees half a model.
         for entry in sorted(local.index.entries, key=lambda e: e.path.endswith("config.pbtxt")):
             path = f"{REVISIONS}/{local.index.digest}/{entry.path}"
             progress(entry.path, done, local.index.bytes)
@@ -172,7 +172,7 @@ class BucketStore:
         return self._whole(path, entry)
 
     def _whole(self, path: str, entry: Entry) -> bool:
-        """Whether this very file is there: it is read back, as a size alone proves nothing."""
+        """Whether exactly this file is stored: it is read back, as a size alone proves nothing."""
         try:
             size = self.system.info(self._at(path))["size"]
         except FileNotFoundError:

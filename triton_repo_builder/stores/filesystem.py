@@ -18,7 +18,7 @@ def connect(url: str, where: str = "", **options: Any) -> tuple[Any, str]:
 
     Raises CLIENT_MISSING, USAGE for a scheme that fsspec does not know.
     """
-    # What stops us comes back as an error: no library logs its retries, with tracebacks, besides.
+    # Failures become errors: libraries must not also log their retries, with tracebacks.
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     scheme = url.partition(":")[0]

@@ -35,7 +35,7 @@ class Bucket:
         return self.root.rsplit("/", 1)[-1]
 
     def __str__(self) -> str:
-        # HTTP goes without saying, in Triton's own syntax as well.
+        # HTTP is the default, in Triton's own syntax as well.
         at = f"{self.endpoint.removeprefix('http://')}/" if self.endpoint else ""
         return f"{self.scheme}://{at}{self.root}" + (f"@sha256:{self.revision}" if self.revision else "")
 

@@ -42,7 +42,7 @@ class Client:
     """One image name in one registry."""
 
     def __init__(self, image: Image) -> None:
-        # As docker does: a registry on this machine may speak plain HTTP, any other one TLS.
+        # As in docker: a registry on this machine may use plain HTTP, any other one TLS.
         scheme = "http" if LOCAL.fullmatch(image.registry) else "https"
         self._image = image
         self._base = f"{scheme}://{image.registry}/v2/{image.repository}/"
@@ -122,7 +122,7 @@ class Client:
         url = urljoin(self._base, path)
         answer = self._session.request(method, url, timeout=TIMEOUT, **more)
         if answer.status_code == 400 and url.startswith("http:") and b"HTTPS" in answer.content:
-            # The answer of Go's server and nginx on a port that speaks TLS. Nothing secret was sent so far.
+            # The answer of Go's server and nginx on a TLS port. Nothing secret was sent so far.
             self._base = self._base.replace("http:", "https:", 1)
             url = urljoin(self._base, path)
             answer = self._session.request(method, url, timeout=TIMEOUT, **more)

@@ -1,7 +1,7 @@
-"""What is pushed: every file of a repository with its digest, and the one digest that stands for all of them.
+"""A pushed revision: every file of a repository with its digest, and one digest over all of them.
 
-The index is a canonical JSON list of the files. Its sha256 names the revision, so whoever knows the revision
-can verify the index, and with it every file.
+The index is a canonical JSON list of the files. Its sha256 names the revision, so the revision is enough to
+verify the index, and with it every file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Amazon S3, and servers that speak its protocol (s3fs); Triton reads models from it by itself."""
+"""Amazon S3, and compatible servers (s3fs); Triton reads models from it by itself."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _describes(entry: Entry) -> bool:
 
 
 def _with_port(endpoint: str) -> str:
-    """Triton tells a host from a bucket by its port."""
+    """Triton distinguishes a host from a bucket by its port."""
     scheme, _, host = endpoint.rstrip("/").partition("://")
     if ":" in host:
         return f"{scheme}://{host}"

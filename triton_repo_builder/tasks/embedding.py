@@ -121,7 +121,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
     """How many values of ``full`` (-1: unknown) the embedding has; None: all. Raises ``TrbError``.
 
-    Cut after normalising, as sentence-transformers does, so that what is left has no length of 1.
+    Cut after normalising, as sentence-transformers does, so the remaining vector has no length of 1.
     """
     saved = tokenizer.settings(source.folder, prompts.FILE).get("truncate_dim")
     keep = options.truncate_dim or saved

@@ -135,7 +135,7 @@ def test_transformers_5_keeps_it_in_another_file(tmp_path: Path) -> None:
             {"size": {"longest_edge": 8}},
             "the preprocessing cannot be read: a size of longest_edge is not supported",
         ),
-        ({"size": 8, "image_mean": [0.5]}, "the preprocessing cannot be read: 1 channels in place of 3"),
+        ({"size": 8, "image_mean": [0.5]}, "the preprocessing cannot be read: 1 channels instead of 3"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(

@@ -67,4 +67,4 @@ class Chunk:
     cpu: float
     """Seconds of CPU of this process since it started."""
     sent: int
-    """Requests of the level so far, also those under way."""
+    """Requests of the level so far, also those in flight."""

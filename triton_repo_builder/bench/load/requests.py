@@ -173,7 +173,7 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
 
 
 def digest(requests: Sequence[Inputs], batched: bool) -> str:
-    """Equal if the same was sent, in any encoding; of several rows the first stands for all."""
+    """Equal if the same was sent, in any encoding; of several rows only the first counts."""
     whole = hashlib.sha256()
     for inputs in requests:
         for array in inputs.values():

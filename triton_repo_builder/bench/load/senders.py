@@ -78,7 +78,7 @@ class GrpcSender:
 
 
 class HttpSender:
-    """HTTP/1.1 with as many kept-alive connections as there are requests under way."""
+    """HTTP/1.1 with as many kept-alive connections as requests in flight."""
 
     def __init__(self, load: WorkerLoad) -> None:
         parts = urllib.parse.urlsplit(load.address)

@@ -106,7 +106,7 @@ class Runner:
         self._arrivals.start()
 
     async def stop(self) -> None:
-        """Send no more, wait for what is under way, disconnect."""
+        """Send no more, wait for the requests in flight, disconnect."""
         self._stopping = True
         if self._arrivals is not None:
             await asyncio.to_thread(self._arrivals.join)
@@ -160,7 +160,7 @@ class Runner:
 
 
 def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
-    """Seconds since the start of each arrival, for ever: the gaps are exponential, with mean 1 / rate.
+    """Endless arrival times in seconds since the start: the gaps are exponential, with mean 1 / rate.
 
     Streams of several processes add up to one of the summed rate, as Poisson processes do.
     """

@@ -69,7 +69,7 @@ class WorkerPool:
         return self._ask(Take(), ANSWER)
 
     def stop(self, timeout: float) -> list[Chunk]:
-        """Stop sending, wait for the answers under way, and give the rest."""
+        """Stop sending, wait for the requests in flight, and return the remaining records."""
         return self._ask(Take(stop=True), timeout + ANSWER)
 
     def _ask(self, message: Take, seconds: float) -> list[Chunk]:

@@ -56,7 +56,7 @@ def open_folder(folder: Path) -> None:
 
 
 def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
-    """Write every format in place of an older report; none, and ``TrbError``, if the disk is full."""
+    """Write every format over an older report; ``TrbError`` and no change if the disk is full."""
     open_folder(folder)
     contents: dict[str, bytes] = {}
     for report_format in FORMATS.values():

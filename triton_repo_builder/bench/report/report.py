@@ -131,13 +131,13 @@ class Level:
 
     @property
     def main_model(self) -> ModelSplit | None:
-        """The model that most compute time goes to: the one whose batching matters."""
+        """The model with the most compute time: the one whose batching matters."""
         inner = [model for model in self.models if model.model != self.endpoint] or list(self.models)
         return max(inner, key=lambda model: (model.infer_ms or 0.0) * model.requests, default=None)
 
     @property
     def busiest_gpu(self) -> float | None:
-        """A model has the GPUs that its instances have; a mean with idle ones beside them says nothing."""
+        """The largest: not every GPU has an instance of the model, and idle ones would distort a mean."""
         return max(self.gpu_utilization.values(), default=None)
 
     @property

@@ -1,4 +1,4 @@
-"""Ensembles by themselves: what may stand in one, and whether its tensors connect."""
+"""Ensembles by themselves: their fields, and whether their tensors connect."""
 
 from __future__ import annotations
 

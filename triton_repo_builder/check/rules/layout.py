@@ -77,7 +77,7 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
 
 
 def _family(backend: str) -> str | None:
-    """The backends whose platform the server knows; of the others it compares nothing."""
+    """The backend, if the server checks its platform."""
     return backend if backend in PLATFORMS.values() else None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 FLOAT, INT64 = 1, 7
 
 # Shared by all poolings: the mask as floats, its running count (1, 2, … over real tokens), its sum.
-# Where nothing is masked in, the sum is held above 0, so that the answer is zeros and not NaN.
+# If nothing is masked in, the sum is held above 0, so that the answer is zeros and not NaN.
 _MASK = """
     hidden32 = Cast <to = 1> (hidden)
     mask = Cast <to = 1> (attention_mask)
@@ -30,7 +30,7 @@ _MASK = """
     tokens_safe = Max (tokens, tiny)
 """
 
-# The same, where the first ``skip`` tokens of a row are a prompt that does not count.
+# The same, if the first ``skip`` tokens of a row are a prompt that does not count.
 _MASK_AFTER = _MASK.replace(
     "    mask = Cast <to = 1> (attention_mask)",
     """

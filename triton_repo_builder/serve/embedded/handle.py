@@ -15,7 +15,7 @@ from triton_repo_builder.serve.managed_server import ManagedServer
 from triton_repo_builder.serve.processes.stubs import StubProcesses
 
 HURRY = 1.0
-"""Grace period of a server that nobody uses yet, or that cannot end because a load or unload hangs."""
+"""Grace period of a server without clients yet, or one that cannot end because a load or unload hangs."""
 
 
 class EmbeddedServer(ManagedServer):

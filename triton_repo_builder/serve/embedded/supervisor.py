@@ -49,7 +49,7 @@ def main(grace: float) -> int:
 
 
 def place() -> str:
-    """The folder for temporary files, or one whose path a shell reads as it is: Triton gives it to one."""
+    """The folder for temporary files, or one whose path needs no quoting: Triton passes it to a shell."""
     places = [str(Path(tempfile.gettempdir()).absolute()), "/tmp", "/var/tmp"]
     return next((path for path in places if PLAIN.fullmatch(path)), places[0])
 

@@ -32,7 +32,7 @@ class Server:
     pid: int = 0
     repository: Repository = Repository(path=Path(), models=(), manifest=None)  # noqa: RUF009  frozen
     log: Path | None = None
-    """The file that its standard error goes to."""
+    """The file of its standard error."""
 
     def folder(self, model: str) -> Path:
         """The model's directory, if the repository is known."""
@@ -64,7 +64,7 @@ def find(url: str) -> Server:
         if entry.container and entry.urls["http"] == base:
             if "://" in entry.repository:  # pulled from there; only that trb has the files
                 return Server(base=base, log=Path(entry.log))
-            # Its process is hidden behind a proxy of Docker's; the entry of that trb is all there is to know.
+            # Its process is hidden behind Docker's proxy; only the registry's entry is known.
             return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
     parts = urlsplit(base)
     pid = proc.listener(parts.port or 80) if parts.hostname in LOCAL else 0

@@ -115,7 +115,7 @@ def bring_up(
 
 
 def _reread(repo: Repository) -> Repository:
-    """The repository as it is now: models that were built since may be loaded since."""
+    """The current repository: models that were built since the start may have been loaded, too."""
     try:
         return repository.read(repo.path)
     except TrbError:

@@ -24,7 +24,7 @@ class Ports:
     metrics: int
 
     def urls(self, host: str) -> Urls:
-        """Where a client on this machine reaches the server."""
+        """The host by which a client on this machine reaches the server."""
         name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         name = f"[{name}]" if ":" in name else name
         return Urls(

@@ -85,7 +85,7 @@ def name(pid: int, proc: Path = PROC) -> str:
 
 
 def error_file(pid: int) -> Path | None:
-    """The file that standard error goes to; None for a terminal or pipe."""
+    """The file of standard error; None for a terminal or pipe."""
     with suppress(OSError):
         target = (PROC / str(pid) / "fd" / "2").readlink()
         return target if target.is_file() else None

@@ -72,7 +72,7 @@ class Watchdog(threading.Thread):
                         self._on_failure(error)
                     return
                 except OSError:
-                    # The server went away meanwhile; whoever waits for it reports that.
+                    # The server has ended meanwhile; its owner reports that.
                     break
 
     def _restore(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
