@@ -66,7 +66,7 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/trb`` or ``~/.cache/trb``."""
+    """Folder of downloads: ``$XDG_CACHE_HOME/trb`` or ``~/.cache/trb``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb"
 
 

@@ -48,7 +48,7 @@ def command(
     """Serve another version of the endpoint NAME.
 
     In REPO the version policies and the files beside them become those of that version. With --url the
-    server loads it, without losing a request: it first passes trb smoke on a server of its own (where the
+    server loads it, without losing a request: it first passes trb smoke on a server of its own (if the
     embedded engine is installed), then both versions run until the new one has passed there too; if
     it fails, the old one serves again. The server must run from REPO in explicit mode, as trb serve does.
 

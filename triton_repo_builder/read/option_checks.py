@@ -1,4 +1,4 @@
-"""Refuses build options out of range or in conflict, wherever they were given."""
+"""Refuses build options out of range or in conflict, from any source."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class BucketStore:
             raise mismatch(self._url(path), actual, expected)
 
     def _move_pointer(self, local: LocalRevision) -> str:
-        """Move the pointer; returns where it was: another push may have moved it since ours began."""
+        """Move the pointer; returns its previous value: another push may have moved it since ours began."""
         digest, before = local.index.digest, self._current_revision()
         if before != digest:
             self.system.pipe_file(self._at(POINTER), _pointer(local, before))

@@ -14,7 +14,7 @@ _TALKATIVE = ("s3fs", "gcsfs", "adlfs", "google.auth", "azure")
 
 
 def connect(url: str, where: str = "", **options: Any) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it; credentials come from where its library looks.
+    """The file system of a URL, and the path in it; its library finds the credentials.
 
     Raises CLIENT_MISSING, USAGE for a scheme that fsspec does not know.
     """

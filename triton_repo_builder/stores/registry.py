@@ -129,7 +129,7 @@ class RegistryStore:
         return manifest[0] if manifest else ""
 
     def _tag(self, digest: str, manifest: bytes) -> str:
-        """Move the tag; returns where it was: another push may have moved it since ours began."""
+        """Move the tag; returns its previous value: another push may have moved it since ours began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
             self._client.put_manifest(self.location.tag, manifest)

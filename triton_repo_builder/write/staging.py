@@ -30,7 +30,7 @@ def staging(
 ) -> Iterator[Path]:
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
-    ``how`` the user chooses ``output``, and what is ``kept``: each command has its own words. The folder lies
+    ``how`` the user chooses ``output``, and what is ``kept``: each command has its own words. The folder is
     inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
     What a killed process left there is removed first.
     """
