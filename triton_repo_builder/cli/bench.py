@@ -22,6 +22,7 @@ from triton_repo_builder.cli.options import (
     addresses,
 )
 from triton_repo_builder.errors import TrbError
+from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
@@ -222,7 +223,7 @@ def _announce(options: Options) -> None:
     least = options.warmup + options.min_windows * options.window
     most = bench.limit(options)
     click.echo(
-        f"{count} level{'s' * (count != 1)} of {least:g} to {most / count:g} s: at most "
+        f"{counted(count, 'level')} of {least:g} to {most / count:g} s: at most "
         f"{int(most) // 60}:{int(most) % 60:02} min, and {options.timeout:g} s for a last answer",
         err=True,
     )

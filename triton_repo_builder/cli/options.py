@@ -18,7 +18,6 @@ else:
 DEFAULT_REPOSITORY = Path("model_repository")
 DEFAULT_URL = "http://127.0.0.1:8000"
 URL_HELP = "HTTP address of the server.  [default: the one in the background, else 127.0.0.1:8000]"
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 GRPC_URL_HELP = (
     "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's port + 1; "
     "8001 for a url without a port]"
@@ -148,7 +147,7 @@ def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = N
     """
     from urllib.parse import urlsplit
 
-    from triton_repo_builder.client import Urls
+    from triton_repo_builder.client.values import LOOPBACK, Urls
 
     full = url if "://" in url else f"http://{url}"
     try:
@@ -158,7 +157,7 @@ def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = N
         host, port, valid = None, None, False
     if not host or not valid:
         raise click.BadParameter(f"'{url}' is not a URL like http://localhost:8000", param_hint="--url")
-    urls = _background(port or 80) if host in LOCAL_HOSTS and not (grpc_url and metrics_url) else {}
+    urls = _background(port or 80) if host in LOOPBACK and not (grpc_url and metrics_url) else {}
     secure = "grpcs://" if parts.scheme == "https" else ""
     name = f"[{host}]" if ":" in host else host
     first = port if port and port <= LAST_HTTP_PORT else HTTP_PORT

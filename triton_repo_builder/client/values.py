@@ -37,6 +37,10 @@ class NoAnswer(RequestFailed, ConnectionError):
         super().__init__(SILENT, "", message)
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Host names of this machine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Urls:
     """Addresses of a server."""

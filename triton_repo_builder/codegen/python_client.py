@@ -64,7 +64,7 @@ def calls(example: Example, url: str) -> dict[str, str]:
     plain = [dict(item) for item in example.inputs]
     if example.file is not None:
         return _file_calls(example, example.file, target)
-    items = [{**item, "python": _python(item), "javascript": _javascript(item)} for item in plain]
+    items = [{**item, "python": snippets.expression(item), "javascript": _javascript(item)} for item in plain]
     short = snippets.curl_generate(url, endpoint, plain)
     return {
         **({"generate": short} if short else {}),
@@ -133,13 +133,7 @@ def _example(item: Mapping[str, Any], scalar: bool) -> str:
     data = item["data"]
     if isinstance(data, list) and len(shape) == 1:
         return repr(data)
-    return f"_nest({_python(item)}, {list(shape)})"
-
-
-def _python(item: Mapping[str, Any]) -> str:
-    """The data of an example as a Python expression."""
-    data = item["data"]
-    return repr(data) if isinstance(data, list) else f"[{data!r}] * {math.prod(item['shape'])}"
+    return f"_nest({snippets.expression(item)}, {list(shape)})"
 
 
 def _javascript(item: Mapping[str, Any]) -> str:

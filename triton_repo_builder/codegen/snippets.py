@@ -119,7 +119,7 @@ def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...
     parts = ", ".join(
         "{"
         + ", ".join(f"{json.dumps(key)}: {json.dumps(item[key])}" for key in ("name", "datatype", "shape"))
-        + f', "data": {_expression(item)}}}'
+        + f', "data": {expression(item)}}}'
         for item in inputs
     )
     more = f', "outputs": {body["outputs"]!r}' if save else ""
@@ -127,7 +127,8 @@ def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...
     return f"python3 -c {shlex.quote(program)} | {line}@-"
 
 
-def _expression(item: dict[str, Any]) -> str:
+def expression(item: Mapping[str, Any]) -> str:
+    """The data of an example as a Python expression."""
     data = item["data"]
     return repr(data) if isinstance(data, list) else f"[{data!r}] * {math.prod(item['shape'])}"
 

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,11 @@ def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
         else tuple(float(str(value)) for value in flat)
     )
     return CaseTensor(name=name, datatype=datatype, shape=tuple(array.shape), data=data, indices=indices)
+
+
+def unbatched(case: Case) -> Case:
+    """The case for an endpoint without a batch axis."""
+    return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
 def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:

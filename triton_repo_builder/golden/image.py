@@ -7,7 +7,6 @@ with a palette, with alpha, in CMYK, turned by EXIF, tall and wide.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,9 @@ def record(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
         tolerance=tolerance.tolerance(recorded, drift, model.noise),
-        cases=recorded if batchable else tuple(map(_alone, recorded)),
+        cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
     )
     return Recording(cases=file, batchable=batchable, obstacle=obstacle)
-
-
-def _alone(case: Case) -> Case:
-    """The case for an endpoint without a batch axis."""
-    return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
 def _answer(

@@ -96,14 +96,9 @@ def record(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
         tolerance=tolerance.tolerance(recorded, drift if batchable else 0.0, model.noise),
-        cases=recorded if batchable else tuple(map(_alone, recorded)),
+        cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
     )
     return Recording(cases=file if recorded else None, batchable=batchable, obstacle=obstacle)
-
-
-def _alone(case: Case) -> Case:
-    """The case for an endpoint without a batch axis."""
-    return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
 def _run_original(

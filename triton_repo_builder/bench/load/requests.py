@@ -16,6 +16,7 @@ from triton_repo_builder.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.client.grpc import encode_request
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
+from triton_repo_builder.text import counted
 
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
@@ -87,7 +88,7 @@ def check_rows(target: Target, rows: int) -> None:
     if rows > most:
         raise TrbError(
             Code.USAGE,
-            f"takes at most {most} row{'s' * (most != 1)} in a request, not {rows}",
+            f"takes at most {counted(most, 'row')} in a request, not {rows}",
             where=target.name,
             remedy="lower --rows, or build with a larger --max-batch-size",
         )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from triton_repo_builder.client.values import LOOPBACK
 from triton_repo_builder.serve.processes.proc import PROC, listener, name, pids, text
 from triton_repo_builder.serve.processes.proc import stat as process_stat
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FRONTS = ("docker-proxy", "rootlessport", "pasta", "slirp4netns", "gvproxy")
 """Programs that listen for a server in a container; their CPU time is not the server's."""
 

@@ -161,7 +161,7 @@ def embedding(
         inputs = [f"float[B, {size}] hidden"]
         body = "first = Cast <to = 1> (hidden)\n"
     elif pooling == "max":
-        body = mask + _MAX.replace("{reduce}", _reduce_max(opset))
+        body = mask + _MAX.replace("{reduce}", reduce_max(opset))
     else:
         body = mask + weights + _WEIGHTED_SUM
     source: str = "first" if pooling is None else "of_tokens"
@@ -177,7 +177,7 @@ def embedding(
     return f"embed ({', '.join(inputs)}) => (float[B, {size}] embedding) {{{body}}}"
 
 
-def _reduce_max(opset: int) -> str:
+def reduce_max(opset: int) -> str:
     """The axes of ReduceMax became an input in opset 18."""
     if opset < 18:
         return "largest = ReduceMax <axes = [1], keepdims = 0> (visible)"

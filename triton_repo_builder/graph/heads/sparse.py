@@ -6,6 +6,8 @@ above 0, in the order of their ids. The arithmetic ends in double: log(1 + x) of
 
 from __future__ import annotations
 
+from triton_repo_builder.graph.heads.pooling import reduce_max
+
 POOLINGS = ("max", "sum")
 
 # max and log commute, both grow: so one value per token of the vocabulary is logged, not one per text token.
@@ -75,17 +77,10 @@ def head(*, pooling: str, twice: bool, width: int | None, opset: int) -> str:
     if pooling == "sum":
         body += _SUM.format(again=_AGAIN if twice else "", last="logged_again" if twice else "logged")
     else:
-        body += _MAX.format(reduce=_reduce_max(opset))
+        body += _MAX.format(reduce=reduce_max(opset))
         for number in range(1 + twice):
             body += f"    more_{number} = Add (wide_{number}, one_wide)\n"
             body += f"    wide_{number + 1} = Log (more_{number})\n"
         body += f"    weights_wide = Identity (wide_{1 + twice})\n"
     inputs = f"float[B, T, {width or 'V'}] logits, int64[B, T] attention_mask"
     return f"sparse ({inputs}) => (int32[B, K] indices, float[B, K] values) {{{body}{_COMPACT}}}"
-
-
-def _reduce_max(opset: int) -> str:
-    """The axes of ReduceMax became an input in opset 18."""
-    if opset < 18:
-        return "largest = ReduceMax <axes = [1], keepdims = 0> (visible)"
-    return "axes = Constant <value = int64[1] {1}> ()\n    largest = ReduceMax <keepdims = 0> (visible, axes)"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from triton_repo_builder.client.values import LOOPBACK
 from triton_repo_builder.errors import Code, TrbError
 
 SOCKET = Path("/var/run/docker.sock")
 TIMEOUT = 60
 """Seconds for one call; creating a container on a busy disk takes some."""
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def errors() -> tuple[type[Exception], ...]:
@@ -221,7 +221,7 @@ def remote_host() -> str:
     """Host name of the daemon's machine; empty for this one."""
     parts = urlsplit(address())
     host = parts.hostname or ""
-    return "" if parts.scheme not in ("tcp", "http", "https", "ssh") or host in _LOCAL else host
+    return "" if parts.scheme not in ("tcp", "http", "https", "ssh") or host in LOOPBACK else host
 
 
 def rootless(client: Any) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.client import Urls
+from triton_repo_builder.client.values import LOOPBACK
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.docker import (
@@ -28,7 +29,6 @@ from triton_repo_builder.serve.processes.ports import DEFAULTS, Ports
 
 UP = 120.0
 """Seconds for the HTTP endpoint to come up; the official image takes a few."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class DockerEngine:

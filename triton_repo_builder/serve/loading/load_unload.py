@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import HttpClient, NoAnswer
+from triton_repo_builder.client.values import LOOPBACK
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.serve.background import registry
@@ -19,7 +20,6 @@ from triton_repo_builder.serve.loading.load_models import Loaded
 from triton_repo_builder.serve.processes import proc
 from triton_repo_builder.serve.processes.stubs import StubProcesses
 
-LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 REFUSED = "explicit model load / unload is not allowed"
 TICK = 0.05
 
@@ -67,7 +67,7 @@ def find(url: str) -> Server:
             # Its process is hidden behind Docker's proxy; only the registry's entry is known.
             return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
     parts = urlsplit(base)
-    pid = proc.listener(parts.port or 80) if parts.hostname in LOCAL else 0
+    pid = proc.listener(parts.port or 80) if parts.hostname in (*LOOPBACK, "0.0.0.0") else 0
     argv = proc.arguments(pid) if pid else []
     path = _option(argv, "--model-repository") or _option(argv, "--model-store")
     if not path:
