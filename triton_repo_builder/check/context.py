@@ -15,7 +15,7 @@ from triton_repo_builder.errors import TrbError
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import ModelSignature, refine
 from triton_repo_builder.releases import Release
-from triton_repo_builder.repository import Model, Repository
+from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 
 
@@ -121,7 +121,7 @@ class ModelContext:
         if self.model.text is None:
             return str(self.model.path)
         line = line_numbers.line(self.fields, path)
-        file = self.model.path / "config.pbtxt"
+        file = self.model.path / CONFIG
         return f"{file}:{line}" if line else str(file)
 
     def finding(self, code: str, message: str, *path: str | int, remedy: str = "") -> Finding:

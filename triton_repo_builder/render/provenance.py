@@ -16,7 +16,7 @@ from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.read import slow_tokenizer
 from triton_repo_builder.read.options import OPTIONS, BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.render.endpoint import CASES_FILE
+from triton_repo_builder.repository import CASES
 from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
 from triton_repo_builder.repository.manifest import Origin, SourceFile, VersionEntry
 from triton_repo_builder.repository.provenance import parameters
@@ -36,7 +36,7 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
         models=tuple(model.name for model in repository.models),
         shared=repository.shared,
         version=repository.version,
-        cases=f"{endpoint.name}/{CASES_FILE}" if plan.cases else None,
+        cases=f"{endpoint.name}/{CASES}" if plan.cases else None,
         endpoint=Endpoint(
             name=endpoint.name,
             max_batch_size=endpoint.max_batch_size,

@@ -16,6 +16,8 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository.interface import Endpoint
 
 MANIFEST = "manifest.json"
+CASES = "smoke.json"
+"""Golden cases of an endpoint."""
 GENERATOR = {"name": "triton_repo_builder", "version": __version__}
 
 

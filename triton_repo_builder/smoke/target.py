@@ -9,12 +9,10 @@ from pathlib import Path
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
-from triton_repo_builder.repository import Model, Repository, composition
+from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository, composition
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.manifest import VersionEntry
 
-MANIFEST = "manifest.json"
-CONFIG = "config.pbtxt"
 NOWHERE = ""
 RESTORE = "restore the file (git checkout), build again, or leave the cases out with --no-cases"
 

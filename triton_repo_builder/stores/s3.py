@@ -14,7 +14,7 @@ from triton_repo_builder.stores.location import Bucket
 from triton_repo_builder.stores.revision import Entry
 from triton_repo_builder.stores.store import Hints, Progress
 
-DESCRIBING = ("config.pbtxt", repository.MANIFEST, "smoke.json")
+DESCRIBING = (repository.CONFIG, repository.MANIFEST, repository.CASES)
 """Files that describe a repository; the others a server that reads the bucket needs, but we do not."""
 _HOST = re.compile(r"(?:(https?)://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})/(.*)", re.DOTALL)
 

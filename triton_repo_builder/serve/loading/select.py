@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Model, Repository, composition
+from triton_repo_builder.repository import CONFIG, Model, Repository, composition
 from triton_repo_builder.repository.model import LARGEST_VERSION
 from triton_repo_builder.serve.engine import Failure
 
@@ -53,7 +53,7 @@ def choose(repository: Repository, requested: tuple[str, ...] = ()) -> Targets:
 
 
 def _empty(repository: Repository) -> TrbError:
-    if (repository.path / "config.pbtxt").is_file():
+    if (repository.path / CONFIG).is_file():
         path = repository.path.resolve()
         remedy = (
             f"this is one model; name the folder that holds it: trb serve {path.parent} --load {path.name}"
