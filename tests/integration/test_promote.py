@@ -30,7 +30,11 @@ from triton_repo_builder.serve.processes import stubs, watchdog
 
 pytestmark = pytest.mark.server
 
-CLIENTS = 6
+CLIENTS = 2
+PAUSE = 0.02
+"""Seconds between the requests of a client: some are always on the way, and the cores are left to the change."""
+MANY, HURRIED = 6, 0.0
+"""The same on an overloaded machine."""
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +84,23 @@ def change(repo: Path, path: str, content: bytes) -> None:
 
 
 class Load:
-    """Clients that ask without a pause and sort every answer by the version that gave it."""
+    """Clients that ask all the time and sort every answer by the version that gave it."""
 
-    def __init__(self, url: str, one: dict[str, Any], two: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        url: str,
+        one: dict[str, Any],
+        two: dict[str, Any],
+        *,
+        clients: int = CLIENTS,
+        pause: float = PAUSE,
+    ) -> None:
         self.seen: Counter[str] = Counter()
         self.failures: list[str] = []
         self._url, self._one, self._two = url.removeprefix("http://"), one, two
+        self._pause = pause
         self._end = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -103,7 +116,7 @@ class Load:
     def _ask(self, number: int) -> None:
         texts = [text for text in self._one if text]
         connection = http.client.HTTPConnection(self._url, timeout=60)
-        while not self._end.is_set():
+        while not self._end.wait(self._pause):
             text = texts[number % len(texts)]
             number += 1
             tensor = {"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": [text]}
@@ -159,7 +172,7 @@ def test_no_request_is_lost_while_versions_change(repo: Path, monkeypatch: pytes
     with serve(repo) as server:
         assert served(server) == only("1")
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
-        with Load(server.urls.http, one, two) as load:
+        with Load(server.urls.http, one, two, clients=MANY, pause=HURRIED) as load:
             said = trb("promote", "sentiment", str(repo), "--version", "2", *url)
             assert served(server) == only("2")
             trb("rollback", "sentiment", str(repo), *url)
@@ -195,7 +208,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
         assert "version 1 serves again" in caught.value.stderr
         assert load.failures == []
         assert served(server) == only("1")
-        assert json.loads(trb("smoke", str(repo), "--json", *url))["ok"]
+        assert json.loads(trb("smoke", str(repo), "--clients", "2", "--json", *url))["ok"]
     after = {
         p: p.read_bytes() for p in sorted(repo.rglob("*")) if p.is_file() and "__pycache__" not in p.parts
     }
@@ -218,7 +231,7 @@ def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
         assert set(load.seen) == {"1"}
         assert served(server) == only("1")
         assert HttpClient(server.urls.http).ready()  # a balancer that asks goes on sending requests
-        report = json.loads(trb("smoke", str(repo), "--json", *url))
+        report = json.loads(trb("smoke", str(repo), "--clients", "2", "--json", *url))
         assert report["ok"]
         assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
     assert repository.read(repo).manifest.endpoints["sentiment"].served.version == 1
@@ -290,7 +303,7 @@ def test_promoted_in_the_repository_it_serves_what_it_says(repo: Path) -> None:
     with serve(repo) as server:
         assert served(server) == only("2")
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
-        assert json.loads(trb("smoke", str(repo), "--json", *url))["parity_proven"]
+        assert json.loads(trb("smoke", str(repo), "--clients", "2", "--json", *url))["parity_proven"]
     assert [f for f in json.loads(trb("check", str(repo), "--json")) if "sentiment" in f["where"]] == []
     trb("rollback", "sentiment", str(repo))
     with serve(repo) as server:
@@ -325,7 +338,7 @@ def test_a_model_without_steps_changes_without_a_lost_request(tensors: Path, tmp
 
     def ask(url: str) -> None:
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
-        while not end.is_set():
+        while not end.wait(PAUSE):
             connection.request("POST", "/v2/models/net/infer", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             said = json.loads(answer.read())

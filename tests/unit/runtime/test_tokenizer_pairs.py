@@ -92,6 +92,26 @@ def test_which_text_of_a_pair_is_cut(strategy: str, expected: list[int], tmp_pat
     assert found["trb_tokens"] == [expected]
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("limit", [11, 16])
+@pytest.mark.parametrize("sizes", [(300, 300), (300, 301), (301, 300), (300, 140), (300, 600)])
+def test_two_long_texts_are_cut_as_the_library_cuts_them(
+    sizes: tuple[int, int], limit: int, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But without the pieces that it makes of what it cuts off, which it joins each with each."""
+    words = ["a", "b", "c", "the", "foxy", "hello"]
+    random = np.random.default_rng(sum(sizes))
+    pair = tuple(" ".join(random.choice(words, size)) for size in sizes)
+    made = model(tmp_path, ("A", "B"), ("trb_tokens",), max_length=str(limit), truncation_side=side)
+    (expected,) = made.tokenizer.encode_batch([pair])
+    (encoding,) = made.encode([pair])
+    assert encoding.ids == expected.ids
+    assert 4 * len(encoding.overflowing) < len(expected.overflowing)
+    # If a cut changed what is kept, as it may with a tokenizer that knows no words, nothing is cut off.
+    monkeypatch.setattr(made, "cut", lambda text, *_: f"b{text}b")
+    assert made.shortened(pair) == pair
+
+
 def test_a_text_that_cannot_be_cut_fails_alone(tmp_path: Path) -> None:
     made = model(tmp_path, ("A", "B"), ("trb_tokens",), max_length="5", truncation="only_second")
     bad, good = answers(made, request(A=["a b c a b c"], B=["c"]), request(A=["a"], B=["b"]))
