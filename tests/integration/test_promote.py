@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 CLIENTS = 2
 PAUSE = 0.02
-"""Seconds between the requests of a client: some are always on the way, and the cores are left to the change."""
+"""Seconds between the requests of a client: some are always in flight, and the change has the cores."""
 MANY, HURRIED = 6, 0.0
 """The same on an overloaded machine."""
 
@@ -323,6 +323,7 @@ def tensors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_without_steps_changes_without_a_lost_request(tensors: Path, tmp_path: Path) -> None:
     repo = Path(shutil.copytree(tensors / "repo", tmp_path / "repo"))
     row = np.random.default_rng(1).normal(size=(1, 32)).astype(np.float32)
@@ -365,6 +366,7 @@ def test_a_model_without_steps_changes_without_a_lost_request(tensors: Path, tmp
         assert served(server) == {"net": ["1"]}
 
 
+@pytest.mark.slow
 def test_what_is_promoted_answers_as_pytorch_does(exported: Path, tmp_path: Path) -> None:
     """Version 1 has other weights; version 2 is the model whose answers PyTorch gave at its export."""
     other = Path(shutil.copytree(exported / "classifier", tmp_path / "other" / "classifier"))
