@@ -10,8 +10,8 @@ export HF_HUB_OFFLINE := 1
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
 
-# Two workers; a module's tests run in one of them, the slow modules first. docs/testing.md: what each tier runs.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers on two cores: some always wait for a server. A module stays in one of them, the slow ones begin. docs/testing.md: what each tier runs.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev
 	$(VENV)/bin/pytest $(PARALLEL)
