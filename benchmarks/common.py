@@ -8,19 +8,20 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import bench, repository, serve
+from triton_repo_builder import bench, client, repository, serve
 from triton_repo_builder.bench.load import texts
 from triton_repo_builder.bench.measure import cpu, machine
 from triton_repo_builder.build import build
@@ -78,12 +79,49 @@ def ours(source: Path, target: Path, name: str, **options: Any) -> None:
     publish.publish(publish.prepare(made, target))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A tritonserver that runs."""
+
+    urls: client.Urls
+    pid: int | None
+
+
 @contextmanager
-def served(path: Path) -> Iterator[serve.RunningServer]:
-    """A server with every model of a repository."""
+def served(path: Path, command: str = "") -> Iterator[Server]:
+    """A server with every model of a repository: the embedded one, or what ``--server`` says."""
     say(f"starting a server on {path}")
-    with serve.start(path, FREE) as server:
-        yield server
+    if not command:
+        with serve.start(path, FREE) as server:
+            yield Server(urls=server.urls, pid=server.pid)
+        return
+    ports = [str(port) for port in free_ports(3)]
+    urls = client.Urls(
+        http=f"http://127.0.0.1:{ports[0]}",
+        grpc=f"127.0.0.1:{ports[1]}",
+        metrics=f"http://127.0.0.1:{ports[2]}/metrics",
+    )
+    argv = [*shlex.split(command), str(path), *ports]
+    with (
+        (path.parent / f"{path.name}.log").open("wb") as log,
+        subprocess.Popen(argv, stdout=log, stderr=log) as child,
+    ):
+        try:
+            deadline = time.monotonic() + 300
+            while not client.HttpClient(urls.http, 5.0).answers_ready():
+                if child.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{command} did not serve {path}: see {log.name}")
+                time.sleep(0.5)
+            yield Server(urls=urls, pid=child.pid)
+        finally:
+            child.terminate()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listened on a moment ago."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
@@ -117,9 +155,7 @@ class Sample:
 Measure = Callable[[int], Sample]
 
 
-def triton(
-    name: str, server: serve.RunningServer, path: Path, endpoint: str, model_name: str, arguments: Any
-) -> Measure:
+def triton(name: str, server: Server, path: Path, endpoint: str, model_name: str, arguments: Any) -> Measure:
     """Measures an endpoint with ``trb bench``; ``model_name`` is where rows per execution are read."""
     local = repository.read(path)
 
@@ -350,9 +386,9 @@ class Result:
         facts, versions = machine.facts(), machine.versions()
         for package in ("transformers", "fastapi", "uvicorn"):
             versions |= _version(package)
-        command = " ".join(
-            ["python", *map(shlex.quote, [f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])]
-        )
+        # Absolute paths are those of this machine: their names say enough.
+        given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
         started = self._started.isoformat(timespec="seconds")
         others = [one.others for one in samples_]
         about = [
@@ -427,6 +463,12 @@ def parser(text: str | None, *, rounds: int = 4) -> argparse.ArgumentParser:
     made.add_argument("--warmup", type=float, default=1.0, help="seconds before each measurement")
     made.add_argument("--window", type=float, default=4.0, help="seconds of each measurement")
     made.add_argument("--protocol", default="grpc", choices=("grpc", "http", "http-binary"))
+    made.add_argument(
+        "--server",
+        default="",
+        metavar="COMMAND",
+        help="another tritonserver than the embedded one; called with REPOSITORY HTTP GRPC METRICS (ports)",
+    )
     made.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
     return made
 

@@ -81,9 +81,11 @@ def ask(url: str, text: str) -> list[float]:
         return list(json.loads(answer.read())["embedding"])
 
 
-def measure(name: str, url: str, pid: int, pool: WorkerPool, arguments: Any) -> Measure:
-    """Loads the baseline as ``trb bench`` loads Triton: the same client processes, the same windows."""
-    bodies = tuple(json.dumps({"text": text}).encode() for text in common.corpus())
+def measure(
+    name: str, url: str, pid: int, pool: WorkerPool, arguments: Any, bodies: tuple[bytes, ...] = ()
+) -> Measure:
+    """Loads a server as ``trb bench`` loads Triton: the same client processes, the same windows."""
+    bodies = bodies or tuple(json.dumps({"text": text}).encode() for text in common.corpus())
     headers = tuple({"Content-Type": "application/json"} for _ in bodies)
 
     def one(clients: int) -> Sample:
@@ -91,7 +93,7 @@ def measure(name: str, url: str, pid: int, pool: WorkerPool, arguments: Any) -> 
         loads = [
             WorkerLoad(
                 protocol="http",
-                address=f"{url}/predict",
+                address=url,
                 bodies=bodies,
                 headers=headers,
                 first=each * len(bodies) // count,
@@ -172,12 +174,12 @@ def main() -> None:
         with (
             fastapi(source, FASTAPI[plain]) as first,
             fastapi(source, FASTAPI[single]) as second,
-            common.served(folder) as server,
+            common.served(folder, arguments.server) as server,
         ):
             apart = check(server.urls.http, [first[0], second[0]], TOLERANCE[arguments.model])
             variants = {
-                plain: measure(plain, *first, pool, arguments),
-                single: measure(single, *second, pool, arguments),
+                plain: measure(plain, f"{first[0]}/predict", first[1], pool, arguments),
+                single: measure(single, f"{second[0]}/predict", second[1], pool, arguments),
             }
             for name, (label, _) in OURS.items():
                 variants[label] = common.triton(label, server, folder, name, f"{name}_model", arguments)

@@ -4,7 +4,7 @@
 
 The limit is the original graph in ONNX Runtime with one thread, in a process without server or network, on
 texts tokenized beforehand: one by one; in groups of eight sorted by length; and in the groups that the
-embedded engine makes of 32 texts that happen to wait together. "One on each core" has two such processes at
+composed graph makes of 32 texts that happen to wait together. "One on each core" has two such processes at
 once, as the server has two instances: cores share a cache and a clock. Server CPU counts everything, the
 tokenizer, too.
 """
@@ -12,17 +12,21 @@ tokenizer, too.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import common
 from common import Result, Sample, median, number, of
+
+from triton_repo_builder.graph.ragged import RATIO
 
 GROUP = 8
 WAITING = 32
@@ -31,7 +35,7 @@ SECONDS = 3.0
 WAYS = {
     "single": "one by one",
     "sorted": f"sorted by length, groups of {GROUP}",
-    "grouped": f"each {WAITING} in groups of at most 30 % padding",
+    "grouped": f"each {WAITING} in groups of similar length",
 }
 OURS = {
     "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),
@@ -43,8 +47,6 @@ TARGET = 1.15
 
 def batches(lengths: Sequence[int], way: str) -> list[list[int]]:
     """Which texts run together."""
-    from triton_repo_builder.runtime.onnxruntime_backend import ort_rows
-
     everyone = range(len(lengths))
     if way == "single":
         return [[one] for one in everyone]
@@ -53,8 +55,9 @@ def batches(lengths: Sequence[int], way: str) -> list[list[int]]:
         return [order[start : start + GROUP] for start in range(0, len(order), GROUP)]
     found = []
     for start in range(0, len(lengths), WAITING):
-        part = range(start, min(start + WAITING, len(lengths)))
-        found += [[part[i] for i in group] for group in ort_rows.groups([lengths[i] for i in part])]
+        part = sorted(range(start, min(start + WAITING, len(lengths))), key=lengths.__getitem__)
+        steps = groupby(part, key=lambda i: math.ceil(math.log(lengths[i]) / math.log(RATIO)))
+        found += [list(group) for _, group in steps]
     return found
 
 
@@ -114,7 +117,7 @@ def measure(source: Path, arguments: Any) -> tuple[dict[tuple[str, int], list[fl
     with common.scratch() as folder:
         for name, (_, options) in OURS.items():
             common.ours(source, folder, name, **options)
-        with common.served(folder) as server:
+        with common.served(folder, arguments.server) as server:
             variants = {
                 label: common.triton(label, server, folder, name, f"{name}_model", arguments)
                 for name, (label, _) in OURS.items()

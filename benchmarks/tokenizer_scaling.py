@@ -57,7 +57,7 @@ def main() -> None:
     result = Result("tokenizer_scaling", "Tokenizer instances and batching", arguments.output)
     with common.scratch() as folder:
         made = make(common.model(arguments.model), folder)
-        with common.served(folder) as server:
+        with common.served(folder, arguments.server) as server:
             whole: dict[str, Measure] = {
                 text: common.triton(text, server, folder, name, f"{name}_model", arguments)
                 for name, (_, text) in made.items()

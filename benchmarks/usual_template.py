@@ -19,7 +19,6 @@ import template_repository
 from common import Result, Sample, of, ratio, spread
 from template_repository import Template
 
-from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.client.codec import encode_binary
 
@@ -33,7 +32,7 @@ TEMPLATES = {
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours_on": ("ours, ragged, batching on", {"batching": "on"}),
     "ours_off": ("ours, ragged, batching off", {"batching": "off"}),
-    "ours_rows": ("ours, rows, batching on", {"padding": "rows", "batching": "on"}),
+    "ours_rows": ("ours, rows", {"padding": "rows"}),
     "ours_default": (DEFAULT, {}),
 }
 CHECKED = 48
@@ -51,7 +50,7 @@ def make(source: Path, target: Path) -> None:
         template_repository.write(source, target, name, template)
 
 
-def differences(server: serve.RunningServer, tolerance: float) -> dict[str, float]:
+def differences(server: common.Server, tolerance: float) -> dict[str, float]:
     """Largest difference of a number of an embedding to the template's; ours while texts arrive at once."""
     texts = common.corpus()[:: len(common.corpus()) // CHECKED]
 
@@ -77,7 +76,7 @@ def differences(server: serve.RunningServer, tolerance: float) -> dict[str, floa
     return apart
 
 
-def settings(server: serve.RunningServer, names: list[str]) -> dict[str, int]:
+def settings(server: common.Server, names: list[str]) -> dict[str, int]:
     """Instances of each model as the server made them."""
     client = HttpClient(server.urls.http, 60.0)
     configs = {name: client.config(f"{name}_model") for name in names}
@@ -113,7 +112,10 @@ def main() -> None:
     parser.add_argument("--headline", default="ours_default", choices=tuple(OURS), help="held to the targets")
     arguments = parser.parse_args()
     chosen = arguments.variants.split(",")
-    result = Result("usual_template", "Ours against the usual template", arguments.output)
+    suffix, engine = ("", "the embedded engine")
+    if arguments.server:
+        suffix, engine = "_cpp", "Triton's C++ onnxruntime backend"
+    result = Result(f"usual_template{suffix}", f"Ours against the usual template, {engine}", arguments.output)
     result.add(
         "One server holds all variants; they are loaded in turns. Every number is the median over "
         f"{arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the rounds' "
@@ -123,7 +125,7 @@ def main() -> None:
     for name in arguments.models.split(","):
         with common.scratch() as folder:
             make(common.model(name), folder)
-            with common.served(folder) as server:
+            with common.served(folder, arguments.server) as server:
                 apart, counts = differences(server, TOLERANCE[name]), settings(server, [*OURS, *TEMPLATES])
                 labels = {key: label for key, (label, _) in {**TEMPLATES, **OURS}.items()}
                 variants = {

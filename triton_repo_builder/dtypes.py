@@ -73,6 +73,10 @@ INT64 = BY_NAME["int64"]
 STRING = BY_NAME["string"]
 
 
+HALF = (10, 16)
+"""The ONNX element types of floats in 16 bits."""
+
+
 def from_onnx(number: int) -> DType:
     """The type with this ONNX number; one made up for a number newer than this table."""
     return BY_ONNX.get(number) or DType(onnx=number, name=f"onnx type {number}", size=1, numpy="")

@@ -159,6 +159,55 @@ _TEXT = (
     ),
 )
 
+_MIXED = (
+    Architecture(
+        name="BART",
+        model_type="bart",
+        config={
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "max_position_embeddings": 512,
+            "init_std": 0.2,
+        },
+        family="byte-level-bpe",
+        heads=("classes", "nli"),
+    ),
+    Architecture(
+        name="ConvBERT",
+        model_type="convbert",
+        config={**_SMALL, "embedding_size": 32, "max_position_embeddings": 512, "conv_kernel_size": 9},
+        family="wordpiece",
+    ),
+    Architecture(
+        name="Nystromformer",
+        model_type="nystromformer",
+        config={**_SMALL, "max_position_embeddings": 512, "num_landmarks": 64, "segment_means_seq_len": 64},
+        family="wordpiece",
+        heads=("base", "classes", "tokens"),
+    ),
+    Architecture(
+        name="XLNet",
+        model_type="xlnet",
+        config={
+            "d_model": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "d_inner": 64,
+            "initializer_range": 0.2,
+            "use_mems_eval": False,
+        },
+        family="unigram-albert",
+        heads=("base",),
+        inputs=("input_ids", "attention_mask"),
+    ),
+)
+"""Whose answers depend on the other rows of a batch, or on padding."""
+
 _TOKENIZERS = tuple(
     Architecture(
         name=f"BERT, {name}",
@@ -235,7 +284,7 @@ _VISION = (
     ),
 )
 
-ARCHITECTURES = {row.name: row for row in (*_TEXT, *_VISION, *_TOKENIZERS, *_POSITIONS)}
+ARCHITECTURES = {row.name: row for row in (*_TEXT, *_MIXED, *_VISION, *_TOKENIZERS, *_POSITIONS)}
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)
 """The second table: one model, every tokenizer."""

@@ -1,10 +1,11 @@
 """Every length up to the maximum, every pooling, mixed in batches: the answers of the plain graph.
 
 The reference runs the exported file itself in ONNX Runtime, one text at a time and unpadded, and pools in
-numpy; the server runs tokenizer, ragged front, batcher, rows grouped by length, and the head in the graph.
+numpy; the server runs tokenizer, ragged front, batcher, the loop over groups of rows, and the head.
 """
 
 import random
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import salvo
+from onnxruntime.quantization import quantize_dynamic
 from tokenizers import Tokenizer
 
 from tests.support.zoo import Zoo
@@ -53,8 +55,14 @@ def server(
             golden=False,
         )
         made = build.build(options)
-        assert made.entry.served.facts["padding"] == "ragged"
+        assert made.entry.served.facts["rows"] == "groups"
         publish.publish(publish.prepare(made, repository))
+    quantised = tmp_path_factory.mktemp("int8") / "int8"
+    shutil.copytree(exported / "minilm_fp32", quantised, ignore=shutil.ignore_patterns("model.onnx"))
+    quantize_dynamic(exported / "minilm_fp32" / "model.onnx", quantised / "model.onnx")
+    made = build.build(BuildOptions(model=quantised, output=repository, instances=1))
+    assert made.entry.served.facts["rows"] == "single"
+    publish.publish(publish.prepare(made, repository))
     with zoo.serving(repository) as running:
         yield running
 
@@ -119,3 +127,19 @@ def test_requests_of_all_lengths_at_once(server: serve.RunningServer, hidden: An
 
     # Joined, although no two of these requests have the same shape.
     salvo.joins(client, ["mean_model"], len(MIX), send, most=len(MIX) / 2)
+
+
+def test_dynamic_int8_gives_one_answer_in_any_batch(server: serve.RunningServer) -> None:
+    """It scales by the largest number of a run, so rows run one by one: the same bits beside any others."""
+    alone = {length: ask(server, "int8", [length])[0] for length in (2, 5, 17, 40, 133, 256)}
+    for lengths in ([2, 5, 17, 40, 133, 256], [256, 2, 2, 5], [17, 40], [133] * 3 + [17]):
+        for length, answer in zip(lengths, ask(server, "int8", lengths), strict=True):
+            assert np.array_equal(answer, alone[length]), length
+
+    def send() -> None:
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda length: ask(server, "int8", [length]), list(alone) * 16))
+        for length, answer in zip(list(alone) * 16, answers, strict=True):
+            assert np.array_equal(answer[0], alone[length]), length
+
+    salvo.joins(HttpClient(server.urls.http), ["int8_model"], 16 * len(alone), send, most=8 * len(alone))

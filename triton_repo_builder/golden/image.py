@@ -57,13 +57,13 @@ def record(
         )
         for (name, data), answer in zip(files.items(), answers, strict=True)
     )
-    drift, obstacle = _together(model, source, task, pixels, recorded) if batching else (0.0, "")
+    obstacle = _obstacle(model, source, task, pixels, recorded) if batching else ""
     batchable = batching and not obstacle
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
-        tolerance=tolerance.tolerance(recorded, drift, model.noise),
+        tolerance=tolerance.tolerance(recorded, model.noise),
         cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
     )
     return Recording(cases=file, batchable=batchable, obstacle=obstacle)
@@ -105,27 +105,25 @@ def _wire(outputs: Sequence[TensorPlan], name: str) -> str:
     return "BYTES" if planned.data_type == "TYPE_STRING" else planned.data_type.removeprefix("TYPE_")
 
 
-def _together(
+def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
     pixels: npt.NDArray[Any],
     recorded: Sequence[Case],
-) -> tuple[float, str]:
-    """(how far answers move in a batch, why there must be none)."""
+) -> str:
+    """Why there must be no batch; empty if answers are the same in one."""
     try:
         answer = _answer(model, source, task, pixels)
     except TrbError as error:
-        return 0.0, f"it fails on a batch of {len(pixels)} ({error.message})"
-    worst = 0.0
+        return f"it fails on a batch of {len(pixels)} ({error.message})"
+    noise = tolerance.tolerance(recorded, model.own_noise).batched
     for row, case in enumerate(recorded):
         for tensor in case.outputs:
             if tensor.datatype == "BYTES":
                 continue
             if answer[tensor.name].shape[0] != len(pixels):
-                return 0.0, f"output '{tensor.name}' does not have a row for each image of a batch"
-            moved = cases.difference(tensor, answer[tensor.name][row : row + 1])
-            if moved > tolerance.DEPENDENT * tolerance.scale(tensor):
-                return 0.0, "its answer to an image changes with the other images in the batch"
-            worst = max(worst, moved)
-    return worst, ""
+                return f"output '{tensor.name}' does not have a row for each image of a batch"
+            if cases.difference(tensor, answer[tensor.name][row : row + 1]) > noise:
+                return "its answer to an image changes with the other images in the batch"
+    return ""

@@ -30,6 +30,8 @@ class OriginalModel:
 
     session: Any
     noise: float = ABSOLUTE
+    own_noise: float = ABSOLUTE
+    """That of the CPU, which these answers come from."""
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """As ``onnxruntime.InferenceSession.run``."""
@@ -69,7 +71,8 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
-    return OriginalModel(opened, HALF if gpu else ABSOLUTE)
+    own = HALF if source.signature.half_precision else ABSOLUTE
+    return OriginalModel(opened, HALF if gpu else own, own)
 
 
 def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
@@ -97,6 +100,8 @@ class Recording:
     """Whether an answer is the same in a batch."""
     obstacle: str = ""
     """Why the model cannot batch although its graph has a batch axis."""
+    apart: str = ""
+    """Why the graph must see each row by itself and unpadded; empty if other rows change no answer."""
     notes: tuple[str, ...] = ()
 
     def noted(self, *notes: str) -> Recording:

@@ -32,11 +32,11 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         recorded = tuple(
             _tensor_case(source, number, feeds, answers[number - 1]) for number, feeds in enumerate(inputs, 1)
         )
-        obstacle, drift = _rows(model, source, inputs, recorded) if batching else ("", 0.0)
+        obstacle = _obstacle(model, source, inputs, recorded) if batching else ""
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=original.recorded_with(source),
-            tolerance=tolerance.tolerance(recorded, drift, model.noise),
+            tolerance=tolerance.tolerance(recorded, model.noise),
             cases=tuple(_as_served(case, batching=batching and not obstacle) for case in recorded),
         )
         return Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
@@ -102,13 +102,13 @@ def _as_served(case: Case, *, batching: bool) -> Case:
     return replace(case, inputs=tuple(map(shaped, case.inputs)), outputs=tuple(map(shaped, case.outputs)))
 
 
-def _rows(
+def _obstacle(
     model: original.OriginalModel,
     source: Source,
     inputs: Sequence[Mapping[str, CaseTensor]],
     recorded: Sequence[Case],
-) -> tuple[str, float]:
-    """Run both cases as one batch: (why the first axis is not a batch axis, else "", drift).
+) -> str:
+    """Why both cases must not be one batch; empty if their answers are the same in one.
 
     An open first axis does not prove a batch: detectors put the number of boxes there.
     """
@@ -116,16 +116,14 @@ def _rows(
     try:
         values = model.run(None, stacked)
     except Exception as error:
-        return f"it fails on a batch of two ({original.first_line(error)})", 0.0
-    drift = 0.0
+        return f"it fails on a batch of two ({original.first_line(error)})"
+    noise = tolerance.tolerance(recorded, model.own_noise).batched
     for spec, value in zip(source.signature.outputs, values, strict=True):
         if value.shape[:1] != (len(inputs),):
             count = value.shape[0] if value.ndim else "no"
-            return f"output '{spec.name}' gives {count} rows for a batch of two", 0.0
+            return f"output '{spec.name}' gives {count} rows for a batch of two"
         for row, case in enumerate(recorded):
             expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
-            moved = cases.difference(expected, value[row : row + 1])
-            if moved > tolerance.DEPENDENT * tolerance.scale(expected):
-                return f"rows of output '{spec.name}' depend on each other", 0.0
-            drift = max(drift, moved)
-    return "", drift
+            if cases.difference(expected, value[row : row + 1]) > noise:
+                return f"rows of output '{spec.name}' depend on each other"
+    return ""

@@ -82,23 +82,49 @@ def record(
         )
         for name, example in kept
     )
-    drift, obstacle = 0.0, ""
-    for case, outputs, mask in _batched(model, source, settings, runs, recorded if batching else ()):
-        moved, relative = _drift(task, runs[case.name], outputs, mask, case)
-        # Quantising activations by the largest in the batch moves answers; more than that is another text.
-        if relative > (0.5 if source.signature.quantised else tolerance.DEPENDENT):
-            obstacle = "its answer to a text changes with the length of the other texts in the batch"
-            break
-        drift = max(drift, moved)
-    batchable = batching and not obstacle
     tools = f"transformers {transformers_library.version()} tokenizer"
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
-        tolerance=tolerance.tolerance(recorded, drift if batchable else 0.0, model.noise),
-        cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
+        tolerance=tolerance.tolerance(recorded, model.noise),
+        cases=recorded,
     )
-    return Recording(cases=file if recorded else None, batchable=batchable, obstacle=obstacle)
+    apart = ""
+    if batching:
+        apart = scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
+    return Recording(cases=file if recorded else None, batchable=batching, apart=apart)
+
+
+def scales_by_batch(source: Source) -> str:
+    """Why the graph itself shows that rows change each other's answers; empty if it does not."""
+    if not source.signature.quantised:
+        return ""
+    return "it quantises activations at run time, by the largest number of all rows in a batch"
+
+
+def _moved(
+    model: original.OriginalModel,
+    source: Source,
+    task: TaskPlan,
+    settings: TokenizerSettings,
+    runs: Mapping[str, OriginalRun],
+    recorded: Sequence[Case],
+) -> str:
+    """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may."""
+    noise = tolerance.tolerance(recorded, model.own_noise).batched
+    try:
+        for case, outputs, mask in _batched(model, source, settings, runs, recorded):
+            if _drift(task, runs[case.name], outputs, mask, case) > noise:
+                return "its answer to a text changes with the other texts in the batch"
+    except TrbError:
+        # BART's classifier refuses rows that end in another number of end tokens.
+        return "it fails on texts of different length in a batch"
+    return ""
+
+
+def alone(file: CaseFile) -> CaseFile:
+    """The cases for an endpoint without a batch axis."""
+    return replace(file, cases=tuple(map(cases.unbatched, file.cases)))
 
 
 def _run_original(
@@ -162,20 +188,20 @@ def _width(rows: Sequence[Encoded]) -> int:
     return max((len(row["input_ids"]) for row in rows), default=0)
 
 
-def _neighbour(runs: Iterable[OriginalRun], source: Source) -> Sequence[Encoded]:
+def _neighbour(runs: Iterable[OriginalRun]) -> Sequence[Encoded]:
     """The rows that share a batch with each case.
 
-    Activations are quantised by the largest of the batch: there the longest text counts as it is. Else some
-    tokens more than the cases have show as well whether padding moves an answer, in a fraction of the time.
+    Some tokens more than the cases have show as well as the longest text whether padding moves an answer, in
+    a fraction of the time. Its last token stays the last: some models look for the end token.
     """
     widths = {_width(run.rows): run.rows for run in runs}
     longest = widths.get(max(widths, default=0), ())
-    if source.signature.quantised or not longest:
+    if not longest:
         return longest
     row = max(longest, key=lambda row: len(row["input_ids"]))
     enough = [min(width + 4, NEIGHBOUR) for width in widths if width < NEIGHBOUR]
-    length = max(NEIGHBOUR // 2, 2 * min(widths), *enough)
-    return [{name: row[name][:length] for name in ("input_ids", "token_type_ids")}]
+    length = min(max(NEIGHBOUR // 2, 2 * min(widths), *enough), len(row["input_ids"]))
+    return [{name: [*row[name][: length - 1], *row[name][-1:]] for name in ("input_ids", "token_type_ids")}]
 
 
 def _batched(
@@ -187,18 +213,18 @@ def _batched(
 ) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Each case no longer than the neighbour, with what its own rows give in a batch with that.
 
-    All share one batch, for most of the time of a large encoder's build is spent here. If the longest text
-    is the neighbour, and a batch of all would take much memory, each has its own.
+    All of them share one batch, for most of the time of a large encoder's build is spent here.
     """
-    long = _neighbour(runs.values(), source)
+    long = _neighbour(runs.values())
     short = [case for case in recorded if _width(runs[case.name].rows) <= _width(long)]
-    for batch in [[case] for case in short] if source.signature.quantised else [short] if short else []:
-        rows = [row for case in batch for row in runs[case.name].rows]
-        outputs, mask = _run_rows(model, source, [*rows, *long], settings)
-        first = 0
-        for case in batch:
-            own = slice(first, first := first + len(runs[case.name].rows))
-            yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
+    if not short:
+        return
+    rows = [row for case in short for row in runs[case.name].rows]
+    outputs, mask = _run_rows(model, source, [*rows, *long], settings)
+    first = 0
+    for case in short:
+        own = slice(first, first := first + len(runs[case.name].rows))
+        yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
 
 
 def _drift(
@@ -207,14 +233,11 @@ def _drift(
     outputs: Mapping[str, npt.NDArray[Any]],
     mask: npt.NDArray[Any],
     case: Case,
-) -> tuple[float, float]:
-    """How far the original model's own answer moved in a batch.
-
-    Absolute, and relative to the largest number of the output.
-    """
+) -> float:
+    """How far the original model's own answer moved in a batch."""
     if task.answer is None:
         return _answer_drift(case, task.reference(outputs, mask))
-    moved, relative = 0.0, 0.0
+    moved = 0.0
     for name, array in own.outputs.items():
         if array.dtype.kind != "f":
             continue
@@ -222,20 +245,20 @@ def _drift(
         # Places of padding belong to no answer.
         kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
         off = float(np.abs(part - array)[kept].max(initial=0.0))
-        off = off if np.isfinite(off) else float("inf")
-        moved, relative = max(moved, off), max(relative, off / max(1e-6, float(np.abs(array[kept]).max())))
-    return moved, relative
+        # The tolerance is that of the answer, which is no larger than what it is made of.
+        off /= max(1.0, float(np.abs(array[kept]).max(initial=0.0)))
+        moved = max(moved, off if np.isfinite(off) else float("inf"))
+    return moved
 
 
-def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float]:
+def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> float:
     """As ``_drift``, for a task whose numbers are the answer."""
     keys = {tensor.at for tensor in case.outputs if tensor.at}
     numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.
     own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
     row = {name: array[:1] for name, array in both.items()} | own
-    moved = [(cases.among(case.outputs, t, row), tolerance.scale(t)) for t in numbers]
-    return max((m for m, _ in moved), default=0.0), max((m / scale for m, scale in moved), default=0.0)
+    return max((cases.among(case.outputs, t, row) for t in numbers), default=0.0)
 
 
 def _tokenizer(source: Source) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_repo_builder.golden.cases import Case, CaseTensor, Tolerance
+from triton_repo_builder.golden.cases import Case, Tolerance
 
 FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer must match exactly."""
@@ -15,18 +15,12 @@ HALF = 5e-3
 """Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
 since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
 """
-DEPENDENT = 0.1
-"""Relative to the largest number: an answer that moves by more depends on its neighbour in the batch."""
+MOST = 0.1
+"""The largest tolerance, as a share of the largest number."""
 
 
-def scale(tensor: CaseTensor) -> float:
-    """The largest finite number of a recorded output, held above 0."""
-    numbers = [abs(v) for v in tensor.data if isinstance(v, (int, float)) and np.isfinite(v)]
-    return max([1e-6, *map(float, numbers)])
-
-
-def tolerance(recorded: Sequence[Case], drift: float, noise: float = ABSOLUTE) -> Tolerance:
-    """Float noise of another kernel or batch; twice the original's own drift if that is larger.
+def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE) -> Tolerance:
+    """Float noise of another kernel or batch, alone and in a batch: what moves more is not joined.
 
     Never more than a tenth of the largest number: zeros must not pass for small answers.
     """
@@ -34,16 +28,10 @@ def tolerance(recorded: Sequence[Case], drift: float, noise: float = ABSOLUTE) -
     largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
     half = any(tensor.datatype == "FP16" for tensor in tensors)
     expected = (HALF if half else noise) * max(1.0, float(largest))
-    alone = round_up(min(expected, DEPENDENT * float(largest)) if largest else expected)
-    if 2 * drift <= alone:
-        reason = "float noise between kernels and batch sizes"
-        reason += ", with TF32 as a GPU multiplies" if noise > ABSOLUTE else ""
-        return Tolerance(alone=alone, batched=alone, reason=reason)
-    return Tolerance(
-        alone=alone,
-        batched=round_up(2 * drift),
-        reason=f"the original model's own answers move by {drift:.2g} with their neighbours in a batch",
-    )
+    allowed = round_up(min(expected, MOST * float(largest)) if largest else expected)
+    reason = "float noise between kernels and batch sizes"
+    reason += ", with TF32 as a GPU multiplies" if noise > ABSOLUTE else ""
+    return Tolerance(alone=allowed, batched=allowed, reason=reason)
 
 
 def round_up(value: float) -> float:

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import names, reader
+from triton_repo_builder.graph import loop, names, reader
 from triton_repo_builder.plan.model import Front, Head
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
@@ -23,18 +23,37 @@ def compose(
     the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
     model = reader.load(graph, location=weights)
-    before = onnx.parser.parse_graph(front.text) if front is not None else None
-    if before is not None:
+    if front is not None:
         # Before the head, which may use the front's outputs.
+        before = onnx.parser.parse_graph(front.text)
         reserved = {value.name for value in (*before.input, *before.output)}
         names.make_room(model.graph, reserved - names.inputs(model.graph))
-    if head is not None:
-        _append(model, head, graph.path)
-    if before is not None:
-        _prepend(model, before)
+    if front is not None and front.group:
+        _loop(model, head, front, graph.path)
+    else:
+        if head is not None:
+            _append(model, head, graph.path)
+        if front is not None:
+            _prepend(model, before)
     model.ir_version = min(model.ir_version, release.max_ir)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _loop(model: onnx.ModelProto, head: Head | None, front: Front, path: Path) -> None:
+    """A head that needs what the front makes is run with each group; any other once, after the loop."""
+    inside = head is not None and not {"attention_mask", "input_ids"}.isdisjoint(head.bind.values())
+    if head is not None and inside:
+        _append(model, head, path)
+    elif head is not None:
+        needed = set(head.bind.values())
+        kept = [value for value in model.graph.output if value.name in needed]
+        del model.graph.output[:]
+        model.graph.output.extend(kept)
+    loop.wrap(model.graph, front)
+    if head is not None and not inside:
+        _append(model, head, path)
+    model.ir_version = max(model.ir_version, 4)
 
 
 def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:

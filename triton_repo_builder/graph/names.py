@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
+from onnx import helper
 
 from triton_repo_builder.graph import walk
 
@@ -34,6 +35,24 @@ def make_room(graph: onnx.GraphProto, ours: Iterable[str]) -> dict[str, str]:
     moved = {name: f"{free}user/{name}" for name in ours}
     for inner in walk.graphs(graph):
         _rename(inner, moved)
+    return moved
+
+
+def set_apart(graph: onnx.GraphProto, outputs: Iterable[str], prefix: str) -> dict[str, str]:
+    """Give the tensors behind ``outputs`` other names, so that these are free; returns old → new.
+
+    What is no node's own, an input or an initializer given out as it is, is copied by a node.
+    """
+    made = {name for node in graph.node for name in node.output}
+    moved = {name: prefix + name for name in outputs}
+    listed = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in graph.output]
+    for inner in walk.graphs(graph):
+        _rename(inner, {name: new for name, new in moved.items() if name in made})
+    graph.node.extend(
+        helper.make_node("Identity", [name], [new], new) for name, new in moved.items() if name not in made
+    )
+    del graph.output[:]
+    graph.output.extend(listed)
     return moved
 
 

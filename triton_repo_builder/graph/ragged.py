@@ -8,23 +8,59 @@ the mask and what else the model takes. Syntax: github.com/onnx/onnx/blob/main/d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from triton_repo_builder.plan.model import Front, Rows
 from triton_repo_builder.plan.tensors import CHUNK_INDEX, CHUNK_SEPARATOR, LENGTHS, PAD, TOKENS, TYPES
 
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
+RATIO = 1.3
+"""How much longer than its shortest row the longest row of a group may be: more padding costs more than
+another run of the graph saves (measured on CPUs; docs/benchmarks/)."""
+MOST = 16384
+"""Tokens of a group, padding included: 32 rows of 512. More at once is not faster on a CPU, and takes memory
+that ONNX Runtime keeps. A longer row runs alone."""
+GROUP_SHARED = ("begin", "length", "order", "first", "last")
+"""What the loop over groups knows of the rows."""
+GROUP_NUMBER, GROUP_ROWS = "group_number", "group_rows"
+"""Of the loop's body: the number of the group, INT64 []; its rows' numbers, INT64 [rows, 1]."""
+
+# Where each row of the model begins and ends in the tokens: ``begin`` and ``end``, INT64 [rows].
 _ROWS = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
+    all = Constant <value = int64[1] {{-1}}> ()
     filler = Constant <value = int32 {{{filler}}}> ()
     lengths = Cast <to = 7> ({lengths_in})
     ends = CumSum (lengths, zero)
     starts = Sub (ends, lengths)
-    longest = ReduceMax <keepdims = 0> (lengths)
+    begin = Reshape (starts, all)
+    end = Reshape (ends, all)
+"""
+# ``length``, INT64 [rows]: a row's tokens without what fills it up; 1, a place of padding, if there is none.
+_LENGTH = """
+    first_place = Constant <value = int64[1] {{0}}> ()
+    is_real = Less (filler, {tokens_in})
+    real_tokens = Cast <to = 7> (is_real)
+    tokens_through = CumSum (real_tokens, zero)
+    tokens_before = Concat <axis = 0> (first_place, tokens_through)
+    before_end = Gather (tokens_before, end)
+    before_begin = Gather (tokens_before, begin)
+    tokens_of_row = Sub (before_end, before_begin)
+    is_empty = Less (tokens_of_row, one)
+    length = Where (is_empty, one, tokens_of_row)
+"""
+# Rows of the model in one array, [rows, longest], filled up with the filler.
+_PAD = """
+    into_column = Constant <value = int64[2] {{-1, 1}}> ()
+    longest = ReduceMax <keepdims = 0> ({length})
     column = Range (zero, longest, one)
-    inside = Less (column, lengths)
-    place = Add (starts, column)
+    length_column = Reshape ({length}, into_column)
+    begin_column = Reshape ({begin}, into_column)
+    inside = Less (column, length_column)
+    place = Add (begin_column, column)
     safe_place = Where (inside, place, zero)
     found = Gather ({tokens_in}, safe_place)
     rows = Where (inside, found, filler)
@@ -75,7 +111,6 @@ _CHUNKS = """
     one = Constant <value = int64 {{1}}> ()
     all = Constant <value = int64[1] {{-1}}> ()
     from_first = Constant <value = int64[1] {{0}}> ()
-    as_column = Constant <value = int64[2] {{-1, 1}}> ()
     filler = Constant <value = int32 {{{filler}}}> ()
     break = Constant <value = int32 {{{brk}}}> ()
     lengths = Cast <to = 7> ({lengths_in})
@@ -102,30 +137,19 @@ _CHUNKS = """
     begins = Not (goes_on)
     begins_2d = NonZero (begins)
     begin = Reshape (begins_2d, all)
+    second = Constant <value = int64[1] {{1}}> ()
+    no_end = Constant <value = int64[1] {{9223372036854775807}}> ()
+    but_first = Slice (begin, second, no_end)
+    end = Concat <axis = 0> (but_first, total_1d)
     begin_of = Gather (begin, segment)
     inner = Sub (index, begin_of)
     is_token = Less (filler, {tokens_in})
     inner_of_token = Where (is_token, inner, zero)
-    last_place = ReduceMax <keepdims = 0> (inner_of_token)
-    longest = Add (last_place, one)
-    column = Range (zero, longest, one)
-    begin_column = Reshape (begin, as_column)
-    place = Add (begin_column, column)
-    exists = Less (place, total)
-    safe_place = Where (exists, place, zero)
-    segment_there = Gather (segment, safe_place)
-    own_segment = Gather (segment, begin)
-    own_column = Reshape (own_segment, as_column)
-    same = Equal (segment_there, own_column)
-    inside = And (same, exists)
-    found = Gather ({tokens_in}, safe_place)
-    rows = Where (inside, found, filler)
-    real = Less (filler, rows)
-    mask = Cast <to = 7> (real)
 """
 _CHUNK_INDEX = {
     # [batch, longest, 2]: of each place in a row of the batch the row of the model and the place in that.
     "tokens": """
+    as_column = Constant <value = int64[2] {{-1, 1}}> ()
     segment_column = Reshape (segment, as_column)
     inner_column = Reshape (inner_of_token, as_column)
     pairs = Concat <axis = 1> (segment_column, inner_column)
@@ -137,17 +161,89 @@ _CHUNK_INDEX = {
     {places} = Gather (pairs, row_safe_place)""",
     # [batch, most]: the rows of the model that a row of the batch stands for, filled up with its last.
     "rows": """
-    first = Gather (segment, starts)
-    end = Sub (ends, one)
-    last = Gather (segment, end)
-    extra = Sub (last, first)
+    first_row = Gather (segment, starts)
+    last_of_row = Sub (ends, one)
+    last_row = Gather (segment, last_of_row)
+    extra = Sub (last_row, first_row)
     most_extra = ReduceMax <keepdims = 0> (extra)
     most = Add (most_extra, one)
     nth = Range (zero, most, one)
-    nth_of_row = Add (first, nth)
-    too_far = Less (last, nth_of_row)
-    {places} = Where (too_far, last, nth_of_row)""",
+    nth_of_row = Add (first_row, nth)
+    too_far = Less (last_row, nth_of_row)
+    {places} = Where (too_far, last_row, nth_of_row)""",
 }
+
+
+# Rows in the order of their lengths (``order``), and the groups that run together: from ``first`` to ``last``
+# of that order. Rows are of one group while ceil(log(length) / log(RATIO)) is the same, up to MOST tokens.
+_GROUPS = """
+    rows_1d = Shape (length)
+    sorted, order = TopK <axis = 0, largest = 0, sorted = 1> (length, rows_1d)
+    sorted32 = Cast <to = 1> (sorted)
+    log = Log (sorted32)
+    per_log = Constant <value = float {{{per_log}}}> ()
+    steps = Mul (log, per_log)
+    step = Ceil (steps)
+    bucket = Cast <to = 7> (step)
+    row_count = Squeeze (rows_1d)
+    nth_row = Range (zero, row_count, one)
+    before_all = Constant <value = int64[1] {{-1}}> ()
+    front_place = Constant <value = int64[1] {{0}}> ()
+    bucket_but_last = Slice (bucket, front_place, before_all)
+    bucket_before = Concat <axis = 0> (before_all, bucket_but_last)
+    same_bucket = Equal (bucket, bucket_before)
+    new_bucket = Not (same_bucket)
+    new_bucket_2d = NonZero (new_bucket)
+    bucket_begins = Reshape (new_bucket_2d, all)
+    new_bucket64 = Cast <to = 7> (new_bucket)
+    bucket_from_1 = CumSum (new_bucket64, zero)
+    bucket_number = Sub (bucket_from_1, one)
+    bucket_begin = Gather (bucket_begins, bucket_number)
+    rank = Sub (nth_row, bucket_begin)
+    most_tokens = Constant <value = int64 {{{most}}}> ()
+    fits = Div (most_tokens, sorted)
+    too_long = Less (fits, one)
+    capacity = Where (too_long, one, fits)
+    part = Div (rank, capacity)
+    parts = Constant <value = int64 {{1048576}}> ()
+    bucket_key = Mul (bucket, parts)
+    key = Add (bucket_key, part)
+    key_but_last = Slice (key, front_place, before_all)
+    key_before = Concat <axis = 0> (before_all, key_but_last)
+    same_key = Equal (key, key_before)
+    new_key = Not (same_key)
+    new_key_2d = NonZero (new_key)
+    first = Reshape (new_key_2d, all)
+    next_place = Constant <value = int64[1] {{1}}> ()
+    to_the_end = Constant <value = int64[1] {{9223372036854775807}}> ()
+    first_of_next = Slice (first, next_place, to_the_end)
+    last = Concat <axis = 0> (first_of_next, rows_1d)
+"""
+# Each row by itself, never padded.
+_SINGLE = """
+    rows_1d = Shape (length)
+    row_count = Squeeze (rows_1d)
+    order = Range (zero, row_count, one)
+    first = Range (zero, row_count, one)
+    last = Add (order, one)
+"""
+_LOOP = {Rows.GROUPS: _GROUPS, Rows.SINGLE: _SINGLE}
+# What is known of the loop outside it, ``GROUP_NUMBER`` and the front's inputs are the inputs of its body.
+_GROUP = """
+    zero = Constant <value = int64 {{0}}> ()
+    one = Constant <value = int64 {{1}}> ()
+    all = Constant <value = int64[1] {{-1}}> ()
+    filler = Constant <value = int32 {{{filler}}}> ()
+    number_1d = Reshape ({number}, all)
+    from_place = Gather (first, number_1d)
+    to_place = Gather (last, number_1d)
+    index = Slice (order, from_place, to_place)
+    group_begin = Gather (begin, index)
+    group_length = Gather (length, index)
+"""
+_GROUP_ROWS = """
+    {index} = Reshape (index, into_column)
+"""
 
 
 def front(
@@ -157,8 +253,9 @@ def front(
     types: bool,
     chunks: str = "",
     positions_from_pad: bool = False,
-) -> str:
-    """The text of the front for the model inputs ``wanted``: (name, ONNX element type, 6 or 7) each.
+    rows: Rows = Rows.PADDED,
+) -> Front:
+    """The front for the model inputs ``model_inputs``: (name, ONNX element type, 6 or 7) each.
 
     With ``types`` the token types come in as a second ragged tensor; else they are 0, as they are for
     every single text of most tokenizers. With ``chunks`` an item of the batch may be several rows of the
@@ -166,18 +263,33 @@ def front(
     the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
     With ``positions_from_pad`` position ids count as RoBERTa's do.
     """
-    names = {"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX}
+    names = {
+        **{"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX},
+        **{"number": GROUP_NUMBER, "index": GROUP_ROWS, "filler": PAD, "brk": CHUNK_SEPARATOR},
+        **{"most": MOST, "per_log": f"{1 / math.log(RATIO):.7g}"},
+    }
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:
         derive["position_ids"] = _FROM_PAD
-    body = (_CHUNKS if chunks else _ROWS).format(filler=PAD, brk=CHUNK_SEPARATOR, **names)
-    outputs = []
-    if chunks:
-        body += _CHUNK_INDEX[chunks].format(**names)
-        outputs.append(f"int64[B, {'W, 2' if chunks == 'tokens' else 'K'}] {CHUNK_INDEX}")
-    for name, to in model_inputs:
-        part = derive[name]
-        body += part.format(pad_id=pad_id, to=to, **names)
-        outputs.append(f"{ {6: 'int32', 7: 'int64'}[to] }[{'S' if chunks else 'B'}, T] {name}")
+    batch = "S" if chunks else "B"
+    derived = [f"{ {6: 'int32', 7: 'int64'}[to] }[{batch}, T] {name}" for name, to in model_inputs]
     inputs = [f"int32[N] {TOKENS}", f"float[B, 1] {LENGTHS}"] + ([f"int32[N] {TYPES}"] if types else [])
+    places = [f"int64[B, {'W, 2' if chunks == 'tokens' else 'K'}] {CHUNK_INDEX}"] if chunks else []
+    outside = (_CHUNKS if chunks else _ROWS) + _LENGTH + _CHUNK_INDEX.get(chunks, "")
+    fill = "".join(derive[name].format(pad_id=pad_id, to=to, **names) for name, to in model_inputs)
+    if rows is Rows.PADDED:
+        body = outside.format(**names) + _PAD.format(begin="begin", length="length", **names) + fill
+        return Front(text=_graph(inputs, [*places, *derived], body))
+    body = (outside + _LOOP[rows]).format(**names)
+    group = _GROUP.format(**names) + _PAD.format(begin="group_begin", length="group_length", **names)
+    group += _GROUP_ROWS.format(**names) + fill
+    shared = [f"int64[R] {name}" for name in GROUP_SHARED]
+    own = [*inputs, *shared, f"int64 {GROUP_NUMBER}"]
+    return Front(
+        text=_graph(inputs, [*places, *shared], body),
+        group=_graph(own, [f"int64[R, 1] {GROUP_ROWS}", *derived], group),
+    )
+
+
+def _graph(inputs: Iterable[str], outputs: Iterable[str], body: str) -> str:
     return f"ragged ({', '.join(inputs)}) => ({', '.join(outputs)}) {{{body}\n}}"

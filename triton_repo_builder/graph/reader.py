@@ -90,6 +90,7 @@ def signature(graph: Skeleton) -> ModelSignature:
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
         made_by=_made_by(model.graph, named),
+        half_precision=any(tensor.data_type in dtypes.HALF for tensor in walk.tensors(model)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.plan.model import Rows
 from triton_repo_builder.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.read.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
 from triton_repo_builder.tasks.task import Kind
@@ -17,6 +18,7 @@ LARGEST = 128
 SMALLEST = 8
 TOKENS = 512
 """Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
+MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.SINGLE: Why.ROW_BY_ROW}
 ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.TENSOR: "rows"}
 
 
@@ -77,8 +79,8 @@ class ModelFacts:
     padding: Setting | None = None
     joins: Reason | None = None
     """Which requests Triton can join, if not all of them."""
-    any_length: bool = False
-    """The graph pads: requests of any length join."""
+    rows: Rows | None = None
+    """Which rows the graph sees together, if requests of any length join."""
 
 
 def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Settings:
@@ -192,7 +194,7 @@ def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
     else:
         # On a CPU, what can be joined is the reason itself.
         joins = because(Why.JOINS_DELAYED if options.max_queue_delay else Why.JOINS)
-        mixed = because(Why.LENGTHS_MIX) if facts.any_length else joins
+        mixed = because(MIXED[facts.rows]) if facts.rows in MIXED else joins
         return Setting(value="on", why=facts.joins or mixed)
     return Setting(value="on", why=replace(why, limited=facts.joins))
 

@@ -6,7 +6,8 @@ Field names are those of Triton's ModelConfig (model_config.proto) if there is o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +124,28 @@ class Head:
     """The oldest opset of the user's graph for its operators; CumSum and GatherElements are of 11."""
 
 
+class Rows(Enum):
+    """Which rows of a batch the model sees together."""
+
+    PADDED = "padded"
+    """All, padded to the longest."""
+    GROUPS = "groups"
+    """Those of similar length, one group after the other."""
+    SINGLE = "single"
+    """Each by itself and never padded: for a model whose answer depends on the other rows or on padding."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """What is composed before the user's graph: its text (``graph/ragged.py``); each of its outputs takes
-    the place of the user's input of that name."""
+    """What is composed before the user's graph (``graph/ragged.py``)."""
 
     text: str
+    """A graph; each of its outputs takes the place of the user's input of that name."""
+    group: str = ""
+    """If the model runs group by group: the beginning of the loop's body, which makes the user's inputs of
+    one group of rows; ``text`` is what comes before the loop then."""
+    fill: Mapping[str, float] = field(default_factory=dict)
+    """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,16 +91,7 @@ def text(
         warmup=sample,
     )
     if tokens.ragged:
-        model = replace(
-            model,
-            batch_input=(_LENGTHS,),
-            # The embedded engine then groups rows by length; Triton's own backend ignores it.
-            parameters=(
-                *model.parameters,
-                ("ragged_filler", str(tensors.PAD)),
-                *((f"ragged_output_filler:{output}", f"{pad:g}") for output, pad in task.pad_values),
-            ),
-        )
+        model = replace(model, batch_input=(_LENGTHS,))
     public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
     inner = {plan.name: between(plan.name, public) for plan in tokenizer.output}
     steps: tuple[Step, ...] = (

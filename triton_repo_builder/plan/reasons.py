@@ -49,10 +49,8 @@ class Why(Enum):
     JOINS_DELAYED = (
         "joins whatever waits while an instance is busy; waits for more as long as max_queue_delay says"
     )
-    LENGTHS_MIX = (
-        "joins any lengths; the embedded engine runs similar ones together, Triton's own backend pads to the "
-        "longest: on a CPU measure --batching off there, too"
-    )
+    LENGTHS_MIX = "joins any lengths: the graph runs similar ones together, so that a CPU computes no padding"
+    ROW_BY_ROW = "joins any lengths: the graph runs row by row, and a batch costs what its rows cost"
     PADDED_TOGETHER = "joins waiting requests that the tokenizer padded together: only they have one shape"
     EQUAL_LENGTHS = (
         "joins waiting requests of equal length only: texts of mixed lengths run nearly one by one "
@@ -62,7 +60,9 @@ class Why(Enum):
         "joins waiting requests of equal shape only, and the model has inputs of open shape ({inputs})"
     )
 
-    FRONT_PADS = "the graph's front pads, to the longest row of a batch"
+    FRONT_GROUPS = "the graph runs rows of similar length together, group by group"
+    FRONT_SINGLE = "the graph runs row by row, unpadded: {reason}"
+    FRONT_PADS = "the graph pads to the longest row of a batch: {reason}"
     GRAPH_FIXED = "the graph takes exactly {tokens} tokens"
     QUERY_FIXED = "late interaction: each query has {tokens} tokens"
     NO_FRONT = "no ragged front: {obstacle}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from triton_repo_builder import resources
 from triton_repo_builder.files import File
 from triton_repo_builder.golden import text as golden
 from triton_repo_builder.golden import transformers_check
+from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.original import OriginalModel, Recording
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.plan import defaults, onnx_model, tensors, text_limits, text_padding
@@ -21,14 +22,14 @@ from triton_repo_builder.plan.endpoint import (
     EndpointPlan,
     Request,
     Vendored,
-    measured_obstacle,
     not_batched,
     refuse_batching_options,
 )
-from triton_repo_builder.plan.model import Front, WarmupInput
+from triton_repo_builder.plan.model import Front, Rows, WarmupInput
 from triton_repo_builder.plan.onnx_model import TokenSettings
-from triton_repo_builder.plan.text_padding import FixedLength, Mode
+from triton_repo_builder.plan.text_padding import FixedBy, FixedLength, Mode
 from triton_repo_builder.read import tokenizer, tokenizer_template
+from triton_repo_builder.read.options import usage
 from triton_repo_builder.read.tokenizer import TokenizerSpec
 from triton_repo_builder.tasks import question_answering
 from triton_repo_builder.tasks.support import examples, prompts
@@ -38,7 +39,8 @@ NO_CASES = (
     "no golden cases: the examples are too long for the model, or float noise changes their answers; "
     "trb smoke cannot prove them"
 )
-UNMASKED = "the model takes no attention_mask, so its answer to a text may change with the length of others"
+UNMASKED = "the model takes no attention_mask, so its answer to a text may change with padding"
+UNPROVEN = "without golden cases nothing has shown that answers do not depend on the other texts in a batch"
 PROBES = ("Hello", "The first request must not be slower than the others.")
 
 
@@ -77,7 +79,8 @@ def record(request: Request, prepared: TextEncoding, original: OriginalModel) ->
     spec = source.tokenizer_spec  # golden cases put a task's marker tokens in on their own
     settings = golden.TokenizerSettings(
         max_length=prepared.max_length,
-        pad_to=prepared.fixed.tokens,
+        # Rows that --padding makes longer are compared with the original's answers to the texts as they are.
+        pad_to=0 if prepared.fixed.by is FixedBy.PADDING else prepared.fixed.tokens,
         pad_id=prepared.tokenizer.pad_id,
         positions_from_pad=prepared.tokenizer.positions_from_pad,
     )
@@ -91,13 +94,24 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     """Raises ``TrbError`` if the padding or the batching that was asked for is impossible."""
     source, task, options = request.source, request.task, request.options
     batch = source.signature.batch
-    unproven, unproven_notes = _unproven(request, prepared) if recording is None else ("", ())
-    measured = measured_obstacle(request, recording) or unproven
-    obstacle = measured or batch.reason
+    apart = recording.apart if recording else _apart_unproven(request, prepared)
+    if apart and prepared.fixed.tokens and prepared.fixed.by is FixedBy.PADDING:
+        raise usage("padding", f"{options.padding} changes answers: {apart}", "leave it out")
+    padding = text_padding.decide(
+        source,
+        task,
+        options,
+        prepared.fixed,
+        batching=batch.possible,
+        apart=apart,
+        gpu=defaults.on_gpu(options, request.machine),
+    )
+    obstacle = batch.reason
+    if apart and padding.mode is not Mode.RAGGED and batch.possible:
+        obstacle = f"{apart}, and it cannot be run row by row: {padding.obstacle}"
+        refuse_batching_options(request, obstacle)
+        padding = text_padding.alone(padding)
     batching = not obstacle
-    padding = text_padding.decide(source, task, options, prepared.fixed, batching=batching, measured=measured)
-    if measured:
-        refuse_batching_options(request, measured)
     settings = defaults.decide(
         options,
         request.machine,
@@ -108,7 +122,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             obstacle=obstacle,
             padding=text_padding.setting(padding, options, obstacle),
             joins=text_padding.JOINS.get(padding.mode),
-            any_length=padding.mode is Mode.RAGGED,
+            rows=padding.rows if padding.mode is Mode.RAGGED else None,
         ),
     )
     probes = _probes(prepared, task)
@@ -141,12 +155,13 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         sample=sample,
         texts=texts,
     )
+    rows = (("rows", padding.rows.value),) if padding.mode is Mode.RAGGED else ()
     root = f"{repository.models[1].name}/{options.version}"
     wheel = (options.tokenizers_wheel,) if options.tokenizers_wheel else ()
     return EndpointPlan(
         repository=repository,
         settings=settings,
-        cases=recording.cases if recording else None,
+        cases=_cases(recording, batching),
         files=(
             File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
             _tokenizer_file(f"{root}/tokenizer.json", spec),
@@ -156,39 +171,48 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             *_postprocess(task, request.name, options.version),
         ),
         vendored=(Vendored(library="tokenizers", path=f"{root}/vendor", wheels=wheel),),
-        front=_front(request, prepared, types) if padding.mode is Mode.RAGGED else None,
-        facts=(("padding", padding.name),),
+        front=_front(request, prepared, types, padding.rows) if padding.mode is Mode.RAGGED else None,
+        facts=(("padding", padding.name), *rows),
         notes=(
             *prepared.notes,
-            *(recording.notes if recording else unproven_notes),
+            *(recording.notes if recording else _unproven(batching, apart)),
             *(text_padding.fallback(padding, task, options) if batching else ()),
             *not_batched(obstacle),
         ),
     )
 
 
-def _unproven(request: Request, prepared: TextEncoding) -> tuple[str, tuple[str, ...]]:
-    """(why not to batch, notes) for a model of which no recorded answers show that padding does not count."""
-    signature = request.source.signature
-    masked = signature.input("attention_mask") is not None
-    if not signature.batch.possible or prepared.fixed.tokens or masked:
-        return "", ()
-    if request.options.batching == "on":
-        return "", (f"{UNMASKED}; without golden cases nothing has shown that it does not",)
-    return f"{UNMASKED} (--batching on batches all the same)", ()
+def _cases(recording: Recording | None, batching: bool) -> CaseFile | None:
+    """The golden cases in the shapes of the endpoint."""
+    cases = recording.cases if recording else None
+    return cases if cases is None or batching else golden.alone(cases)
 
 
-def _front(request: Request, prepared: TextEncoding, types: bool) -> Front:
+def _apart_unproven(request: Request, prepared: TextEncoding) -> str:
+    """Why rows must not be joined, as far as the graph alone shows it."""
+    source, fixed = request.source, prepared.fixed
+    own_length = bool(fixed.tokens) and fixed.by is not FixedBy.PADDING
+    if source.signature.input("attention_mask") is None and not own_length:
+        return UNMASKED
+    return golden.scales_by_batch(source)
+
+
+def _unproven(batching: bool, apart: str) -> tuple[str, ...]:
+    """The note on what no recorded answers have shown."""
+    return (UNPROVEN,) if batching and not apart else ()
+
+
+def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows) -> Front:
     inputs = onnx_model.model_inputs(request.source.signature, request.task)
-    return Front(
-        text=ragged.front(
-            [(item.name, item.dtype.onnx) for item in inputs],
-            pad_id=prepared.tokenizer.pad_id,
-            types=types,
-            chunks=request.task.encoding.chunks,
-            positions_from_pad=prepared.tokenizer.positions_from_pad,
-        )
+    front = ragged.front(
+        [(item.name, item.dtype.onnx) for item in inputs],
+        pad_id=prepared.tokenizer.pad_id,
+        types=types,
+        chunks=request.task.encoding.chunks,
+        positions_from_pad=prepared.tokenizer.positions_from_pad,
+        rows=rows,
     )
+    return replace(front, fill=dict(request.task.pad_values))
 
 
 def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from triton_repo_builder.dtypes import INT32, INT64
@@ -10,6 +10,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.plan import onnx_model, tensors
 from triton_repo_builder.plan.defaults import Setting
+from triton_repo_builder.plan.model import Rows
 from triton_repo_builder.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.read.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.read.source import Source
@@ -54,6 +55,10 @@ class Padding:
     fixed: FixedLength
     obstacle: str = ""
     """Why the graph does not pad; empty for RAGGED."""
+    rows: Rows = Rows.PADDED
+    """Which rows the graph sees together, if it pads."""
+    rows_why: str = ""
+    """Why not those of similar length; empty if these."""
 
     @property
     def name(self) -> str:
@@ -116,21 +121,21 @@ def decide(
     fixed: FixedLength,
     *,
     batching: bool,
-    measured: str,
+    apart: str,
+    gpu: bool,
 ) -> Padding:
-    """Raises ``TrbError``. ``measured``: why answers of the original forbid batching."""
+    """Raises ``TrbError``. ``apart``: why the model must see each row by itself; empty if it need not."""
     option = _wanted(task, options)
-    if measured:
-        obstacle = measured
-    elif option == Mode.RAGGED.value:
+    if option == Mode.RAGGED.value:
         obstacle = front_obstacle(source, task, batching, fixed.tokens)
     else:
         obstacle = f"--padding {option} was asked for"
     if obstacle and (task.encoding.chunks or (task.post and not batching)):
         tokens = fixed.tokens if fixed.by is FixedBy.GRAPH else 0
-        _refuse(source, task, measured or front_obstacle(source, task, batching, tokens), option)
+        _refuse(source, task, front_obstacle(source, task, batching, tokens), option)
     if not obstacle:
-        return Padding(mode=Mode.RAGGED, fixed=fixed)
+        rows, why = _rows(source, task, apart, gpu)
+        return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
     together = batching and option != Mode.REQUEST.value
@@ -140,6 +145,20 @@ def decide(
             raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
         together = False
     return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
+
+
+def alone(padding: Padding) -> Padding:
+    """The same for a model that takes one text at a time."""
+    return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
+
+
+def _rows(source: Source, task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
+    """Which rows the graph sees together, and why not those of similar length."""
+    if apart:
+        return Rows.SINGLE, apart
+    if gpu:
+        return Rows.PADDED, "a GPU gains more by one large run than it loses by padding"
+    return Rows.GROUPS, ""
 
 
 def _wanted(task: TaskPlan, options: BuildOptions) -> str:
@@ -190,7 +209,11 @@ def setting(padding: Padding, options: BuildOptions, cannot_batch: str) -> Setti
 
 def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
     if padding.mode is Mode.RAGGED:
-        return because(Why.FRONT_PADS)
+        if padding.rows is Rows.SINGLE:
+            return because(Why.FRONT_SINGLE, reason=padding.rows_why)
+        if padding.rows is Rows.PADDED:
+            return because(Why.FRONT_PADS, reason=padding.rows_why)
+        return because(Why.FRONT_GROUPS)
     if padding.mode is Mode.FIXED:
         if padding.fixed.by is FixedBy.PADDING:
             return set_by(options, "padding")

@@ -70,6 +70,9 @@ class ModelSignature:
     made_by: Mapping[str, str] = field(default_factory=dict)
     """The operator that computes each output, e.g. ``Softmax``."""
 
+    half_precision: bool = False
+    """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
+
     @property
     def opset(self) -> int:
         """Version of the default operator set."""

@@ -53,7 +53,8 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
         "bert_tokenizer/1/tokenizer.json",
         "bert_tokenizer/config.pbtxt",
     ]
-    assert made.entry.served.facts == {"pooling": "mean", "normalize": True, "padding": "ragged"}
+    facts = {"pooling": "mean", "normalize": True, "padding": "ragged", "rows": "groups"}
+    assert made.entry.served.facts == facts
     assert made.entry.to_json()["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
     assert made.entry.to_json()["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
     assert [source.file for source in made.entry.served.sources] == ["model.onnx", "tokenizer.json"]
@@ -511,16 +512,17 @@ def test_a_text_model_that_reads_padding_is_served_one_text_at_a_time(tmp_path: 
 
 def test_without_golden_cases_nothing_shows_that_padding_is_not_read(tmp_path: Path, output: Path) -> None:
     folder = tiny.embedder(tmp_path / "bert", mask="inner")
-    reason = text.UNMASKED
     made = tiny.make(folder, output)
-    assert made.notes == (f"served without batching: {reason} (--batching on batches all the same)",)
-    assert "max_batch_size" not in parsed(made, "bert")
-    asked = tiny.make(folder, output, batching="on")
-    assert asked.notes == (f"{reason}; without golden cases nothing has shown that it does not",)
-    assert "max_batch_size" in parsed(asked, "bert")
-    # With them it has been seen; and rows that all are of one length have no neighbour to follow.
-    assert "max_batch_size" in parsed(tiny.make(folder, output, golden=True), "bert")
-    assert "max_batch_size" in parsed(tiny.make(folder, output, padding="fixed:24"), "bert")
+    assert made.entry.served.facts["rows"] == "single"
+    assert f"row by row, unpadded: {text.UNMASKED}" in dict(made.settings.explained())["padding"].reason
+    assert "max_batch_size" in parsed(made, "bert")
+    # With them it has been seen.
+    assert tiny.make(folder, output, golden=True).entry.served.facts["rows"] == "groups"
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, output, padding="fixed:24")
+    assert caught.value.message == f"fixed:24 changes answers: {text.UNMASKED}"
+    # A masked model is joined all the same, and the build says what it does not know.
+    assert text.UNPROVEN in tiny.make(tiny.embedder(tmp_path / "masked"), output).notes
 
 
 def test_a_tensor_model_whose_rows_mix_is_served_without_batching(tmp_path: Path, output: Path) -> None:
@@ -628,7 +630,7 @@ def test_raw_output_keeps_the_models_own_outputs(tmp_path: Path, output: Path) -
     ]
     assert made.notes[-1].endswith("output 'last_hidden_state' is as long as its row")
     scores = tiny.make(tiny.classifier(tmp_path / "classifier"), output, raw_output=True)
-    assert scores.entry.served.facts == {"padding": "ragged"}
+    assert scores.entry.served.facts == {"padding": "ragged", "rows": "groups"}
     assert scores.entry.to_json()["outputs"] == [{"name": "logits", "datatype": "FP32", "shape": [-1, 3]}]
     assert all("labels.txt" not in file.path for file in scores.files)
 

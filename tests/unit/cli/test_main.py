@@ -205,7 +205,8 @@ def test_build_writes_and_says_what(tmp_path: Path, output: Path, capsys: pytest
     argv = ["build", "--model", str(folder), "--output", str(output), "--no-golden"]
     assert run(*argv) == 0
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert printed.err.count("\n") == 1
+    assert "without golden cases nothing has shown" in printed.err
     assert (
         "endpoint sentiment: TEXT BYTES[-1, 1], optional TEXT_PAIR BYTES[-1, 1], "
         "label BYTES[-1, 1], score FP32[-1, 1], scores FP32[-1, 3]" in printed.out

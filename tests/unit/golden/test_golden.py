@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from triton_repo_builder.golden import (
 )
 from triton_repo_builder.golden.cases import Case, CaseTensor
 from triton_repo_builder.graph import reader
-from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import OriginalRun
@@ -57,14 +55,14 @@ def case(*data: float, datatype: str = "FP32") -> Case:
     ],
 )
 def test_tolerance_grows_with_float_answers_only(recorded: Case, alone: float) -> None:
-    made = tolerance.tolerance([recorded], 0.0)
+    made = tolerance.tolerance([recorded])
     assert made.alone == made.batched == pytest.approx(alone)
 
 
-def test_drift_widens_only_the_batched_one() -> None:
-    made = tolerance.tolerance([case(0.5)], 0.0123)
-    assert (made.alone, made.batched) == (1e-4, 0.025)
-    assert made.reason == "the original model's own answers move by 0.012 with their neighbours in a batch"
+def test_tf32_of_a_gpu_is_noise() -> None:
+    made = tolerance.tolerance([case(0.5)], tolerance.HALF)
+    assert made.alone == made.batched == 5e-3
+    assert made.reason == "float noise between kernels and batch sizes, with TF32 as a GPU multiplies"
 
 
 @pytest.mark.parametrize("value", [1e-9, 0.00012345, 0.1, 1.0, 99.1, 12345.0])
@@ -265,7 +263,7 @@ def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
 def test_an_answer_that_changes_beside_a_long_text(
     beside: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No tolerance, and no infinite one, makes up for it: the model is served one text at a time."""
+    """No tolerance makes up for it: the graph runs row by row."""
     run_rows = golden_text._run_rows
 
     def changing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
@@ -276,35 +274,44 @@ def test_an_answer_that_changes_beside_a_long_text(
 
     monkeypatch.setattr(golden_text, "_run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
-    assert (made.batchable, made.obstacle) == (
-        False,
-        "its answer to a text changes with the length of the other texts in the batch",
-    )
+    assert made.batchable
+    assert made.apart == "its answer to a text changes with the other texts in the batch"
     assert made.cases is not None
     assert made.cases.tolerance.batched == 1e-4
 
 
-def test_the_neighbour_is_as_long_as_it_must_be(tmp_path: Path) -> None:
-    """Of a model that quantises its activations the longest text; else enough to pad every shorter one."""
+def test_a_batch_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As BART's classifier does on texts with another number of end tokens."""
+    run_rows = golden_text._run_rows
+
+    def failing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
+        if len(rows) > 1:
+            raise TrbError(Code.GOLDEN_FAILED, "no", where="", remedy="")
+        return run_rows(runner, read, rows, settings)
+
+    monkeypatch.setattr(golden_text, "_run_rows", failing)
+    assert text(tiny.embedder(tmp_path / "bert")).apart == "it fails on texts of different length in a batch"
+
+
+def test_the_neighbour_is_as_long_as_it_must_be() -> None:
+    """Long enough to pad every shorter one, and it ends as its text does."""
 
     def asked(*lengths: int) -> OriginalRun:
-        rows = [{"input_ids": [1] * n, "token_type_ids": [0] * n} for n in lengths]
+        rows = [{"input_ids": [*[1] * (n - 1), 9], "token_type_ids": [0] * n} for n in lengths]
         return OriginalRun(tokenizer=None, example={}, rows=rows, outputs={}, mask=np.ones((1, 1)))
 
-    read = reader.read_source(tiny.embedder(tmp_path / "bert"))
-    quantised = replace(read, signature=replace(read.signature, operators={"MatMulInteger"}))
+    def widths(*given: OriginalRun) -> list[int]:
+        neighbour = golden_text._neighbour(given)
+        assert all(row["input_ids"][-1] == 9 for row in neighbour)
+        return [len(row["input_ids"]) for row in neighbour]
 
-    def widths(read: source.Source, *given: OriginalRun) -> list[int]:
-        return [len(row["input_ids"]) for row in golden_text._neighbour(given, read)]
-
-    assert widths(read, asked(3), asked(28), asked(500, 510)) == [32]
-    assert widths(read, asked(3), asked(50), asked(500)) == [54]
-    assert widths(read, asked(3), asked(62), asked(70), asked(500)) == [64]
-    assert widths(quantised, asked(3), asked(500, 510)) == [500, 510]
-    assert widths(read, asked(3), asked(20)) == [20]
-    assert widths(read, asked(300), asked(500)) == [500]
-    assert widths(read, asked(100), asked(500)) == [200]
-    assert widths(read) == []
+    assert widths(asked(3), asked(28), asked(500, 510)) == [32]
+    assert widths(asked(3), asked(50), asked(500)) == [54]
+    assert widths(asked(3), asked(62), asked(70), asked(500)) == [64]
+    assert widths(asked(3), asked(20)) == [20]
+    assert widths(asked(300), asked(500)) == [500]
+    assert widths(asked(100), asked(500)) == [200]
+    assert widths() == []
 
 
 def test_a_tokenizer_under_another_name_is_the_one_that_records(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from triton_repo_builder.graph import (
 )
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan import tensors
-from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.plan.model import Head, Rows
 from triton_repo_builder.read import skeleton
 
 ROWS = [[2, 5, 9, 3], [2, 7, 3], [4]]
@@ -33,12 +33,17 @@ OURS = (*tensors.FRONT, "embedding", "trb/front/rows", "trb/hidden32", "trb/user
 
 
 def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
+    """``composed`` for each way of running rows; the model whose front pads."""
+    return [composed(path, output, rows) for rows in reversed(Rows)][-1]
+
+
+def composed(path: Path, output: str, rows: Rows) -> onnx.ModelProto:
     """Composes front and head, and compares its answers to rows of any length with the original's to each."""
     text = pooling.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=11)
     head = Head(text=text, bind={"hidden": output, "attention_mask": "attention_mask"})
-    front = Front(text=ragged.front([(name, 7) for name in INPUTS], pad_id=0, types=True))
+    front = ragged.front([(name, 7) for name in INPUTS], pad_id=0, types=True, rows=rows)
     release = releases.default()
-    folder = path.parent / "served"
+    folder = path.parent / f"served_{rows.value}"
     folder.mkdir()
     content = compose.compose(
         skeleton.read(path), weights="weights.onnx", head=head, release=release, front=front

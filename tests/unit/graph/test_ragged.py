@@ -18,7 +18,7 @@ from triton_repo_builder import releases
 from triton_repo_builder.graph import compose, ragged
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.plan import tensors
-from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.plan.model import Head, Rows
 from triton_repo_builder.read import skeleton
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
@@ -33,8 +33,8 @@ def session(
     wanted: Any = WANTED,
     positions_from_pad: bool = False,
 ) -> Any:
-    text = ragged.front(wanted, pad_id=pad_id, types=types, positions_from_pad=positions_from_pad)
-    graph = onnx.parser.parse_graph(text)
+    front = ragged.front(wanted, pad_id=pad_id, types=types, positions_from_pad=positions_from_pad)
+    graph = onnx.parser.parse_graph(front.text)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     onnx.checker.check_model(model)
     return onnxruntime.InferenceSession(model.SerializeToString())
@@ -94,12 +94,15 @@ RUNNER = session()
 @pytest.mark.parametrize("opset", [11, 17, 21])
 @pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 @pytest.mark.parametrize("ids", [INT32, INT64])
-def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, pooling: str, ids: int) -> None:
+@pytest.mark.parametrize("rows", Rows)
+def test_answers_are_those_of_the_original_graph(
+    tmp_path: Path, opset: int, pooling: str, ids: int, rows: Rows
+) -> None:
     path = tiny.text_model(tmp_path / "model.onnx", opset=opset, ids=ids, ir_version=8, rows=300)
     text = heads_pooling.embedding(pooling=pooling, normalise=True, width=8, opset=opset)
     head = Head(text=text, bind={"hidden": "last_hidden_state", "attention_mask": "attention_mask"})
     names = ("input_ids", "attention_mask", "token_type_ids")
-    front = Front(text=ragged.front([(name, ids) for name in names], pad_id=0, types=False))
+    front = ragged.front([(name, ids) for name in names], pad_id=0, types=False, rows=rows)
     release = releases.default()
     (tmp_path / "plain.onnx").write_bytes(
         compose.compose(skeleton.read(path), weights="model.onnx", head=head, release=release)
@@ -111,9 +114,9 @@ def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, poo
     plain = onnxruntime.InferenceSession(str(tmp_path / "plain.onnx"))
     served = onnxruntime.InferenceSession(str(tmp_path / "ragged.onnx"))
     assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]
-    rows = [[2, 5, 3], [2, 3], [2, 7, 8, 9, 11, 3], [4]]
-    together = served.run(None, feed(rows))[0]
-    for number, row in enumerate(rows):
+    texts = [[2, 5, 3], [2, 3], [2, 7, 8, 9, 11, 3], [4]]
+    together = served.run(None, feed(texts))[0]
+    for number, row in enumerate(texts):
         kind = np.int32 if ids == INT32 else np.int64
         alone = {"input_ids": [row], "attention_mask": [[1] * len(row)], "token_type_ids": [[0] * len(row)]}
         expected = plain.run(None, {name: np.array(value, kind) for name, value in alone.items()})[0]
@@ -121,11 +124,12 @@ def test_answers_are_those_of_the_original_graph(tmp_path: Path, opset: int, poo
         np.testing.assert_allclose(served.run(None, feed([row]))[0], expected, atol=1e-6)
 
 
-def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", Rows)
+def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path, rows: Rows) -> None:
     path = tiny.text_model(tmp_path / "model.onnx", mask="none", types=False)
     text = heads_pooling.embedding(pooling="cls", normalise=False, width=8, opset=17)
     head = Head(text=text, bind={"hidden": "last_hidden_state", "attention_mask": "attention_mask"})
-    front = Front(text=ragged.front([("input_ids", INT64), ("attention_mask", INT64)], pad_id=0, types=False))
+    front = ragged.front([("input_ids", INT64), ("attention_mask", INT64)], pad_id=0, types=False, rows=rows)
     content = compose.compose(
         skeleton.read(path), weights="model.onnx", head=head, release=releases.default(), front=front
     )

@@ -32,7 +32,7 @@ def answers(run: Any, **feeds: Any) -> dict[str, Any]:
 
 
 def front(told: str, opset: int) -> dict[str, Any]:
-    run = session(ragged.front(INPUTS, pad_id=9, types=True, chunks=told), opset)
+    run = session(ragged.front(INPUTS, pad_id=9, types=True, chunks=told).text, opset)
     tokens = np.array(TOKENS, np.int32)
     lengths = np.array(LENGTHS, np.float32)[:, None]
     return answers(run, trb_tokens=tokens, trb_types=(tokens > 2).astype(np.int32), trb_lengths=lengths)

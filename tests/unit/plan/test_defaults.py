@@ -11,6 +11,7 @@ from triton_repo_builder import hardware, process
 from triton_repo_builder.hardware import Gpu, Hardware
 from triton_repo_builder.plan import defaults
 from triton_repo_builder.plan.defaults import ModelFacts
+from triton_repo_builder.plan.model import Rows
 from triton_repo_builder.plan.reasons import Why, because
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks.task import Kind
@@ -205,8 +206,10 @@ def test_reasons_follow_what_the_model_can_do() -> None:
     given = decide(CPU, facts=alone, tokenizer_instances=2).preprocess_instances
     assert given is not None
     assert given.reason == "set by --tokenizer-instances"
-    ragged = replace(FACTS, any_length=True)
-    assert "pads to the longest" in decide(CPU, facts=ragged).batching.reason
+    ragged = replace(FACTS, rows=Rows.GROUPS)
+    assert decide(CPU, facts=ragged).batching.why.why is Why.LENGTHS_MIX
+    single = replace(FACTS, rows=Rows.SINGLE)
+    assert decide(CPU, facts=single).batching.why.why is Why.ROW_BY_ROW
     assert decide(CPU, facts=ragged, batching="on").batching.reason == "set by --batching on"
     assert decide(GPU, facts=ragged) == decide(GPU)
     assert "tokenizer-instances" not in values(decide(CPU, facts=replace(FACTS, kind=Kind.TENSOR)))

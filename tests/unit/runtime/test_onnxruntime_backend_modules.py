@@ -24,7 +24,7 @@ settings = importlib.import_module("ort_settings")
 providers = importlib.import_module("ort_providers")
 kinds = importlib.import_module("ort_batch_inputs")
 runner = importlib.import_module("ort_runner")
-rows = importlib.import_module("ort_rows")
+
 complete = importlib.import_module("ort_complete")
 session = importlib.import_module("ort_session")
 gpu = importlib.import_module("ort_gpu")
@@ -420,56 +420,6 @@ def test_ragged_requests_are_one_run() -> None:
     assert [outputs(answer)["Y"] for answer in answers] == [[[6.0]], [[4.0], [5.0]]]
 
 
-ROWS = config(
-    input=[io("tokens", [-1], "INT32", allow_ragged_batch=True)],
-    batch_input=[
-        {
-            "kind": "BATCH_ITEM_SHAPE",
-            "data_type": "TYPE_FP32",
-            "target_name": ["lengths"],
-            "source_input": ["tokens"],
-        }
-    ],
-    output=[io("Y", [1])],
-    parameters={"ragged_filler": {"string_value": "-1"}},
-)
-
-
-def test_rows_of_similar_length_run_together_and_keep_their_place() -> None:
-    counting = Counting(segment_sums())
-    long, short = np.arange(1, 41, dtype=np.int32), np.array([7, 8], np.int32)
-    mixed = np.full((2, 40), -1, np.int32)
-    mixed[0], mixed[1, :3] = long, [1, 2, 3]
-    arrays = [short.reshape(1, -1), mixed, long.reshape(1, -1)[:, :38]]
-    answers = runner.Runner(ROWS, counting).run([request(["Y"], tokens=array) for array in arrays])
-    assert counting.runs == 2  # the rows of 2 and 3 tokens, those of 38 and 40
-    assert [outputs(answer)["Y"] for answer in answers] == [[[15.0]], [[820.0], [6.0]], [[741.0]]]
-
-
-def test_rows_of_other_sizes_are_filled_up_with_zeros() -> None:
-    short, long = np.ones((1, 2), np.float32), np.full((3, 2), 2, np.float32)
-    assert rows.stack([short, long]).tolist() == [[[1, 1], [0, 0], [0, 0]], [[2, 2]] * 3]
-    assert rows.stack([long, long]).shape == (2, 3, 2)
-    assert rows.stack([short, long]).dtype == np.float32
-
-
-@pytest.mark.parametrize("lengths", [[5], [3, 3, 3], [1, 100], [10, 11, 12, 13, 60, 61], list(range(1, 65))])
-def test_groups_hold_at_most_30_percent_of_padding(lengths: list[int]) -> None:
-    found = rows.groups(lengths)
-    assert sorted(index for group in found for index in group) == list(range(len(lengths)))
-    for group in found:
-        mine = [lengths[index] for index in group]
-        assert max(mine) * len(mine) <= 1.3 * sum(mine)
-
-
-def test_without_the_parameter_the_batch_stays_one_run() -> None:
-    counting = Counting(segment_sums())
-    arrays = [np.ones((1, width), np.int32) for width in (2, 40)]
-    plain = {key: value for key, value in ROWS.items() if key != "parameters"}
-    runner.Runner(plain, counting).run([request(["Y"], tokens=array) for array in arrays])
-    assert counting.runs == 1
-
-
 def test_scattered_output_takes_the_shape_of_the_input() -> None:
     given = config(
         input=[io("X", [-1], allow_ragged_batch=True)],
@@ -605,19 +555,3 @@ def test_imports_are_those_of_the_server() -> None:
     assert {path.name: imports(path) - allowed - {"triton_repo_builder"} for path in files} == {
         path.name: set() for path in files
     }
-
-
-def test_rows_of_different_length_are_filled_where_the_config_says_with_what() -> None:
-    given = {f"ragged_output_filler:{name}": value for name, value in (("ids", "-1"), ("a:b", "0"))}
-    fillers = rows.output_fillers(parameters(**given, ragged_filler="-1"))
-    assert fillers == {"ids": -1.0, "a:b": 0.0}
-    short, long = np.array([[1, 2]], np.int32), np.array([[3, 4], [5, 6]], np.int32)
-    filled = rows.stack([short, long], fillers["ids"])
-    assert filled.dtype == np.int32
-    assert filled.tolist() == [[[1, 2], [-1, -1]], [[3, 4], [5, 6]]]
-    assert rows.stack([short, long]).tolist() == [[[1, 2], [0, 0]], [[3, 4], [5, 6]]]
-
-
-def test_a_group_has_a_limit_that_only_a_single_row_may_pass() -> None:
-    found = rows.groups([500] * 40 + [50_000, 50_000])
-    assert [len(group) for group in found] == [32, 8, 1, 1]

@@ -80,7 +80,7 @@ def test_a_masked_language_model_alone_is_no_sparse_encoder(tmp_path: Path, outp
     made = tiny.make(folder, output, task="sparse-embedding")
     assert facts(made) == (
         "sparse-embedding",
-        {"pooling": "max", "activation": "relu", "padding": "ragged"},
+        {"pooling": "max", "activation": "relu", "padding": "ragged", "rows": "groups"},
     )
     assert "no SpladePooling module found" in made.notes[0]
 
@@ -89,7 +89,8 @@ def test_a_sparse_encoder_says_how_it_pools(tmp_path: Path, output: Path) -> Non
     folder = fill_mask(tmp_path / "m", pooling_strategy="sum", activation_function="log1p_relu")
     made = tiny.make(folder, output, golden=True)
     assert made.notes == ()
-    assert facts(made)[1] == {"pooling": "sum", "activation": "log1p_relu", "padding": "ragged"}
+    found = {"pooling": "sum", "activation": "log1p_relu", "padding": "ragged", "rows": "groups"}
+    assert facts(made)[1] == found
     cases = json.loads(content(made, "m/smoke.json"))["cases"]
     assert [tensor.get("at") for tensor in cases[0]["outputs"]] == [None, "indices"]
 
@@ -111,7 +112,8 @@ def test_a_model_without_such_an_output(task: str, tmp_path: Path, output: Path)
 def test_documents_and_queries(tmp_path: Path, output: Path) -> None:
     folder = colbert(tmp_path / "m")
     documents = tiny.make(folder, output, golden=True)
-    assert facts(documents) == ("late-interaction", {"encodes": "documents", "width": 4, "padding": "ragged"})
+    found = {"encodes": "documents", "width": 4, "padding": "ragged", "rows": "groups"}
+    assert facts(documents) == ("late-interaction", found)
     queries = tiny.make(folder, output, golden=True, query=True)
     assert facts(queries)[1] == {"encodes": "queries", "width": 4, "padding": "fixed:10"}
     assert facts(tiny.make(folder, output, query_length=7))[1]["padding"] == "fixed:7"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +18,11 @@ if TYPE_CHECKING:
     )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import dims_of
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import ort_text
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_rows import (
-        groups,
-        output_fillers,
-        ragged_filler,
-        rows_of,
-        stack,
-    )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import run_options
 else:
     from ort_batch_inputs import batch_inputs, batch_outputs, scatter
     from ort_checks import dims_of
     from ort_errors import ort_text
-    from ort_rows import groups, output_fillers, ragged_filler, rows_of, stack
     from ort_settings import run_options
 
 Array = np.ndarray[Any, Any]
@@ -64,17 +56,11 @@ class Runner:
         self._strings = frozenset(node.name for node in infos if node.type == "tensor(string)")
         self._derived = batch_inputs(config)
         self._scattered = batch_outputs(config)
-        # Only on a CPU: a GPU gains more by one large run than it loses by padding.
-        on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-        self._filler = ragged_filler(config) if on_cpu and self._batching else None
-        self._fillers = output_fillers(config)
         self._scalar_dims = {entry["name"]: dims_of(entry) for entry in config["output"]}
 
     def run(self, requests: Sequence[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """One response per request, in order."""
         items = [self._read(request) for request in requests]
-        if self._filler is not None and sum(item.rows for item in items) > 1:
-            return self._or_one_by_one(items, self._by_length)
         if len(items) == 1 or not self._batching or self._scalars:
             # A scalar input has no rows to join: it belongs to one request.
             return [self._alone(item) for item in items]
@@ -84,49 +70,17 @@ class Runner:
         responses: list[Any] = [None] * len(items)
         for members in alike.values():
             group = [items[index] for index in members]
-            answers = self._or_one_by_one(group, self._answers) if len(group) > 1 else [self._alone(*group)]
+            answers = self._together(group) if len(group) > 1 else [self._alone(*group)]
             for index, response in zip(members, answers, strict=True):
                 responses[index] = response
         return responses
 
-    def _or_one_by_one(
-        self, items: list[Item], answer: Callable[[list[Item]], list[pb_utils.InferenceResponse]]
-    ) -> list[pb_utils.InferenceResponse]:
-        """Answer all together; if that fails, each alone: a bad request fails none of its neighbours."""
+    def _together(self, items: list[Item]) -> list[pb_utils.InferenceResponse]:
+        """Answer all in one run; if that fails, each alone: a bad request fails none of its neighbours."""
         try:
-            return answer(items)
+            return self._answers(items)
         except Exception:
             return [self._alone(item) for item in items]
-
-    def _by_length(self, items: list[Item]) -> list[pb_utils.InferenceResponse]:
-        """Run rows of similar length together, and put each request's rows back in order."""
-        assert self._filler is not None
-        names = list(dict.fromkeys(name for item in items for name in item.outputs))
-        rows = rows_of([item.arrays for item in items], self._derived[0][1], self._filler)
-        answers: list[dict[str, Array]] = [{} for _ in rows]
-        for group in groups([row.length for row in rows]):
-            feed = {name: np.concatenate([rows[i].arrays[name] for i in group]) for name in rows[0].arrays}
-            for targets, _, make, dtype in self._derived:
-                derived = make([(1, rows[i].length) for i in group], dtype)
-                feed.update(dict.fromkeys(targets, derived))
-            for name, array in zip(names, self._session.run(names, feed, self._options), strict=True):
-                _rows(name, array, 0, len(group))  # as many answers as rows
-                for position, i in enumerate(group):
-                    answers[i][name] = array[position]
-        parts: list[list[dict[str, Array]]] = [[] for _ in items]
-        for row, answer in zip(rows, answers, strict=True):
-            parts[row.item].append(answer)
-        return [
-            pb_utils.InferenceResponse(
-                [
-                    pb_utils.Tensor(
-                        name, stack([answer[name] for answer in part], self._fillers.get(name, 0))
-                    )
-                    for name in item.outputs
-                ]
-            )
-            for item, part in zip(items, parts, strict=True)
-        ]
 
     def _read(self, request: pb_utils.InferenceRequest) -> Item:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
