@@ -102,15 +102,13 @@ def served(path: Path, command: str = "") -> Iterator[Server]:
         metrics=f"http://127.0.0.1:{ports[2]}/metrics",
     )
     argv = [*shlex.split(command), str(path), *ports]
-    with (
-        (path.parent / f"{path.name}.log").open("wb") as log,
-        subprocess.Popen(argv, stdout=log, stderr=log) as child,
-    ):
+    with tempfile.TemporaryFile() as log, subprocess.Popen(argv, stdout=log, stderr=log) as child:
         try:
             deadline = time.monotonic() + 300
             while not client.HttpClient(urls.http, 5.0).answers_ready():
                 if child.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{command} did not serve {path}: see {log.name}")
+                    log.seek(0)
+                    raise SystemExit(f"{command} did not serve {path}:\n{log.read().decode()[-2000:]}")
                 time.sleep(0.5)
             yield Server(urls=urls, pid=child.pid)
         finally:

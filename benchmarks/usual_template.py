@@ -8,6 +8,7 @@ settings, so that what is due to settings alone can be seen. All give the same e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
@@ -41,16 +42,19 @@ TOLERANCE = {"fp32": 1e-5, "int8": 5e-2}
 """Dynamic quantisation takes its scale from all rows of a run: a text's neighbours show in its answer."""
 
 
-def make(source: Path, target: Path) -> None:
-    """All variants as one repository."""
+def make(source: Path, target: Path, chosen: Sequence[str]) -> None:
+    """The chosen variants as one repository."""
     for name, (_, options) in OURS.items():
+        if name not in chosen:
+            continue
         fixed = {} if name == "ours_default" else {"instances": 2, "threads": 1}
         common.ours(source, target, name, **options, **fixed)
     for name, (_, template) in TEMPLATES.items():
-        template_repository.write(source, target, name, template)
+        if name in chosen:
+            template_repository.write(source, target, name, template)
 
 
-def differences(server: common.Server, tolerance: float) -> dict[str, float]:
+def differences(server: common.Server, tolerance: float, chosen: Sequence[str]) -> dict[str, float]:
     """Largest difference of a number of an embedding to the template's; ours while texts arrive at once."""
     texts = common.corpus()[:: len(common.corpus()) // CHECKED]
 
@@ -69,7 +73,7 @@ def differences(server: common.Server, tolerance: float) -> dict[str, float]:
         raise SystemExit(
             f"two different texts have embeddings only {closest} apart: nothing would be checked"
         )
-    apart = {name: float(np.abs(answers(name, 16) - usual).max()) for name in (*OURS, *TEMPLATES)}
+    apart = {name: float(np.abs(answers(name, 16) - usual).max()) for name in chosen}
     worst = max(apart.values())
     if worst > tolerance:
         raise SystemExit(f"the variants do not give the same answers: {apart}")
@@ -124,9 +128,9 @@ def main() -> None:
     everything: list[Sample] = []
     for name in arguments.models.split(","):
         with common.scratch() as folder:
-            make(common.model(name), folder)
+            make(common.model(name), folder, chosen)
             with common.served(folder, arguments.server) as server:
-                apart, counts = differences(server, TOLERANCE[name]), settings(server, [*OURS, *TEMPLATES])
+                apart, counts = differences(server, TOLERANCE[name], chosen), settings(server, chosen)
                 labels = {key: label for key, (label, _) in {**TEMPLATES, **OURS}.items()}
                 variants = {
                     labels[key]: common.triton(labels[key], server, folder, key, f"{key}_model", arguments)
