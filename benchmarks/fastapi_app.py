@@ -1,7 +1,6 @@
 """The seeds' baseline: FastAPI in front of ONNX Runtime. Run by fastapi_baseline.py: PORT WORKERS.
 
-TRB_MODEL is the exported folder, TRB_THREADS ONNX Runtime's threads (0: its default, all cores);
-TRB_LIBRARY ``fastembed`` serves it by that library.
+TRB_MODEL is the exported folder, TRB_THREADS ONNX Runtime's threads (0: its default, all cores).
 """
 
 import argparse
@@ -23,8 +22,6 @@ def made() -> "FastAPI":
     from transformers import AutoTokenizer
 
     folder = Path(os.environ["TRB_MODEL"])
-    if os.environ.get("TRB_LIBRARY") == "fastembed":
-        return _fastembed(folder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("TRB_THREADS", "0"))
     session = onnxruntime.InferenceSession(
@@ -47,39 +44,6 @@ def made() -> "FastAPI":
             answer = (answer * mask).sum(axis=1) / mask.sum(axis=1)
             answer /= np.linalg.norm(answer, axis=1, keepdims=True)
         return {"embedding": answer[0].tolist()}
-
-    @app.get("/ready")
-    def ready() -> bool:
-        return True
-
-    return app
-
-
-def _fastembed(folder: Path) -> "FastAPI":
-    """The same endpoint by the library fastembed, which tokenizes and pools on its own."""
-    from fastapi import FastAPI
-    from fastembed import TextEmbedding
-    from fastembed.common.model_description import ModelSource, PoolingType
-    from pydantic import BaseModel
-
-    TextEmbedding.add_custom_model(
-        model="local/model",
-        pooling=PoolingType.MEAN,
-        normalization=True,
-        sources=ModelSource(hf="local/model"),
-        dim=384,
-        model_file="model.onnx",
-    )
-    threads = int(os.environ.get("TRB_THREADS", "0")) or None
-    model = TextEmbedding("local/model", specific_model_path=str(folder), threads=threads)
-    app = FastAPI()
-
-    class Request(BaseModel):
-        text: str
-
-    @app.post("/predict")
-    def predict(request: Request) -> dict[str, list[float]]:
-        return {"embedding": next(iter(model.embed([request.text]))).tolist()}
 
     @app.get("/ready")
     def ready() -> bool:
