@@ -109,13 +109,17 @@ def test_however_trb_ends_no_container_stays(
 def test_whenever_trb_ends_nothing_stays(
     tmp_path: Path, slim: str, client: Any, repository: Path, number: int
 ) -> None:
-    """Signals over the whole of a start: before the container, while it is made, and while models load."""
+    """Signals over the whole of a start: before the container, while it is made, and while models load.
+
+    An interrupt within an ``exec`` of the standard library (dataclasses, while modules are imported) is
+    remembered by CPython 3.11, which then ends itself with SIGINT: for a shell that is the same 130.
+    """
     before = set((tmp_path / "tmp").glob("*"))
     for step in range(8):
         running = made.Serve(tmp_path, repository, *docker(slim), "--json")
         time.sleep(0.3 + 0.25 * step)
         running.process.send_signal(number)
-        assert running.process.wait(60) in (130, -number, 0), running.err.read_text()
+        assert running.process.wait(60) in (130, -number, -signal.SIGINT, 0), running.err.read_text()
         made.until(lambda: not ours(client))
         made.until(lambda: set((tmp_path / "tmp").glob("*")) == before)
 
