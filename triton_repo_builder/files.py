@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -92,13 +93,43 @@ def put(file: File, root: Path) -> None:
 
 def write(file: Path, content: bytes) -> None:
     """Replace one file, whole or not at all; file system errors become ``TrbError``."""
-    temporary = file.with_name(f".{file.name}.trb")
+    fresh = temporary(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(file)
+        fresh.write_bytes(content)
+        sync(fresh)
+        fresh.replace(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise explain(error, file.parent) from error
+
+
+def temporary(file: Path) -> Path:
+    """Name of a file while ``write`` replaces it; a process that was killed leaves one."""
+    return file.with_name(f".{file.name}.trb")
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold a file's content, or a folder's entries: a rename may reach it before them."""
+    held = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
+            raise
+    finally:
+        os.close(held)
+
+
+def sync_all(folder: Path) -> None:
+    """``sync`` every file and folder below ``folder``, and itself."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            file = Path(place, name)
+            if file.is_file() and not file.is_symlink():
+                sync(file)
+        sync(Path(place))
 
 
 def keep(file: Path, target: Path) -> None:
