@@ -69,9 +69,8 @@ def push(
             where=str(root),
             remedy="name a folder of model directories",
         )
-    if not force:
-        check.refuse_errors(repo, "nothing was sent", "push it as it is")
-    return store(location).push(collect(root), progress, dry_run=dry_run)
+    accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
+    return replace(store(location).push(collect(root), progress, dry_run=dry_run), accepted=accepted)
 
 
 def pull(location: Location, target: Path, progress: Progress, *, force: bool = False) -> Pulled:

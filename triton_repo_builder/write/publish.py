@@ -169,7 +169,7 @@ def publish(publication: Publication) -> None:
         created = not output.exists()
         output.mkdir(parents=True, exist_ok=True)
         with staging.exclusive(output):
-            if ownership.previous(output) != publication.before:
+            if (repository.read_manifest(output) or Manifest()) != publication.before:
                 raise staging.busy(output, "another trb has changed this repository meanwhile")
             swap.swap(stage, output, publication.names, created=created)
 

@@ -61,7 +61,7 @@ def staging(
 def _place(output: Path) -> tuple[Path, str]:
     """The parent of the staging folders of ``output``, and the prefix of their names."""
     resolved = output.resolve()
-    return resolved if resolved.is_mount() else resolved.parent, f".{output.name}.trb-"
+    return resolved if resolved.is_mount() else resolved.parent, f".{resolved.name}.trb-"
 
 
 def leftovers(output: Path) -> list[Path]:
