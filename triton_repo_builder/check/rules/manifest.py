@@ -1,4 +1,4 @@
-"""The manifest that ``trb build`` wrote against the files that are there, and against their configurations."""
+"""The manifest that ``trb build`` wrote against the files that are there, and their configurations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def check(repository: Repository) -> Iterator[Finding]:
         return
     recorded = repository.manifest.files
     for altered in integrity.altered(repository.path, recorded):
-        file = str(repository.path / altered.path)
+        where = str(repository.path / altered.path)
         if altered.missing:
             message = "manifest.json lists this file, but it does not exist"
             remedy = f"get it with: trb fetch {repository.path}" if recorded[altered.path].url else ""
-            yield report("manifest-missing", file, message, remedy=remedy)
+            yield report("manifest-missing", where, message, remedy=remedy)
         else:
-            yield report("manifest-changed", file, "changed since trb built it: its sha256 differs")
+            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
     yield from _sources(repository)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
