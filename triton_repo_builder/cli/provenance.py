@@ -71,6 +71,7 @@ def _print(chain: tuple[Link, ...]) -> None:
                 ("options", ", ".join(f"{k}={v}" for k, v in facts.options.items()) or "the defaults")
             )
         rows += [
+            ("content", facts.content and f"sha256 {facts.content}"),
             ("options digest", facts.options_digest),
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
