@@ -48,13 +48,13 @@ class Revision:
         return files.hash_file(file) if file.is_file() else ""
 
 
-def _quiet(file: str, done: int, total: int) -> None:
-    pass
+def quiet(file: str, done: int, total: int) -> None:
+    """A progress that nobody sees."""
 
 
 @contextlib.contextmanager
 def opened(
-    spec: str, *, weights: bool, force: bool = False, progress: Progress = _quiet
+    spec: str, *, weights: bool, force: bool = False, progress: Progress = quiet
 ) -> Iterator[Revision]:
     """``DIR``, ``URL[@sha256:…]``, or ``COMMIT[:PATH]`` of the git repository around the current folder.
 

@@ -84,7 +84,15 @@ def paths(entry: VersionEntry, recorded: Iterable[str], *, served: bool) -> dict
 def of_version(
     root: Path, manifest: Manifest, name: str, version: int, sha256: Callable[[str], str] | None = None
 ) -> str:
-    """The digest of a version from the files below ``root``; empty if its config.pbtxt is not there.
+    """The digest of a version from the files below ``root``; empty if its config.pbtxt is not there."""
+    digests = listing(root, manifest, name, version, sha256)
+    return digest(digests) if f"{name}/{CONFIG}" in digests else ""
+
+
+def listing(
+    root: Path, manifest: Manifest, name: str, version: int, sha256: Callable[[str], str] | None = None
+) -> dict[str, str]:
+    """The files of a version with their hex sha256, as they enter its digest; empty without a config.pbtxt.
 
     ``sha256`` gives the hex digest of a file by its path. Without it, and where it gives nothing, the digest
     is that of the file on disk, or of manifest.json if the file was left out.
@@ -97,9 +105,9 @@ def of_version(
         file = root / path
         if canonical.endswith(f"/{CONFIG}"):
             if not file.is_file():
-                return ""
+                return {}
             digests[canonical] = hashed(canonical, file.read_bytes(), name, version)
             continue
         known = sha256(path) if sha256 else files.hash_file(file) if file.is_file() else ""
         digests[canonical] = known or manifest.files[path].sha256
-    return digest(digests) if f"{name}/{CONFIG}" in digests else ""
+    return digests
