@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -43,6 +44,8 @@ def command(revision: str, url: str | None, names: tuple[str, ...], strict: bool
 
     from triton_repo_builder.deploy import verify
 
+    if Path(revision).is_dir():
+        console.recovered(Path(revision))
     server = server_url(url)
     with console.progress("bytes") as progress:
         found, verdicts = verify.run(revision, server, names, strict=strict, progress=progress)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triton_repo_builder import files, repository, stores
-from triton_repo_builder.check.rules import manifest as against_manifest
 from triton_repo_builder.deploy import snapshot
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import integrity
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.stores.bucket import BucketStore
 from triton_repo_builder.stores.store import Location, Progress
@@ -157,17 +157,11 @@ def _shown(location: Location, digest: str) -> str:
 
 def _check_files(revision: Revision) -> None:
     """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as manifest.json says."""
-    read = repository.read(revision.path)
-    bad = [
-        finding.relative_to(revision.path).where
-        for finding in against_manifest.check(read)
-        if finding.code in ("manifest-missing", "manifest-changed")
-    ]
-    if bad:
-        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+    manifest = repository.read_manifest(revision.path)
+    if altered := integrity.altered(revision.path, manifest.files if manifest else {}):
         raise TrbError(
             Code.DIGEST_MISMATCH,
-            f"not as manifest.json says: {', '.join(bad[:5])}{more}",
+            f"not as manifest.json says: {integrity.listed(altered)}",
             where=revision.name,
-            remedy="restore them (git checkout, trb fetch), or build the endpoint again",
+            remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
         )

@@ -97,7 +97,7 @@ def test_it_stays_while_a_version_waits_is_served_and_waits_again(
     second = recorded(root, 2)
     assert second != alone
     for served in (1, 2, 1):
-        if promote.served(root, "sentiment") != served:
+        if manifest(root).endpoints["sentiment"].served.version != served:
             move = promote.plan(root, "sentiment", served)
             assert move is not None
             promote.in_repository(move)

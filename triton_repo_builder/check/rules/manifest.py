@@ -1,4 +1,4 @@
-"""The manifest that ``trb build`` wrote against the files that are there, and against their configurations."""
+"""The manifest that ``trb build`` wrote against the files that are there, and their configurations."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def check(repository: Repository) -> Iterator[Finding]:
     for model in repository.models:
         if model.name not in built:
             continue
-        for file in sorted(model.path.rglob("*")):
-            path = file.relative_to(repository.path)
-            if file.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
-                yield report("manifest-extra", str(file), "manifest.json does not list this file")
+        for present in sorted(model.path.rglob("*")):
+            path = present.relative_to(repository.path)
+            if present.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
+                yield report("manifest-extra", str(present), "manifest.json does not list this file")
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:
