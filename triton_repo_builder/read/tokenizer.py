@@ -79,8 +79,8 @@ def places(folder: Path) -> tuple[Path, ...]:
     """
     parent = folder.resolve().parent
     described = (parent / FILE, parent / "preprocessor_config.json")
-    foreign = not any(file.is_file() for file in described) and not slow_only(parent)
-    return (folder,) if foreign or (folder / "config.json").is_file() else (folder, parent)
+    foreign = not any(map(files.is_file, described)) and not slow_only(parent)
+    return (folder,) if foreign or files.is_file(folder / "config.json") else (folder, parent)
 
 
 def find(folder: Path) -> Path | None:
@@ -95,9 +95,9 @@ def find(folder: Path) -> Path | None:
 
 def slow_only(folder: Path) -> str | None:
     """The file of a slow tokenizer in this folder, which has no tokenizer.json."""
-    if (folder / FILE).exists():
+    if files.is_file(folder / FILE):
         return None
-    return next((name for name in SLOW_ONLY if (folder / name).is_file()), None)
+    return next((name for name in SLOW_ONLY if files.is_file(folder / name)), None)
 
 
 def locate(path: Path) -> Path:

@@ -56,7 +56,10 @@ def modules(source: Source) -> list[dict[str, Any]]:
         file = place / "modules.json"
         if file.is_file():
             try:
-                return [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+                listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+                if any("\0" in str(entry.get("path", "")) for entry in listed):
+                    raise ValueError("a path holds a null byte")
+                return listed
             except (OSError, ValueError, TypeError) as error:
                 raise TrbError(
                     Code.TASK_UNCLEAR,
