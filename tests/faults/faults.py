@@ -197,9 +197,10 @@ FAULTS: tuple[Fault, ...] = (
         id="F19",
         area="deploy",
         what="a promotion that is taken back leaves the new version in manifest.json",
-        file="deploy/live.py",
-        old='    files.write(move.root / MANIFEST, before)\n    return "; ".join(',
-        new='    return "; ".join(',
+        file="write/undo.py",
+        old="    for path, (before, *_) in journal.items():\n        files.temporary",
+        new='    for path, (before, *_) in journal.items():\n        if path == "manifest.json":\n'
+        "            continue\n        files.temporary",
         tests=(f"{INTEGRATION}/test_promote.py::test_a_version_with_wrong_answers_is_taken_back",),
     ),
     Fault(

@@ -73,6 +73,8 @@ def parse(text: str) -> dict[str, Any]:
         reason = str(error)[position.end() :] if position else str(error)
         # With an excerpt, protobuf prints 'source line': reason; the reason is the last part.
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
+    except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
+        raise PbtxtError(1, 1, str(error)) from None
     whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(whole, model_config.DESCRIPTOR)
 
@@ -87,7 +89,7 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     model_config = messages().ModelConfig
     try:
         message = json_format.ParseDict(dict(config), model_config(), ignore_unknown_fields=True)
-    except json_format.ParseError as error:
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise PbtxtError(1, 1, str(error)) from None
     whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(whole, model_config.DESCRIPTOR)

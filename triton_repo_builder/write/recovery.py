@@ -28,7 +28,7 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
                     notes += _recovered(stage, repository, write=write)
     except OSError as error:
         raise files.explain(error, repository) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except files.DAMAGED as error:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             f"a trb that was killed left a journal that is damaged: {type(error).__name__} {error}",
@@ -39,10 +39,11 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
 
 
 def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
+    begun = staging.holds(stage) or (stage / swap.DONE).exists()
     yield from swap.recover(stage, repository, write=write)
     yield from undo.recover(stage, repository, write=write)
     yield from _put_back(stage, repository, write=write)
-    if write and any((stage / name).exists() for name in (swap.JOURNAL, swap.DONE, staging.REPLACED)):
+    if write and begun and not staging.holds(stage):
         shutil.rmtree(stage, ignore_errors=True)
 
 

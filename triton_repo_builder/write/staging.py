@@ -54,7 +54,7 @@ def staging(
         raise files.explain(error, output, how=how, kept=kept) from error
     finally:
         # Still there if a swap failed and could not be undone either.
-        if folder is not None and not _holds(folder):
+        if folder is not None and not holds(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -140,7 +140,7 @@ def busy(repository: Path, message: str) -> TrbError:
     )
 
 
-def _holds(folder: Path) -> bool:
+def holds(folder: Path) -> bool:
     """Whether a staging folder may have the only copy of something."""
     return any((folder / name).exists() for name in (OLD, REPLACED, UNDO))
 
@@ -153,7 +153,7 @@ def _sweep(output: Path) -> None:
     """
     with contextlib.suppress(OSError):
         for folder in leftovers(output):
-            if _holds(folder) or time.time() - folder.stat().st_mtime < _YOUNG:
+            if holds(folder) or time.time() - folder.stat().st_mtime < _YOUNG:
                 continue
             with locked(folder) as acquired:
                 if acquired:

@@ -67,6 +67,7 @@ def test_every_whole_microsecond_can_be_written_in_every_unit(number: int, unit:
         ("11s", "'11s' is longer than 10 s"),
         ("9" * 400, f"'{'9' * 400}' is longer than 10 s"),
         ("0.5us", "'0.5us' is finer than a microsecond"),
+        ("9" * 1_500_000, f"'{'9' * 1000}' is not a duration"),
     ],
 )
 def test_durations_that_are_none(text: str, message: str) -> None:
