@@ -50,10 +50,14 @@ def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
 def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
     """Put back what a killed pull had moved away to make room for the new revision."""
     moved = stage / staging.REPLACED
-    if moved.exists() and not target.exists():
+    if not moved.exists():
+        return
+    if not target.exists():
         if write:
             moved.rename(target)
         yield "a pull that was killed had moved the folder away: it is as it was before"
+    elif write:  # the new revision is in its place, whole
+        moved.rename(stage / swap.DONE)
 
 
 def _wait(stage: Path, repository: Path) -> None:
