@@ -10,6 +10,8 @@ from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy.stages import Side
+from triton_repo_builder.repository import as_loaded
+from triton_repo_builder.repository.pbtxt import PbtxtError
 
 
 class Action(Enum):
@@ -97,9 +99,10 @@ def unserved(want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http:
             have = ", ".join(map(str, loaded.get(model, ()))) or "none"
             return f"the server has version {have} of {model}"
         try:
-            parameters = http.config(model).parameters
-        except RequestFailed as error:
+            version = want.manifest.endpoints[name].served.version
+            other = as_loaded.differences(want.config(model), http.config(model), version)
+        except (RequestFailed, PbtxtError) as error:
             return f"the server does not describe {model}: {error}"
-        if dict(parameters) != dict(want.config(model).parameters):
-            return f"the server has {model} loaded with other parameters"
+        if other:
+            return f"{model} as loaded: {next(iter(other))}"
     return ""
