@@ -65,6 +65,7 @@ class Code(Enum):
     GIT_REFUSED = ("git-refused", Exit.GIT)
     GIT_PUSH_FAILED = ("git-push-failed", Exit.GIT)
     PROMOTE_FAILED = ("promote-failed", Exit.PROMOTE)
+    APPLY_FAILED = ("apply-failed", Exit.PROMOTE)
     BAD_LOCATION = ("bad-location", Exit.STORE)
     STORAGE_MISSING = ("storage-missing", Exit.STORE)
     ACCESS_DENIED = ("access-denied", Exit.STORE)

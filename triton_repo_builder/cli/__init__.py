@@ -45,6 +45,7 @@ GROUPS = {
     "Ship": {
         "commit": "Commit a repository to git, with its provenance.",
         "fetch": "Download and verify the weights that a commit left out.",
+        "apply": "Make a running server serve what a folder, a URL or a commit says.",
         "promote": "Serve another version, tested before and after.",
         "rollback": "Serve the previous version again.",
         "push": "Upload a repository to a bucket or an OCI registry, atomically.",

@@ -306,12 +306,15 @@ def _load(move: Move, server: LiveServer, model: str, numbers: tuple[int, ...]) 
 
 
 def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
-    report = smoke.run(urls, repository.read(move.root), options)
-    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
-    bad = [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
-    if bad:
+    if bad := failures(smoke.run(urls, repository.read(move.root), options)):
         remedy = f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again"
         raise _unproven(move, bad, state, remedy)
+
+
+def failures(report: smoke.SmokeReport) -> list[smoke.Check]:
+    """The checks that say something against an endpoint on a server that others use, too."""
+    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
+    return [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
 
 
 def _unproven(move: Move, bad: Sequence[smoke.Check], state: str, remedy: str) -> TrbError:

@@ -26,20 +26,25 @@ def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
 
     Raises ``TrbError`` if that server does not start.
     """
-    from triton_repo_builder import serve
-
     with tempfile.TemporaryDirectory(prefix="trb-preflight-") as folder:
         root = Path(folder) / "model_repository"
         _lay_out(move, root)
-        ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(move.name,))
-        try:
-            server = serve.start(root, ports, engine="embedded")
-        except TrbError as error:
-            if error.code == Code.ENGINE_MISSING:
-                return None
-            raise
-        with server:
-            report = smoke.run(server.urls, repository.read(root), options)
+        return of_folder(root, move.name, options)
+
+
+def of_folder(root: Path, name: str, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
+    """The same for the endpoint ``name`` as a repository has it."""
+    from triton_repo_builder import serve
+
+    ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(name,))
+    try:
+        server = serve.start(root, ports, engine="embedded")
+    except TrbError as error:
+        if error.code == Code.ENGINE_MISSING:
+            return None
+        raise
+    with server:
+        report = smoke.run(server.urls, repository.read(root), options)
     bad = (smoke.Status.FAILED, smoke.Status.UNVERIFIED)
     return tuple(check for check in report.checks if check.status in bad)
 

@@ -1,0 +1,199 @@
+"""``trb apply`` on a real tritonserver: it converges, loses no request, goes back, and does nothing twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import two_versions
+
+from tests.integration.test_promote import Load, served
+from tests.support import cli
+from tests.support.servers import free
+from triton_repo_builder import repository
+from triton_repo_builder import serve as serve_module
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.errors import Code
+from triton_repo_builder.repository import CONFIG
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def revisions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``one``; ``two``: other tokenizer and weights under the same number, and a further endpoint."""
+    folder = tmp_path_factory.mktemp("revisions")
+    first, second = two_versions.make(folder)
+    tiny.put(first, folder / "revisions" / "one", golden=True)
+    tiny.put(second, folder / "revisions" / "two", golden=True)
+    tiny.put(tiny.tensor_model(folder / "net.onnx"), folder / "revisions" / "two", golden=True)
+    return folder / "revisions"
+
+
+@pytest.fixture
+def root(revisions: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(revisions / "one", tmp_path / "served"))
+
+
+@contextmanager
+def serve(root: Path) -> Iterator[serve_module.RunningServer]:
+    with serve_module.start(root, free(), engine="embedded") as server:
+        yield server
+
+
+def apply(
+    revision: Path, server: serve_module.RunningServer, *more: str
+) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """Exit code, the result, and its endpoints by name."""
+    done = cli.call("apply", revision, *address(server), "--json", *more)
+    result = json.loads(done.stdout)
+    return done.returncode, result, {each["endpoint"]: each for each in result["endpoints"]}
+
+
+def address(server: serve_module.RunningServer) -> tuple[str, ...]:
+    return ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+
+
+def golden(repo: Path) -> dict[str, Any]:
+    """Text → scores of the original model."""
+    found = {}
+    for case in json.loads((repo / "sentiment" / "smoke.json").read_text())["cases"]:
+        if [item["name"] for item in case["inputs"]] == ["TEXT"]:
+            scores = next(item for item in case["outputs"] if item["name"] == "scores")
+            found[case["inputs"][0]["data"][0]] = np.array(scores["data"]).ravel()
+    return found
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_it_changes_over_under_load_and_does_nothing_twice(revisions: Path, root: Path) -> None:
+    one, two = revisions / "one", revisions / "two"
+    before = contents(root)
+    (root / "sentiment_model" / "notes.txt").write_text("mine")
+    with serve(root) as server:
+        code, _, endpoints = apply(two, server, "--dry-run")
+        assert code == 1
+        assert {name: each["action"] for name, each in endpoints.items()} == {
+            "net": "load",
+            "sentiment": "promote",
+        }
+        assert contents(root) == {**before, "sentiment_model/notes.txt": b"mine"}
+        with Load(server.urls.http, golden(one), golden(two)) as load:
+            code, result, _ = apply(two, server, "--no-preflight")
+        assert (code, result["applied"]) == (0, True)
+        assert load.failures == []
+        assert set(load.seen) <= {"1", "2"}, load.seen
+        assert served(server).keys() == {"net", "sentiment", "sentiment_model", "sentiment_tokenizer"}
+        assert {number for numbers in served(server).values() for number in numbers} == {"1"}
+        assert contents(root) == {**contents(two), "sentiment_model/notes.txt": b"mine"}
+        assert cli.call("verify", two, "--url", server.urls.http).returncode == 0
+
+        code, result, _ = apply(two, server)
+        assert (code, result["loads"], result["drift"]) == (0, 0, False)
+        assert apply(two, server, "--dry-run")[0] == 0
+
+        # What the server lost comes back; what the revision does not have goes.
+        HttpClient(server.urls.http).unload("net")
+        assert apply(two, server, "--no-preflight")[2]["net"]["action"] == "load"
+        shrunk = Path(shutil.copytree(two, root.parent / "shrunk"))
+        cli.trb("remove", "net", "--output", shrunk)
+        code, result, endpoints = apply(shrunk, server)
+        assert (code, endpoints["net"]["action"], endpoints["sentiment"]["action"]) == (
+            0,
+            "unload",
+            "nothing",
+        )
+        assert result["loads"] == 0
+        assert "net" not in served(server)
+        assert not (root / "net").exists()
+
+
+def test_an_endpoint_that_fails_goes_back_and_others_are_applied(
+    revisions: Path, root: Path, tmp_path: Path
+) -> None:
+    # The recorded answers are those of the other model: smoke must find that out.
+    bad = Path(shutil.copytree(revisions / "two", tmp_path / "bad"))
+    cases = (revisions / "one" / "sentiment" / "smoke.json").read_bytes()
+    (bad / "sentiment" / "smoke.json").write_bytes(cases)
+    manifest = json.loads((bad / "manifest.json").read_text())
+    record = {"sha256": hashlib.sha256(cases).hexdigest(), "bytes": len(cases)}
+    manifest["files"]["sentiment/smoke.json"] = record
+    (bad / "manifest.json").write_text(json.dumps(manifest))
+    before = contents(root)
+    with serve(root) as server:
+        with Load(server.urls.http, golden(revisions / "one"), golden(revisions / "two")) as load:
+            code, _, endpoints = apply(bad, server, "--no-preflight")
+        assert code == Code.APPLY_FAILED.exit
+        assert endpoints["sentiment"]["failed"]["code"] == Code.APPLY_FAILED.kind
+        assert endpoints["net"]["failed"] is None
+        assert load.failures == []
+        assert set(load.seen) <= {"1", "2"}, load.seen
+        after = contents(root)
+        assert {path: after[path] for path in before if path != "manifest.json"} == {
+            path: content for path, content in before.items() if path != "manifest.json"
+        }
+        assert HttpClient(server.urls.http).ready()
+        assert "net" in served(server)
+        assert cli.call("smoke", root, *address(server), "--clients", "2").returncode == 0
+        preflight = cli.call("apply", bad, *address(server))
+        assert cli.kind(preflight.stderr) == Code.APPLY_FAILED
+        assert contents(root) == after
+
+
+def test_a_killed_apply_is_taken_up_by_the_next(revisions: Path, root: Path) -> None:
+    two = revisions / "two"
+    with serve(root) as server:
+        argv = [*cli.ARGV, "apply", str(two), *address(server), "--no-preflight"]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as killed:
+            assert killed.stderr is not None
+            for line in killed.stderr:
+                if "runs the new versions" in line:
+                    break
+            killed.send_signal(signal.SIGKILL)
+        assert apply(two, server)[0] == 0
+        assert contents(root) == contents(two)
+        assert cli.call("verify", two, "--url", server.urls.http).returncode == 0
+
+
+def test_another_interface_needs_an_interruption(root: Path, tmp_path: Path) -> None:
+    # Three labels become five: the step's old and new configuration cannot be loaded at once.
+    tiny.put(tiny.classifier(tmp_path / "five" / "sentiment", labels=5), tmp_path / "repo", golden=True)
+    before = contents(root)
+    with serve(root) as server:
+        code, _, endpoints = apply(tmp_path / "repo", server, "--no-preflight")
+        assert code == Code.APPLY_FAILED.exit
+        assert endpoints["sentiment"]["failed"]["code"] == Code.APPLY_FAILED.kind
+        assert contents(root) == before
+        assert apply(tmp_path / "repo", server, "--interrupt")[0] == 0
+        assert contents(root) == contents(tmp_path / "repo")
+        assert [port.shape[-1] for port in HttpClient(server.urls.http).endpoint("sentiment").outputs][
+            -1
+        ] == 5
+
+
+def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, tmp_path: Path) -> None:
+    with serve(root) as server:
+        other = cli.call("apply", revisions / "one", *address(server), "--to", revisions / "two")
+        assert cli.kind(other.stderr) == Code.USAGE
+        edited = root / "sentiment_model" / CONFIG
+        edited.write_text(edited.read_text() + "# mine\n")
+        code, _, endpoints = apply(revisions / "two", server, "--no-preflight")
+        assert endpoints["sentiment"]["failed"]["code"] == Code.EDITED_FILE.kind
+        assert code == Code.APPLY_FAILED.exit
+        assert repository.read(root).model("net") is not None

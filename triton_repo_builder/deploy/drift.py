@@ -1,0 +1,108 @@
+"""How a running server and its folder differ from a revision, endpoint by endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.deploy.stages import Side
+from triton_repo_builder.repository import as_loaded
+from triton_repo_builder.repository.pbtxt import PbtxtError
+
+
+class Action(Enum):
+    """What brings an endpoint to what the revision says."""
+
+    LOAD = "load"
+    PROMOTE = "promote"
+    UNLOAD = "unload"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """One endpoint, or one model that the server has loaded and the folder no longer has."""
+
+    endpoint: str
+    action: Action
+    old: int | None = None
+    """The version that the folder serves; None if it has none."""
+    new: int | None = None
+    """The version that the revision serves; None if it has none."""
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return self.action is not Action.NOTHING
+
+    def __str__(self) -> str:
+        numbers = {
+            Action.PROMOTE: f" {self.old} → {self.new}",
+            Action.LOAD: f" {self.new}",
+            Action.UNLOAD: f" {self.old}" if self.old else "",
+            Action.NOTHING: "",
+        }[self.action]
+        return f"{self.action.value}{numbers}" + (f" ({self.why})" if self.why else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {**asdict(self), "action": self.action.value}
+
+
+def ready(http: HttpClient) -> dict[str, tuple[int, ...]]:
+    """The versions of each model that answer."""
+    found: dict[str, list[int]] = {}
+    for entry in http.index_or_empty():
+        if entry.ready:
+            found.setdefault(entry.name, []).append(int(entry.version or 0))
+    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+
+
+def compare(have: Side, want: Side, root: Path, http: HttpClient) -> tuple[Drift, ...]:
+    """Every endpoint of the folder and of the revision; what has to go comes last."""
+    loaded = ready(http)
+    found = [_endpoint(have, want, name, loaded, http) for name in sorted(want.manifest.endpoints)]
+    for name, entry in sorted(have.manifest.endpoints.items()):
+        if name not in want.manifest.endpoints:
+            found.append(Drift(endpoint=name, action=Action.UNLOAD, old=entry.served.version))
+    for model in sorted(loaded):
+        if not (root / model).is_dir():
+            found.append(Drift(endpoint=model, action=Action.UNLOAD, why="loaded, but its files are gone"))
+    return tuple(found)
+
+
+def _endpoint(
+    have: Side, want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient
+) -> Drift:
+    new = want.manifest.endpoints[name].served.version
+    before = have.manifest.endpoints.get(name)
+    if before is None:
+        return Drift(endpoint=name, action=Action.LOAD, new=new, why="new")
+    old = before.served.version
+    if old != new:
+        return Drift(endpoint=name, action=Action.PROMOTE, old=old, new=new)
+    models = {*before.models, *want.manifest.endpoints[name].models}
+    if other := sorted(model for model in models if not have.same_files(want, model)):
+        why = f"other content: {', '.join(other)}"
+        return Drift(endpoint=name, action=Action.PROMOTE, old=old, new=new, why=why)
+    why = unserved(want, name, loaded, http)
+    return Drift(endpoint=name, action=Action.LOAD if why else Action.NOTHING, old=old, new=new, why=why)
+
+
+def unserved(want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient) -> str:
+    """How the server does not serve an endpoint as the files of the revision say; empty if it does."""
+    for model, numbers in want.loaded(name).items():
+        if loaded.get(model, ()) != numbers:
+            have = ", ".join(map(str, loaded.get(model, ()))) or "none"
+            return f"the server has version {have} of {model}"
+        try:
+            version = want.manifest.endpoints[name].served.version
+            other = as_loaded.differences(want.config(model), http.config(model), version)
+        except (RequestFailed, PbtxtError) as error:
+            return f"the server does not describe {model}: {error}"
+        if other:
+            return f"{model} as loaded: {next(iter(other))}"
+    return ""
