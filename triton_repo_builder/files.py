@@ -19,6 +19,9 @@ from triton_repo_builder.errors import Code, TrbError
 
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
+_FOREIGN = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})
+_UNFINISHED = re.compile(r"\.trb-.+|\..+\.trb(-.+)?")
+"""Names that ``temporary``, ``transfer.receive`` and the staging folders give."""
 
 
 class Checksum:
@@ -110,6 +113,11 @@ def write(file: Path, content: bytes) -> None:
 def temporary(file: Path) -> Path:
     """Name of a file while ``write`` replaces it; a process that was killed leaves one."""
     return file.with_name(f".{file.name}.trb")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether what has this name is no part of a repository: a cache, or left by a trb that was killed."""
+    return name in _FOREIGN or _UNFINISHED.fullmatch(name) is not None
 
 
 def sync(path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import selectors
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 class ProcessFailed(Exception):
@@ -60,6 +61,28 @@ def _run(
         capture_output=True,
         check=False,
     )
+
+
+@contextmanager
+def reading(
+    argv: Sequence[str], *, stdin: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[IO[bytes]]:
+    """Stdout as a stream, for what may be larger than memory. Raises ``ProcessFailed``."""
+    with (
+        stdin.open("rb") as source,
+        subprocess.Popen(
+            list(argv),
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as child,
+    ):
+        assert child.stdout is not None
+        yield child.stdout
+    if child.returncode:
+        raise ProcessFailed(argv, child.returncode, "", "")
 
 
 Process = subprocess.Popen[bytes]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from threading import Thread
 import pytest
 import tiny
 
-from tests.support.cli import kind, trb
+from tests.support.cli import ARGV, kind, trb
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
 
@@ -89,6 +90,7 @@ def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
+WAIT = "while ! test -e {}; do sleep 0.05; done"
 LFS = ("smudge=git-lfs smudge -- %f", "process=git-lfs filter-process", "required=true")
 USERS_STATE = {"M  staged.py", " M edited.py", "?? untracked.py"}
 
@@ -136,6 +138,7 @@ def test_trailers_say_where_it_comes_from(project: Path) -> None:
         "Options-Digest": entry["options_digest"],
         "Source-Run": "run-77",
         "Dataset-Id": "ds-2026",
+        "Label": "team=search",
         "Trb-Version": json.loads((repo / "manifest.json").read_text())["generator"]["version"],
     }
 
@@ -618,3 +621,228 @@ def test_external_weights_on_a_web_server(project: Path, tmp_path: Path) -> None
     with pytest.raises(process.ProcessFailed) as caught:  # and now there is no server at all
         trb("fetch", str(clone))
     assert caught.value.code == Code.DOWNLOAD_FAILED.exit
+
+
+def bare(project: Path) -> Path:
+    remote = project.parent / "remote.git"
+    git(project.parent, "init", "-q", "--bare", str(remote))
+    git(project, "remote", "add", "origin", f"file://{remote}")
+    return remote
+
+
+def test_a_new_branch_with_nothing_new_to_commit_is_created_and_pushed(project: Path) -> None:
+    repo, remote = project / "model_repository", bare(project)
+    first = commit(repo)
+    said = commit(repo, "--branch", "deploy", "--push")
+    assert (said["created"], said["new_branch"], said["commit"]) == (False, True, first["commit"])
+    assert (said["pushed"], said["sent"]) == ("origin", True)
+    assert git(remote, "rev-parse", "deploy") == git(project, "rev-parse", "deploy") == first["commit"]
+    again = commit(repo, "--branch", "deploy", "--push")
+    assert (again["created"], again["new_branch"], again["sent"]) == (False, False, False)
+    assert "nothing to push" in trb("commit", str(repo), "-m", "x", "--branch", "deploy", "--push")
+    assert "created the branch" in trb("commit", str(repo), "-m", "x", "--branch", "local")
+    assert git(project, "rev-parse", "local") == first["commit"]
+    shutil.rmtree(remote)
+    with pytest.raises(process.ProcessFailed) as caught:
+        trb("commit", str(repo), "-m", "x", "--branch", "deploy", "--push")
+    assert caught.value.code == Code.GIT_PUSH_FAILED.exit
+    assert "is made" not in caught.value.stderr
+
+
+def test_what_trb_writes_is_committed_even_if_all_dot_files_are_ignored(
+    project: Path, tmp_path: Path
+) -> None:
+    repo = project / "model_repository"
+    (project / ".gitignore").write_text(".*\n")
+    (repo / ".mine").write_text("ignored by the user's own rule")
+    commit(repo, "--weights", "external", "--weights-url", f"file://{tmp_path}/store")
+    tree = in_tree(project)
+    assert {"model_repository/.gitattributes", "model_repository/.gitignore"} <= tree
+    assert "model_repository/sentiment/1/.gitkeep" in tree
+    assert "model_repository/.mine" not in tree
+    (repo / ".gitignore").write_text("# the user's own\n")
+    commit(repo, "--weights", "git")
+    assert "model_repository/.gitignore" not in in_tree(project)
+
+
+@pytest.mark.parametrize("kind_of", ["folder", "file"])
+def test_a_git_repository_inside_a_model_is_refused(project: Path, kind_of: str) -> None:
+    repo = project / "model_repository"
+    nested = repo / "sentiment_model" / "1" / ".git"
+    if kind_of == "folder":
+        git(nested.parent, "init", "-q")
+    else:
+        nested.write_text("gitdir: /nowhere\n")
+    assert str(nested) in refused(repo, Code.GIT_REFUSED)
+    assert str(nested) in refused(repo, Code.GIT_REFUSED, "--force")
+    assert not (repo / ".gitattributes").exists()
+
+
+@pytest.mark.parametrize("weights", ["lfs", "external"])
+def test_a_threshold_does_not_take_what_explains_the_repository_out_of_git(
+    project: Path, tmp_path: Path, weights: str
+) -> None:
+    repo = project / "model_repository"
+    url = ("--weights-url", f"file://{tmp_path}/store") if weights == "external" else ()
+    said = commit(repo, "--threshold", "10", "--weights", weights, *url)
+    large = {*said["large"]}  # type: ignore[misc]
+    kinds = {Path(name).suffix for name in large}
+    assert ".onnx" in kinds and ".so" in kinds
+    assert not kinds & {".json", ".pbtxt", ".py", ".txt", ".gitattributes"}
+    for name in listed(repo) - large:
+        content = (project / "model_repository" / name).read_bytes()
+        shown = subprocess.run(
+            ["git", "-C", str(project), "show", f"HEAD:model_repository/{name}"],
+            capture_output=True,
+            check=True,
+        )
+        assert shown.stdout == content, name
+    assert any("manifest.json" in note for note in said["notes"])  # type: ignore[attr-defined]
+
+
+def test_what_a_killed_trb_left_half_written_is_not_committed(project: Path) -> None:
+    repo = project / "model_repository"
+    (repo / "sentiment" / ".config.pbtxt.trb").write_text("half")
+    (repo / ".manifest.json.trb").write_text("half")
+    (repo / "sentiment_model" / "1" / ".trb-x7").mkdir()
+    (repo / "sentiment_model" / "1" / ".trb-x7" / "file").write_text("half")
+    said = commit(repo)
+    own = {f"model_repository/{name}" for name in (*listed(repo), ".gitattributes")}
+    assert set(said["changed"]) == own  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("branch", [(), ("--branch", "deploy")])
+def test_what_a_killed_commit_left_is_removed_by_the_next(project: Path, branch: tuple[str, ...]) -> None:
+    repo = project / "model_repository"
+    reached, go_on = project.parent / "reached", project.parent / "go_on"
+    hook(project, "pre-commit", f"touch {reached}; {WAIT.format(go_on)}")
+    child = start("commit", str(repo), "-m", "Killed", *branch)
+    try:
+        wait_for(reached)
+    finally:
+        child.kill()
+        child.wait()
+    tip = process_output(project, "rev-parse", "--quiet", "--verify", branch[-1] if branch else "main")
+    assert [*(project / ".git").glob("trb-*")]
+    hook(project, "pre-commit", "")
+    said = commit(repo, *branch)
+    assert said["created"] is True
+    assert [*(project / ".git").glob("trb-*")] == []
+    assert git(project, "worktree", "list").count("\n") == 0
+    assert [*(project / ".git" / "worktrees").glob("*")] == []
+    # The git that the killed trb had started goes on with an index that is gone: it commits nothing.
+    go_on.touch()
+    time.sleep(1)
+    assert git(project, "rev-parse", branch[-1] if branch else "main") == said["commit"] != tip.strip()
+    assert status(project) == USERS_STATE | ({"?? model_repository/"} if branch else set())
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    argv = [*ARGV, *arguments]
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_commit_that_runs_keeps_its_folder(project: Path) -> None:
+    """Beside another, of another branch."""
+    repo = project / "model_repository"
+    reached, go_on = project.parent / "reached", project.parent / "go_on"
+    hook(project, "pre-commit", f"test -e {reached} && exit; touch {reached}; {WAIT.format(go_on)}")
+    child = start("commit", str(repo), "-m", "Slow", "--branch", "slow")
+    try:
+        wait_for(reached)
+        assert commit(repo, "--branch", "quick")["created"] is True
+        go_on.touch()
+        assert child.wait(60) == 0
+    finally:
+        child.kill()
+        child.wait()
+    assert git(project, "log", "-1", "--format=%s", "slow") == "Slow"
+    assert [*(project / ".git").glob("trb-*")] == []
+
+
+@pytest.mark.parametrize("branch", [(), ("--branch", "deploy")])
+def test_a_filter_that_rewrites_our_files_is_refused(project: Path, branch: tuple[str, ...]) -> None:
+    repo = project / "model_repository"
+    attributes = project / ".git" / "info" / "attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text("smoke.json filter=shout\n")
+    git(project, "config", "filter.shout.clean", "tr a-z A-Z")
+    message = refused(repo, Code.GIT_REFUSED, *branch)
+    assert "smoke.json" in message and "filter=shout" in message
+    said = commit(repo, "--force", *branch)
+    assert any("smoke.json" in note for note in said["notes"])  # type: ignore[attr-defined]
+
+
+def test_line_ends_that_git_rewrites_are_refused(project: Path) -> None:
+    repo = project / "model_repository"
+    attributes = project / ".git" / "info" / "attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text("labels.txt text\n")
+    git(project, "config", "core.autocrlf", "input")
+    (repo / "sentiment_model" / "labels.txt").write_bytes(b"a\r\nb\r\n")
+    manifest = json.loads((repo / "manifest.json").read_text())
+    record = manifest["files"].setdefault("sentiment_model/labels.txt", {})
+    record |= {"sha256": files.hash_file(repo / "sentiment_model" / "labels.txt"), "bytes": 6}
+    (repo / "manifest.json").write_text(json.dumps(manifest))
+    assert "text" in refused(repo, Code.GIT_REFUSED)
+
+
+@pytest.mark.parametrize("branch", [(), ("--branch", "deploy")])
+@pytest.mark.parametrize("change", ["echo >> $f; git add -f $f", "git rm -q --cached $f"])
+def test_a_hook_that_rewrites_our_files_is_refused(
+    project: Path, branch: tuple[str, ...], change: str
+) -> None:
+    repo = project / "model_repository"
+    before = (repo / "sentiment" / "config.pbtxt").read_bytes()
+    hook(project, "pre-commit", f"f=model_repository/sentiment/config.pbtxt; {change}")
+    hook(project, "post-commit", "touch after.txt")
+    message = refused(repo, Code.GIT_REFUSED, *branch)
+    assert "sentiment/config.pbtxt" in message and "pre-commit" in message
+    assert not (project / "after.txt").exists()
+    assert git(project, "worktree", "list").count("\n") == 0
+    (repo / "sentiment" / "config.pbtxt").write_bytes(before)
+    said = commit(repo, "--force", *branch)
+    assert any("sentiment/config.pbtxt" in note for note in said["notes"])  # type: ignore[attr-defined]
+
+
+def test_an_editor_of_the_users_is_not_started_and_the_message_is_as_given(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_EDITOR", "false")
+    git(project, "config", "commit.verbose", "true")
+    git(project, "config", "commit.status", "true")
+    trb("commit", str(project / "model_repository"), "-m", "Subject\n\n# a line with a hash\nText")
+    body = git(project, "log", "-1", "--format=%B")
+    assert body.startswith("Subject\n\n# a line with a hash\nText\n\nEndpoint: ")
+    assert len(body.split("\n\n")) == 3
+
+
+def test_a_value_of_many_lines_is_one_trailer(project: Path) -> None:
+    repo = project / "model_repository"
+    manifest = json.loads((repo / "manifest.json").read_text())
+    manifest["endpoints"]["sentiment"]["provenance"] = {
+        "source_run": "run\n\nSigned-off-by: nobody\r\n---\n",
+        "dataset_id": "\n\t",
+        "labels": {"team": "a=b: c", "note": "line\u2028end\x00\x1b[31m # ü"},
+    }
+    (repo / "manifest.json").write_text(json.dumps(manifest))
+    git(project, "config", "trailer.separators", "#")
+    commit(repo)
+    git(project, "config", "--unset", "trailer.separators")
+    message = git(project, "log", "-1", "--format=%B") + "\n"
+    parsed = process.run(["git", "interpret-trailers", "--parse"], cwd=project, stdin=message)
+    trailers = [tuple(line.split(": ", 1)) for line in parsed.splitlines()]
+    assert [key for key, _ in trailers] == [
+        *("Endpoint", "Model-Sha256", "Source-Sha256", "Options-Digest", "Source-Run", "Label", "Label"),
+        "Trb-Version",
+    ]
+    assert ("Source-Run", "run Signed-off-by: nobody ---") in trailers
+    assert ("Label", "team=a=b: c") in trailers
+    assert ("Label", "note=line end [31m # ü") in trailers

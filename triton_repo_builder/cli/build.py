@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.cli.build_options import NEXT, TopicCommand, build_options, option
 from triton_repo_builder.cli.options import Place
 from triton_repo_builder.read.declaration import Topic
+
+if TYPE_CHECKING:
+    from triton_repo_builder.build.build import Build
 
 
 @click.command("build", cls=TopicCommand)
@@ -113,7 +116,7 @@ def _build_one(
 
     from triton_repo_builder.build import build
     from triton_repo_builder.read import source, trb_toml
-    from triton_repo_builder.write import publish, versions
+    from triton_repo_builder.write import identical, publish, versions
 
     add = flags["version"] == NEXT
     if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):
@@ -126,9 +129,13 @@ def _build_one(
     with console.status() as progress:
         built = build.build(options, progress)
         progress("comparing with the repository")
-        built = versions.place(built, options.output, serve=not add, force=force)
-        publication = publish.prepare(built, options.output, force=force)
-        if write:
+        same = None if write and force else identical.twin(built, options.output)
+        if same is not None:
+            built, publication = _as_it_is(built, options.output, same), publish.nothing(options.output)
+        else:
+            built = versions.place(built, options.output, serve=not add, force=force)
+            publication = publish.prepare(built, options.output, force=force)
+        if write and same is None:
             progress("writing")
             publish.publish(publication)
             removed, edited = versions.prune(options.output, built.name, keep) if keep else ((), ())
@@ -136,7 +143,7 @@ def _build_one(
             notes += [f"{file} was edited: its version is kept (--keep)" for file in edited]
             built = replace(built, notes=(*built.notes, *notes))
     if show == "json":
-        click.echo(build_report.as_json(built, publication, written=write))
+        click.echo(build_report.as_json(built, publication, written=write, identical_to=same))
     elif show == "diff":
         click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
@@ -144,3 +151,20 @@ def _build_one(
     if explain and show != "json":
         build_report.print_settings(built)
     return 0
+
+
+def _as_it_is(built: Build, output: Path, version: int) -> Build:
+    """The endpoint as it is in the repository, with a note that the build brings nothing new."""
+    from dataclasses import replace
+
+    from triton_repo_builder.repository import manifest
+
+    recorded = manifest.read(output)
+    assert recorded is not None
+    entry = recorded.endpoints[built.name]
+    serve = f"; 'trb promote {built.name} --version {version}' serves it"
+    note = (
+        f"version {version} of '{built.name}' has the same content: no version was added (--force adds one)"
+        f"{serve if version != entry.served.version else ''}"
+    )
+    return replace(built, version=version, entry=entry, notes=(*built.notes, note))

@@ -73,12 +73,18 @@ def _plain(value: Any) -> str:
     return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
 
 
-def as_json(build: Build, publication: Publication, *, written: bool) -> str:
-    """The result of one build, for ``--json``."""
+def as_json(build: Build, publication: Publication, *, written: bool, identical_to: int | None = None) -> str:
+    """The result of one build, for ``--json``; ``identical_to``: the version that has its content."""
     import json
 
     notes = [*build.notes, *publication.changes.notes]
-    return json.dumps({**summary(publication, written=written), **about(build), "notes": notes}, indent=1)
+    document = {
+        **summary(publication, written=written),
+        **about(build),
+        "identical_to": identical_to,
+        "notes": notes,
+    }
+    return json.dumps(document, indent=1)
 
 
 def summary(publication: Publication, *, written: bool) -> dict[str, Any]:

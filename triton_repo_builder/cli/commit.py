@@ -108,6 +108,9 @@ def _print(done: Committed, repo: Path) -> None:
         if done.large:
             click.echo(f"not in git itself: {', '.join(done.large)}")
     else:
-        click.echo(f"nothing to commit: {repo} is as in {done.commit[:12]}")
-    if done.pushed:
+        created = f"; created the branch {done.branch} there" if done.new_branch else ""
+        click.echo(f"nothing to commit: {repo} is as in {done.commit[:12]}{created}")
+    if done.sent:
         click.echo(f"pushed {done.branch} to {done.pushed}")
+    elif done.pushed:
+        click.echo(f"nothing to push: {done.pushed} has {done.branch} already")

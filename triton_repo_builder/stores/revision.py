@@ -16,13 +16,11 @@ from typing import Any
 
 from triton_repo_builder import repository, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import DAMAGED, File, load_json, unreadable
+from triton_repo_builder.files import DAMAGED, File, is_foreign, load_json, unreadable
 from triton_repo_builder.repository import Manifest
 
 PLACEHOLDER = ".gitkeep"
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-FOREIGN = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})
-"""Left out: they do not belong to a repository."""
 REPAIR = "push the revision again: what is damaged is replaced; if it stays so, do not use this store"
 
 
@@ -75,7 +73,7 @@ def collect(root: Path) -> LocalRevision:
     try:
         for path in sorted(root.rglob("*")):
             relative = path.relative_to(root)
-            if FOREIGN & set(relative.parts):
+            if any(map(is_foreign, relative.parts)):
                 continue
             if path.is_dir():
                 if not any(path.iterdir()):

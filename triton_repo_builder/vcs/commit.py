@@ -8,18 +8,16 @@ gets the entries that the commit has changed: the repository's, and what a pre-c
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_repo_builder import check, process, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Manifest, Repository
-from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.vcs import large_files, target_branch
+from triton_repo_builder.repository import Manifest
+from triton_repo_builder.vcs import large_files, read_back, scratch, target_branch
 from triton_repo_builder.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.vcs.target_branch import Target
+from triton_repo_builder.vcs.trailers import trailers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +51,19 @@ class Committed:
     """Paths from the top of the work tree; empty if there was nothing to commit."""
     large: tuple[str, ...]
     """Files in git LFS, or outside git."""
+    new_branch: bool = False
+    """The branch was created at ``commit``, which was there already."""
     pushed: str = ""
-    """The remote."""
+    """The remote that has the branch now."""
+    sent: bool = False
+    """False: that remote had it before."""
     notes: tuple[str, ...] = ()
 
 
 def commit(path: Path, options: CommitOptions) -> Committed:
     """Commit ``path``. Raises ``TrbError``; then no branch has moved."""
     repo = repository.read(path)
+    large_files.refuse_nested(path)
     accepted = check.refuse_errors(repo, "nothing was committed", "commit anyway", force=options.force)
     notes = list(accepted)
     top = top_level(path) or _init(path, notes)
@@ -71,14 +74,16 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
     large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
     notes += large_notes
-    with tempfile.TemporaryDirectory(prefix="trb-commit-") as folder:
-        scratch = Path(folder)
+    with scratch.folder(git, notes) as folder:
         try:
-            with target_branch.private(git, target, scratch) as private:
-                sha = _commit(private, target, path, prefix, options, scratch / "trace")
-            hook = failed_hook(scratch / "trace")
+            with target_branch.private(git, target, folder) as private:
+                sha = _commit(private, target, path, prefix, options, folder, notes)
+            hook = failed_hook(folder / "trace")
         except process.ProcessFailed as error:
-            raise _explained(error, failed_hook(scratch / "trace"), path) from None
+            rewritten = folder / "rewritten"
+            if rewritten.is_file() and rewritten.stat().st_size:
+                raise read_back.by_hook(os.fsdecode(rewritten.read_bytes()), path, prefix) from None
+            raise _explained(error, failed_hook(folder / "trace"), path) from None
     changed: tuple[str, ...] = ()
     if sha:
         changed = tuple(
@@ -87,14 +92,16 @@ def commit(path: Path, options: CommitOptions) -> Committed:
         _finish(git, target, sha, prefix, changed, options, notes)
         if hook:
             notes.append(f"the commit is made, but your {hook} hook failed")
-    if remote:
-        _push(git, remote, target.branch, large, options, sha or target.parent)
+    new_branch = not sha and _create(git, target)
+    has_branch = bool(sha or target.parent)
     return Committed(
         commit=sha or target.parent,
         branch=target.branch,
         changed=tuple(map(_printable, changed)),
         large=tuple(map(_printable, large)),
-        pushed=remote,
+        new_branch=new_branch,
+        sent=bool(remote) and has_branch and _push(git, remote, target.branch, large, options, sha),
+        pushed=remote if has_branch else "",
         notes=tuple(notes),
     )
 
@@ -118,7 +125,13 @@ def _init(path: Path, notes: list[str]) -> Path:
 
 
 def _commit(
-    private: Git, target: Target, path: Path, prefix: str, options: CommitOptions, trace: Path
+    private: Git,
+    target: Target,
+    path: Path,
+    prefix: str,
+    options: CommitOptions,
+    folder: Path,
+    notes: list[str],
 ) -> str:
     """The new commit; empty if it would change nothing."""
     private("read-tree", *([target.parent] if target.parent else ["--empty"]))
@@ -131,41 +144,51 @@ def _commit(
         *("add", "-f", "--pathspec-from-file=-", "--pathspec-file-nul"),
         stdin="".join(f"{prefix}/{name}\0" for name in large_files.committed(path, private, prefix)),
     )
+    found = read_back.read(private, path, prefix, folder)
+    if options.force:
+        notes += [
+            f"committed though not as the manifest records it: {n}, {w}" for n, w in found.wrong.items()
+        ]
+    else:
+        read_back.refuse(found, path)
     if not private("diff", "--cached", "--name-only"):
         return ""
-    replace(private, variables={**private.variables, "GIT_TRACE2_EVENT": str(trace)})(
+    gate = read_back.open_gate(folder) if options.force else read_back.gate(found.tree, folder / "rewritten")
+    trace = {"GIT_TRACE2_EVENT": str(folder / "trace"), "GIT_EDITOR": gate}
+    replace(private, variables={**private.variables, **trace})(
         *lfs,
-        *("-c", "trailer.ifexists=addIfDifferent", "-c", "gc.auto=0"),
+        *("-c", "trailer.ifexists=addIfDifferent", "-c", "trailer.separators=:", "-c", "gc.auto=0"),
         *(() if options.verify else ("-c", f"core.hooksPath={os.devnull}")),
-        *("commit", "--quiet", "--cleanup=whitespace", f"--message={options.message.strip()}"),
-        *(f"--trailer={key}: {value}" for key, value in trailers(repository.read(path))),
+        *("commit", "--quiet", "--edit", "--no-status", "--cleanup=whitespace"),
+        f"--message={options.message.strip()}",
+        *(
+            f"--trailer={key}: {value}"
+            for key, value in trailers(repository.read_manifest(path) or Manifest())
+        ),
         *(("--gpg-sign",) if options.sign else ()),
     )
-    return private("rev-parse", "HEAD").strip()
+    sha = private("rev-parse", "HEAD").strip()
+    for name in read_back.changed_by_hook(private, found.tree, sha):
+        notes.append(f"committed though your pre-commit hook has changed it: {_printable(name)}")
+    return sha
 
 
-def trailers(repo: Repository) -> Iterator[tuple[str, str]]:
-    """(key, value); the value of one endpoint among several ends with that endpoint's name.
-
-    ``git log --format='%(trailers:key=Model-Sha256)'`` lists them.
-    """
-    manifest = repo.manifest or Manifest(generator={})
-    endpoints = sorted(manifest.endpoints.items())
-    for name, entry in endpoints:
-        facts = Facts.of_entry(name, entry.served)
-        of = f" {name}" if len(endpoints) > 1 else ""
-        pairs = [
-            ("Endpoint", f"{name} version {entry.served.version}"),
-            ("Content-Sha256", facts.content and facts.content + of),
-            ("Model-Sha256", facts.model_sha256 + of),
-            *(("Source-Sha256", f"{sha} {file}{of}") for file, sha in facts.sources[1:]),
-            ("Options-Digest", facts.options_digest and facts.options_digest + of),
-            ("Source-Run", facts.source_run and facts.source_run + of),
-            ("Dataset-Id", facts.dataset_id and facts.dataset_id + of),
-        ]
-        yield from ((key, value) for key, value in pairs if value.strip())
-    if version := manifest.generator.get("version"):
-        yield "Trb-Version", version
+def _create(git: Git, target: Target) -> bool:
+    """Create the branch that was asked for where it does not exist and nothing was committed to it."""
+    if target.current or target.old or not target.parent:
+        return False
+    try:
+        git(
+            "update-ref",
+            "-m",
+            "branch: Created by trb commit",
+            f"refs/heads/{target.branch}",
+            target.parent,
+            "",
+        )
+    except process.ProcessFailed as error:
+        raise refused(error, str(git.folder), "run trb commit again") from None
+    return True
 
 
 def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
@@ -239,22 +262,26 @@ def _printable(name: str) -> str:
 
 def _push(
     git: Git, remote: str, branch: str, large: tuple[str, ...], options: CommitOptions, sha: str
-) -> None:
+) -> bool:
+    """Push the branch; False if the remote had it. ``sha``: the new commit, empty if there is none."""
     try:
         if large and options.weights in (None, large_files.LFS):
             git("lfs", "push", remote, branch)
-        git(
+        output = git(
             "push",
+            "--porcelain",
             *(() if options.verify else ("--no-verify",)),
             remote,
             f"refs/heads/{branch}:refs/heads/{branch}",
         )
     except process.ProcessFailed as error:
         reason = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
+        made = f"the commit {sha[:12]} is made, but " if sha else "there was nothing to commit, and "
         raise TrbError(
             Code.GIT_PUSH_FAILED,
-            f"the commit {sha[:12]} is made, but {remote} did not take it:\n  {reason}",
+            f"{made}{remote} did not take the branch:\n  {reason}",
             where=branch,
             remedy=f"correct that (git pull --rebase {remote} {branch}, if it has moved), then run "
             "the same trb commit --push again",
         ) from None
+    return not any(line.startswith("=") for line in output.splitlines())

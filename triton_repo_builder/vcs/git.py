@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
@@ -33,18 +35,20 @@ class Git:
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Run ``git ARGUMENTS`` and return stdout; raises ``ProcessFailed``, ``TrbError`` without git."""
-        env = {key: value for key, value in os.environ.items() if key not in _OUTER}
         try:
-            return process.run(
-                ["git", *arguments],
-                env={**env, "LC_ALL": "C", **self.variables},
-                cwd=self.folder,
-                stdin=stdin,
-            )
+            return process.run(["git", *arguments], env=self._env(), cwd=self.folder, stdin=stdin)
         except FileNotFoundError:
             raise TrbError(
                 Code.ENGINE_MISSING, "git is not installed", remedy="install it: apt-get install git"
             ) from None
+
+    def stream(self, *arguments: str, stdin: Path) -> AbstractContextManager[IO[bytes]]:
+        """Stdout of ``git ARGUMENTS`` as a stream, its stdin from a file."""
+        return process.reading(["git", *arguments], stdin=stdin, env=self._env(), cwd=self.folder)
+
+    def _env(self) -> dict[str, str]:
+        env = {key: value for key, value in os.environ.items() if key not in _OUTER}
+        return {**env, "LC_ALL": "C", **self.variables}
 
     def ask(self, *arguments: str) -> str:
         """The output without its line end; empty if git fails."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from triton_repo_builder import files, process, repository
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Manifest, Repository, manifest
+from triton_repo_builder.repository import CASES, Manifest, Repository, manifest
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.vcs.git import Git, need_lfs
@@ -22,6 +22,10 @@ THRESHOLD = 1_000_000
 """A file of this many bytes is large: each version of it would stay in git for ever."""
 ATTRIBUTES = ".gitattributes"
 IGNORE = ".gitignore"
+_READ = frozenset({repository.MANIFEST, repository.CONFIG, CASES, ATTRIBUTES, IGNORE, ".gitkeep"})
+"""What trb or Triton reads to understand a repository: in git, however large."""
+_TEXT = (".pbtxt", ".json", ".txt", ".py", ".md", ".toml", ".yaml", ".yml")
+"""So are labels, code and descriptions, but for a vocabulary or the like of ``THRESHOLD`` bytes."""
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
 _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL)
 
@@ -35,12 +39,19 @@ def prepare(
     """
     root, notes = repo.path, list[str]()
     records = dict(repo.manifest.files) if repo.manifest else {}
+    for name, record in records.items():
+        if record.url and (root / name).is_file() and _stays(root, name):
+            records[name] = replace(record, url="")
     outside = {name for name, record in records.items() if record.url}
     large = [
         name
         for name in walk(root)
         if name in outside or ((root / name).lstat().st_size >= threshold and not (root / name).is_symlink())
     ]
+    kept = [name for name in large if name not in outside and _stays(root, name)]
+    large = [name for name in large if name not in kept]
+    if kept and weights != GIT:
+        notes.append(_kept(kept))
     external = [name for name in large if weights == EXTERNAL or (weights is None and name in outside)]
     external += sorted(outside - set(large)) if weights is None else []
     if weights == EXTERNAL:
@@ -61,22 +72,50 @@ def prepare(
     return tuple(sorted({*lfs, *external})), notes
 
 
+def _stays(root: Path, name: str) -> bool:
+    """Whether a file is in git itself whatever the threshold."""
+    path = Path(name)
+    text = path.suffix in _TEXT or path.parent.suffix == ".dist-info"
+    return path.name in _READ or (text and (root / name).stat().st_size < THRESHOLD)
+
+
+def _kept(names: list[str]) -> str:
+    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f"kept in git itself, for trb or Triton reads the repository by them: {listed}"
+
+
 def walk(root: Path) -> Iterator[str]:
-    """Paths of all files and links below ``root``, sorted, without what running the models left behind."""
+    """Paths of all files and links below ``root``, sorted, without what is no part of a repository."""
     for folder, names, filenames in os.walk(root):
         links = [name for name in names if (Path(folder) / name).is_symlink()]
-        names[:] = sorted(name for name in names if name not in (*links, "__pycache__", ".git"))
+        names[:] = sorted(name for name in names if name not in links and not files.is_foreign(name))
         for name in sorted((*filenames, *links)):
-            yield (Path(folder) / name).relative_to(root).as_posix()
+            if not files.is_foreign(name):
+                yield (Path(folder) / name).relative_to(root).as_posix()
+
+
+def refuse_nested(root: Path) -> None:
+    """Raise GIT_REFUSED for a git repository inside: git commits its name alone, and none of its files."""
+    for folder, names, filenames in os.walk(root):
+        if Path(folder) != root and ".git" in (*names, *filenames):
+            nested = Path(folder) / ".git"
+            raise TrbError(
+                Code.GIT_REFUSED,
+                "a git repository inside the model repository: git would leave out every file of that "
+                "folder; nothing was committed",
+                where=str(nested),
+                remedy=f"move {nested} to another place, or remove it, then commit again",
+            )
+        names[:] = [name for name in names if not files.is_foreign(name)]
 
 
 def committed(path: Path, git: Git, prefix: str) -> list[str]:
-    """Paths of the files to commit: the manifest's, even if git ignores them, and those it does not ignore.
+    """Paths of the files to commit: trb's, even if git ignores them, and those it does not ignore.
 
     External files stay out.
     """
     records = (repository.read_manifest(path) or Manifest()).files
-    own = {repository.MANIFEST, *records}
+    own = {repository.MANIFEST, ATTRIBUTES, *records, *([IGNORE] if _has_block(path / IGNORE) else [])}
     paths = list(walk(path))
     others = "".join(f"{prefix}/{name}\0" for name in paths if name not in own)
     try:
@@ -161,6 +200,10 @@ def in_ignore(name: str) -> str:
 def _anchored(name: str) -> str:
     """The path from the file's folder, so that it does not begin with ``!`` or ``#``; wildcards escaped."""
     return "/" + re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
+
+
+def _has_block(file: Path) -> bool:
+    return file.is_file() and _BLOCK.search(os.fsdecode(file.read_bytes())) is not None
 
 
 def write_block(file: Path, lines: list[str]) -> None:

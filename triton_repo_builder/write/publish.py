@@ -87,6 +87,18 @@ def prepare_all(
         raise files.explain(error, output) from error
 
 
+def nothing(output: Path) -> Publication:
+    """A publication that leaves the repository as it is."""
+    text = (output / repository.MANIFEST).read_text(encoding="utf-8")
+    return Publication(
+        output=output,
+        files=(),
+        manifest=text,
+        names=(),
+        changes=Changes(added=(), changed=(), removed=(), kept=()),
+    )
+
+
 def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path) -> Publication:
     """The claims of all builds as one change; a directory that several share counts once."""
     new = {file.path: file for claim in claims for file in claim.build.files}

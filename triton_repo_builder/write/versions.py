@@ -65,8 +65,8 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
     served = old.served.version
     if not force:
         _check(build, old, output)
-    own = _shared_of(build)
-    rest = tuple(file for file in build.files if _is_versioned(file.path, version))
+    own = shared_of(build)
+    rest = tuple(file for file in build.files if is_versioned(file.path, version))
     kept = {version: own}
     if served != version:
         kept[served] = stored(output, old.models, served) or current(output, old.models, served)
@@ -133,16 +133,17 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
     return meaning
 
 
-def _is_versioned(path: str, version: int) -> bool:
+def is_versioned(path: str, version: int) -> bool:
+    """Whether a file is in the folder of this version."""
     return path.split("/")[1] == str(version)
 
 
-def _shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
+def shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
     """Files that a build writes outside its version folders, in the form for its version."""
     return {
         file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, build.version)
         for file in build.files
-        if not _is_versioned(file.path, build.version)
+        if not is_versioned(file.path, build.version)
     }
 
 
