@@ -43,10 +43,13 @@ def pinned(path: str, content: bytes, version: int) -> bytes:
 
 def hashed(path: str, content: bytes, name: str, version: int) -> str:
     """Hex sha256 of a config.pbtxt as it enters the digest of a version of the endpoint ``name``."""
-    own = pinned(path, content, version).decode(*_UTF8)
-    if path == f"{name}/{CONFIG}":
-        own = _LINE.sub("", own)
-    return hashlib.sha256(own.encode(*_UTF8)).hexdigest()
+    own = pinned(path, content, version)
+    return hashlib.sha256(unsealed(own) if path == f"{name}/{CONFIG}" else own).hexdigest()
+
+
+def unsealed(config: bytes) -> bytes:
+    """A config.pbtxt without the content digest."""
+    return _LINE.sub("", config.decode(*_UTF8)).encode(*_UTF8)
 
 
 def sealed(config: bytes, content: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from triton_repo_builder.repository import SHARED, Manifest, manifest
+from triton_repo_builder.repository import CONFIG, SHARED, Manifest, content, manifest
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord
 from triton_repo_builder.write import ownership, versions
 from triton_repo_builder.write.built import BuiltEndpoint
@@ -34,8 +34,8 @@ def _same(
     shared = versions.stored(output, build.models, number)
     if not shared and number == entry.served.version:
         shared = versions.current(output, build.models, number)
-    repinned = {path: versions.pinned(path, content, build.version) for path, content in shared.items()}
-    if repinned != versions.shared_of(build):
+    repinned = {path: content.pinned(path, text, build.version) for path, text in shared.items()}
+    if _unsealed(repinned) != _unsealed(versions.shared_of(build)):
         return False
     old = {path: record for path, record in records.items() if _versioned(path, build.models, number)}
     new = {
@@ -60,3 +60,10 @@ def _versioned(path: str, models: tuple[str, ...], number: int) -> bool:
 def _numbered(path: str, number: int) -> str:
     model, _, rest = path.split("/", 2)
     return f"{model}/{number}/{rest}"
+
+
+def _unsealed(shared: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Without the content digests, which are of the version's number, too."""
+    return {
+        path: content.unsealed(text) if path.endswith(f"/{CONFIG}") else text for path, text in shared.items()
+    }

@@ -96,6 +96,7 @@ def nothing(output: Path) -> Publication:
         manifest=text,
         names=(),
         changes=Changes(added=(), changed=(), removed=(), kept=()),
+        before=repository.read_manifest(output) or Manifest(),
     )
 
 

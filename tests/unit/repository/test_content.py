@@ -17,7 +17,7 @@ from triton_repo_builder.deploy import promote
 from triton_repo_builder.repository import Manifest, content, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.stores import revision
-from triton_repo_builder.vcs import commit
+from triton_repo_builder.vcs import trailers
 from triton_repo_builder.write import publish, versions
 
 
@@ -74,7 +74,7 @@ def test_it_stands_in_one_config_in_the_manifest_and_in_the_labels(one: Path) ->
     assert (recorded(one, 1), in_config(one)) == (digest, digest)
     assert "trb.content" not in (one / "sentiment_model" / "config.pbtxt").read_text()
     assert revision.labels(manifest(one))["trb.sentiment.content"] == f"sha256:{digest}"
-    assert ("Content-Sha256", digest) in list(commit.trailers(repository.read(one)))
+    assert ("Content-Sha256", digest) in list(trailers.trailers(manifest(one)))
 
 
 def test_the_same_input_gives_the_same(models: tuple[Path, Path], one: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_repository_of_an_older_trb_has_none_and_goes_on_working(
     }
     file.write_text(json.dumps(document))
     assert codes(root) == []
-    assert not [key for key, _ in commit.trailers(repository.read(root)) if key == "Content-Sha256"]
+    assert not [key for key, _ in trailers.trailers(manifest(root)) if key == "Content-Sha256"]
     assert "trb.sentiment.content" not in revision.labels(manifest(root))
     assert from_files(root, 1) == recorded(one, 1)  # what it would have been
     put(models[1], root, 2, serve=True)
