@@ -2,8 +2,8 @@
 
     PYTHONPATH=. .venv/bin/python -m tests.reliability.fuzz [--executions N] [--only READER] [--jobs N]
 
-Each reader runs in a process of its own, with a limit of memory; a process that dies or hangs is started again
-after the input that did it. A finding is made smaller and saved in tests/data/fuzz/, and the exit code is 1.
+Each reader runs in a process of its own, with a limit of memory; a process that dies or hangs is started
+again after the input that did it. A finding is made smaller and saved in tests/data/fuzz/; the exit code is 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.reliability.readers import READERS, ROOT
+from tests.reliability.readers import READERS
+from tests.reliability.readers.reader import ROOT
 from tests.reliability.report import section
 from tests.reliability.session import Session, limit_memory, memory
 
@@ -49,7 +50,9 @@ class Outcome:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability.fuzz", description="Fuzz every reader.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.reliability.fuzz", description="Fuzz every reader."
+    )
     parser.add_argument("--seed", default="1", help="of the random numbers")
     parser.add_argument("--executions", type=int, default=1_000_000, help="of all readers together")
     parser.add_argument("--only", action="append", choices=sorted(READERS), help="repeatable")
@@ -124,7 +127,8 @@ def _listen(worker: Any, pipe: Any, at: Any, outcome: Outcome) -> None:
 def _work(name: str, first: int, count: int, seed: str, pipe: Any, at: Any) -> None:
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0"}
     sys.dont_write_bytecode = True
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     reader = READERS[name]
     with tempfile.TemporaryDirectory(prefix="trb-fuzz-") as folder:
         session = Session(reader, Path(folder), SECONDS)
@@ -150,18 +154,20 @@ def _table(outcomes: Sequence[Outcome], options: argparse.Namespace, seconds: fl
     ).stdout.strip()
     total = sum(outcome.executions for outcome in outcomes)
     lines = [
-        f"`make fuzz` at commit {commit}, seed {options.seed}, {options.jobs} processes: {total:,} executions in "
-        f"{seconds / 60:.0f} minutes. Limits: {SECONDS} s for an execution, {MEMORY >> 20:,} MiB for a reader beside its "
-        "libraries; *memory* includes those.",
+        f"`make fuzz` at commit {commit}, seed {options.seed}, {options.jobs} processes: {total:,} "
+        f"executions in {seconds / 60:.0f} minutes. Limits: {SECONDS} s for an execution, "
+        f"{MEMORY >> 20:,} MiB for a reader "
+        "beside its libraries; *memory* includes those.",
         "",
         "| reader | what | executions | findings | seconds | peak memory |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {outcome.reader} | {READERS[outcome.reader].about} | {outcome.executions:,} | {len(outcome.findings)} | "
-        f"{outcome.seconds:.0f} | {outcome.memory >> 20} MiB |"
-        for outcome in outcomes
-    ]
+    for outcome in outcomes:
+        about, findings = READERS[outcome.reader].about, len(outcome.findings)
+        lines.append(
+            f"| {outcome.reader} | {about} | {outcome.executions:,} | {findings} | {outcome.seconds:.0f} | "
+            f"{outcome.memory >> 20} MiB |"
+        )
     return "\n".join(lines)
 
 

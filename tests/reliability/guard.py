@@ -1,4 +1,4 @@
-"""What a reader must not do while it is fuzzed: write outside its folder, start a process, talk to a network."""
+"""What a reader must not do while it is fuzzed: write elsewhere, start a process, use a network."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _PATHS = {
@@ -47,7 +48,7 @@ class Guard:
 
     @contextmanager
     def only(self, folders: Sequence[str]) -> Iterator[None]:
-        """Allow changes below these real paths only; one that was tried is raised at the end if not before."""
+        """Allow changes below these real paths only; what was tried is raised at the end if not before."""
         self.seen.clear()
         self.allowed = tuple(folders)
         try:
@@ -77,9 +78,9 @@ class Guard:
     def _check(self, event: str, path: str | bytes) -> None:
         text = os.fsdecode(path)
         # The folder's real path: the last part may be a link that is itself replaced or removed.
-        folder, name = os.path.split(os.path.abspath(text))
-        real = os.path.join(os.path.realpath(folder), name)
-        if event == "os.mkdir" and os.path.isdir(real):
+        folder, name = os.path.split(text)
+        real = str(Path(folder).resolve() / name) if name != ".." else str(Path(text).resolve())
+        if event == "os.mkdir" and Path(real).is_dir():
             return  # mkdir(parents=True, exist_ok=True)
         if real != os.devnull and not any(_below(real, one) for one in self.allowed or ()):
             self._refuse(f"{event} {text!r:.200}")

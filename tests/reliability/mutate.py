@@ -1,4 +1,4 @@
-"""Damage to real files: of bytes, words, JSON values, protobuf fields, and members of archives. All of it repeatable."""
+"""Damage to real files, repeatable: of bytes, words, JSON values, protobuf fields, members of archives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,37 @@ Mutate = Callable[[Random, bytes, Sequence[bytes]], bytes]
 """(random numbers, an input, all seeds of the reader) → a damaged input."""
 
 LONG = "x" * 5000
-PATHS = ("../outside", "../../../outside", "/outside", "/proc/self/mem", "a/../../outside", "a\0b", "..", ".", "a//b")
+PATHS = (
+    "../outside",
+    "../../../outside",
+    "/outside",
+    "/proc/self/mem",
+    "a/../../outside",
+    "a\0b",
+    "..",
+    ".",
+    "a//b",
+)
 TEXTS = ("", " ", "x", "\0", "\n", "é漢🎉", "\u2028", LONG, "NaN", "null", "-1", "{}", "[MASK]", "%s", *PATHS)
 HALF = "\ud800"
 """Half of a surrogate pair: JSON can hold it, UTF-8 cannot."""
-NUMBERS = (0, -1, 1, 2, 255, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2,
+    255,
+    2**31 - 1,
+    2**31,
+    2**63 - 1,
+    2**63,
+    2**64,
+    -(2**63) - 1,
+    10**30,
+    0.5,
+    -0.0,
+    1e308,
+)
 RAW = ("1e999", "-1e999", "NaN", "Infinity", "9" * 5000, "[" * 90 + "]" * 90, "[" * 5000 + "]" * 5000)
 RAW_DEEP = '{"a":' * 3000 + "1" + "}" * 3000
 KEYS = ("", "type", "id", "name", "path", "files", "data", "x", HALF, "../outside", "__class__", "9" * 30)
@@ -57,7 +83,22 @@ def damaged_bytes(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
 
 def damaged_words(*words: str) -> Mutate:
     """Words and marks of a text removed, repeated, swapped, replaced; ``words`` are those of the format."""
-    known = [word.encode() for word in (*words, *PATHS, *map(str, NUMBERS), "9" * 5000, LONG, '"', "{", "}", "[", "]")]
+    known = [
+        word.encode()
+        for word in (
+            *words,
+            *PATHS,
+            *map(str, NUMBERS),
+            "9" * 5000,
+            "a{" * 2000,
+            LONG,
+            '"',
+            "{",
+            "}",
+            "[",
+            "]",
+        )
+    ]
 
     def mutate(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
         if rng.random() < 0.1:
@@ -82,14 +123,16 @@ def damaged_words(*words: str) -> Mutate:
                 start = rng.randrange(len(others))
                 parts[at:at] = others[start : start + size]
             else:
-                parts[at:at] = [rng.choice((b"\xff\xfe", b"\xc3", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r"))]
+                parts[at:at] = [
+                    rng.choice((b"\xff\xfe", b"\xc3", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r"))
+                ]
         return b"".join(parts)
 
     return mutate
 
 
 def damaged_json(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
-    """Values of another type or size, missing, renamed and double keys, deep nesting; sometimes only bytes."""
+    """Values of another type or size; missing, renamed and double keys; deep nesting; or only bytes."""
     if rng.random() < 0.1:
         return damaged_bytes(rng, data, seeds)
     try:
@@ -108,7 +151,8 @@ def damaged_json(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
         # A key that occurs twice.
         match = rng.choice(list(re.finditer(r'"(\w+)": ', text)) or [None])
         if match:
-            text = f"{text[: match.start()]}{match[0]}{rng.choice(('null', '[]', '-1'))}, {text[match.start() :]}"
+            double = f"{match[0]}{rng.choice(('null', '[]', '-1'))}, "
+            text = text[: match.start()] + double + text[match.start() :]
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -146,9 +190,13 @@ def _change(rng: Random, container: Any, key: Any, raw: list[str]) -> None:
     elif kind == 7 and isinstance(container, dict):
         container[rng.choice(KEYS)] = rng.choice((None, [], {}, "x", 1))
     elif kind == 8 and isinstance(value, (int, float)):
-        container[key] = rng.choice((value + 1, value - 1, -value, value * 2**31, str(value), float(value), value == 1))
+        container[key] = rng.choice(
+            (value + 1, value - 1, -value, value * 2**31, str(value), float(value), value == 1)
+        )
     else:
-        container[key] = rng.choice((None, True, False, [], {}, [[]], rng.choice(NUMBERS), rng.choice((*TEXTS, HALF))))
+        container[key] = rng.choice(
+            (None, True, False, [], {}, [[]], rng.choice(NUMBERS), rng.choice((*TEXTS, HALF)))
+        )
 
 
 def named(mutate: Mutate) -> Mutate:
@@ -164,7 +212,7 @@ def named(mutate: Mutate) -> Mutate:
 
 
 def damaged_onnx(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
-    """Fields of messages anywhere in a model: set, cleared, repeated, removed, nested; sometimes only bytes."""
+    """Fields of messages anywhere in a model: set, cleared, repeated, removed, nested; or only bytes."""
     import onnx
 
     if rng.random() < 0.25:
@@ -224,7 +272,9 @@ def _scalar(rng: Random, field: Any) -> Any:
     if field.cpp_type == kinds.CPPTYPE_STRING:
         if field.type == kinds.TYPE_BYTES:
             return rng.choice((b"", b"\0", b"\xff" * 9, b"x" * 3000, b"input_ids"))
-        return rng.choice((*TEXTS, "input_ids", "attention_mask", "logits", "ai.onnx", "location", "offset", "length"))
+        return rng.choice(
+            (*TEXTS, "input_ids", "attention_mask", "logits", "ai.onnx", "location", "offset", "length")
+        )
     if field.cpp_type in (kinds.CPPTYPE_FLOAT, kinds.CPPTYPE_DOUBLE):
         return rng.choice((0.0, -1.0, 1e30, float("nan"), float("inf")))
     if field.cpp_type == kinds.CPPTYPE_ENUM:
@@ -248,7 +298,9 @@ def _nest(rng: Random, model: Any) -> None:
     del inner.initializer[:]
     for _ in range(rng.choice((5, 20, 30))):
         outer = onnx.GraphProto()
-        attribute = outer.node.add(op_type="If").attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH)
+        attribute = outer.node.add(op_type="If").attribute.add(
+            name="then_branch", type=onnx.AttributeProto.GRAPH
+        )
         attribute.g.CopyFrom(inner)
         inner = outer
     model.graph.node.add(op_type="If").attribute.add(name="then_branch", type=5).g.CopyFrom(inner)
@@ -301,7 +353,9 @@ def damaged_zip(rng: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
         for name in archive.namelist():
             body = archive.read(name)
             if rng.random() < 0.3:
-                name = rng.choice((name.replace("/", "/../", 1), "tokenizers/../../outside.py", *PATHS, name + "x"))
+                name = rng.choice(
+                    (name.replace("/", "/../", 1), "tokenizers/../../outside.py", *PATHS, name + "x")
+                )
             changed.writestr(name, body)
     flagged = bytearray(out.getvalue())
     at = flagged.find(b"PK\x01\x02")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -18,11 +19,12 @@ from random import Random
 from typing import Any
 
 import click
-from tests.reliability.guard import Guard
-from tests.reliability.readers import Reader
 
+from tests.reliability.guard import Guard
+from tests.reliability.readers.reader import Reader
 from triton_repo_builder.errors import TrbError
 
+_NAME = re.compile(rb"[\w./ -]+\n")
 OURS = "/triton_repo_builder/"
 
 
@@ -45,7 +47,7 @@ def guard() -> Guard:
 
 
 class Session:
-    """A folder of its own, in which inputs are laid out and read; ``seconds`` per execution, 0 for no limit."""
+    """A folder in which inputs are laid out and read; ``seconds`` for each, 0 for no limit."""
 
     def __init__(self, reader: Reader, folder: Path, seconds: int = 0) -> None:
         self.reader = reader
@@ -140,8 +142,14 @@ def _failure(error: BaseException) -> Failure:
     return Failure(key=f"{type(error).__name__} {where}", text=text)
 
 
+def _head(data: bytes) -> int:
+    """Bytes of the line with the name, if there is one."""
+    match = _NAME.match(data)
+    return match.end() if match else 0
+
+
 def _fewer_bytes(data: bytes) -> Iterator[bytes]:
-    head = data.find(b"\n") + 1 if data[:60].isascii() else 0
+    head = _head(data)
     size = len(data) // 2
     while size:
         for at in range(head, len(data), size):
@@ -151,13 +159,12 @@ def _fewer_bytes(data: bytes) -> Iterator[bytes]:
 
 def _fewer_values(data: bytes) -> Iterator[bytes]:
     """JSON with one key or element less."""
-    head, _, content = data.partition(b"\n") if not data.lstrip().startswith((b"{", b"[")) else (b"", b"", data)
+    prefix, content = data[: _head(data)], data[_head(data) :]
     try:
         document = json.loads(content)
         places = list(_places(document))
     except (ValueError, RecursionError):
         return
-    prefix = head + b"\n" if head else b""
     for remove in places:
         undo = remove()
         try:
@@ -168,7 +175,9 @@ def _fewer_values(data: bytes) -> Iterator[bytes]:
 
 
 def _places(value: Any) -> Iterator[Callable[[], Callable[[], None]]]:
-    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    keys = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
     for key in keys:
 
         def remove(key: Any = key) -> Callable[[], None]:

@@ -58,7 +58,10 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
 
 
 def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
-    number = library.token_to_id(token)
+    try:
+        number = library.token_to_id(token)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
+        number = None
     if number is None:
         raise TrbError(
             Code.TOKENIZER_INVALID,

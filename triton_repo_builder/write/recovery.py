@@ -28,7 +28,7 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
                     notes += _recovered(stage, repository, write=write)
     except OSError as error:
         raise files.explain(error, repository) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except files.DAMAGED as error:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             f"a trb that was killed left a journal that is damaged: {type(error).__name__} {error}",

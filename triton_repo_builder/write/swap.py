@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
@@ -164,5 +164,14 @@ def _write(file: Path, journal: Journal) -> None:
 
 
 def _read(file: Path) -> Journal:
-    document = json.loads(file.read_text(encoding="utf-8"))
-    return Journal(**{**document, "names": tuple(document["names"]), "replaced": tuple(document["replaced"])})
+    """Raises one of ``files.DAMAGED``, and ``TrbError`` for a name that leads out of the repository."""
+    document = files.load_json(file.read_bytes())
+    journal = Journal(
+        created=document["created"] is True,
+        names=tuple(document["names"]),
+        replaced=tuple(document["replaced"]),
+        fresh={str(name): list(listed) for name, listed in document["fresh"].items()},
+    )
+    for name in (*journal.names, *journal.replaced, *journal.fresh):
+        transfer.check_inside(name, str(file))
+    return journal

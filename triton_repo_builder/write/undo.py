@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
@@ -56,7 +56,7 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
     """
     if not (stage / staging.UNDO).is_file():
         return
-    journal: Journal = json.loads((stage / staging.UNDO).read_text(encoding="utf-8"))
+    journal = _read(stage / staging.UNDO)
     current = {path: _digest(root / path) for path in journal}
     begun = any(current[path] != before for path, (before, *_) in journal.items())
     if not write:
@@ -76,6 +76,15 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
     _put_back(stage, root, journal)
     if begun:
         yield "a trb that was killed had left a promotion half done: the repository is as it was before"
+
+
+def _read(file: Path) -> Journal:
+    """Raises one of ``files.DAMAGED``, and ``TrbError`` for a path that leads out of the repository."""
+    journal: Journal = {}
+    for path, digests in files.load_json(file.read_bytes()).items():
+        transfer.check_inside(path, str(file))
+        journal[path] = [str(digest) for digest in (digests[0], *digests[1:])]
+    return journal
 
 
 def _put_back(stage: Path, root: Path, journal: Journal) -> None:
