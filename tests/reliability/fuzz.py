@@ -3,7 +3,7 @@
     PYTHONPATH=. .venv/bin/python -m tests.reliability.fuzz [--executions N] [--only READER] [--jobs N]
 
 Each reader runs in a process of its own, with a limit of memory; a process that dies or hangs is started
-again after the input that did it. A finding is made smaller and saved in tests/data/fuzz/; the exit code is 1.
+again after the input that did it. A finding is made smaller and saved in tests/data/fuzz/; exit code 1.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from tests.reliability.guard import Outside
 from tests.reliability.readers import READERS
 from tests.reliability.session import Session, guard
 
+pytestmark = pytest.mark.filterwarnings("ignore")
 FRESH = 300
 """New executions of a reader that costs little; the others have fewer, by their share."""
 

@@ -310,7 +310,7 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 2**63:
+    if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"{value!r:.40} is not a number from 0 on")
     return value
 

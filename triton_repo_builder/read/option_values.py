@@ -162,7 +162,7 @@ class Duration(Value):
 
     def parse(self, text: str) -> int:
         """Microseconds in ``200us``, ``5ms``, ``0.1s`` or ``200``."""
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)?\s*", text)
+        match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(us|µs|ms|s)?\s*", text)
         if not match:
             raise InvalidValue(f"'{text}' is not a duration", "write a number and a unit: 200us, 5ms, 0.1s")
         value = Decimal(match[1]) * _UNITS[match[2] or "us"]

@@ -87,7 +87,7 @@ def check_archive(archive: zipfile.ZipFile) -> None:
     """Raise ValueError for an archive that becomes far larger than a library is, or may on the way."""
     if any(m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for m in archive.infolist()):
         raise ValueError("compressed in a way that wheels are not")
-    if sum(member.file_size for member in archive.infolist()) > LARGEST:
+    if sum(max(member.file_size, member.compress_size) for member in archive.infolist()) > LARGEST:
         raise ValueError(f"holds more than {LARGEST >> 20} MiB")
 
 

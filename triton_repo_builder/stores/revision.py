@@ -123,7 +123,7 @@ def read_index(document: bytes, digest: str, where: str) -> Index:
 
 
 def _size(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 2**63:
+    if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f"{value!r:.40} is not a size")
     return value
 
