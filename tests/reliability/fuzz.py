@@ -25,13 +25,15 @@ from typing import Any
 from tests.reliability.readers import READERS
 from tests.reliability.readers.reader import ROOT
 from tests.reliability.report import section
-from tests.reliability.session import Session, limit_memory, memory
+from tests.reliability.session import Failure, Session, limit_memory, memory
 
 SEEDS = ROOT / "tests" / "data" / "fuzz"
 SECONDS = 20
 """For one execution, on a busy machine."""
 MEMORY = 1 << 30
 """Bytes of address space for the executions of one reader, beside what its libraries take."""
+ONCE = 128 << 20
+"""Bytes that one execution may add to the most that its process ever had."""
 LEAST = 100
 """Executions of each reader."""
 
@@ -139,7 +141,10 @@ def _work(name: str, first: int, count: int, seed: str, pipe: Any, at: Any) -> N
         for number in range(first, count):
             at.value = number
             data = session.input(seed, number)
+            before = memory()
             failure = session.run(data)
+            if (more := memory() - before) > ONCE and failure is None:
+                failure = Failure(key="memory", text=f"takes {more >> 20} MiB at once")
             if failure is not None and failure.key not in known:
                 known.add(failure.key)
                 pipe.send((failure.key, failure.text, session.smaller(data, failure.key), memory()))

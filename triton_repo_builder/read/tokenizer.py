@@ -137,14 +137,14 @@ def read(file: Path) -> TokenizerSpec:
     library = _checked(file, text)
     document = _document(file, text)
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
+    content = None if own else text.encode("utf-8")
     try:
         served = tokenizer_config.applied(document, config) or document
         served = (tokenizer_config.lowered(served) if lowered else None) or served
+        if served != document:
+            content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
     except files.DAMAGED as error:
         raise _invalid(file, error) from None
-    content = None if own else text.encode("utf-8")
-    if served != document:
-        content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
     length, source = max_length(folder)
     spec = TokenizerSpec(
         file=file,
@@ -179,6 +179,15 @@ def load(text: str) -> Any:
 def _panicked(error: BaseException) -> BaseException:
     """An ``Exception`` for a panic of the Rust library, which is none; any other error as it is."""
     return ValueError(str(error)) if type(error).__name__ == "PanicException" else error
+
+
+def token_id(library: Any, token: str) -> int | None:
+    """The id of a token; None also for half of a surrogate pair, which JSON can hold and no vocabulary."""
+    try:
+        number: int | None = library.token_to_id(token)
+    except UnicodeEncodeError:
+        return None
+    return number
 
 
 def _text(file: Path) -> tuple[str, bool]:
@@ -320,7 +329,7 @@ def _pad_id(tokenizer: Any, folder: Path, document: Mapping[str, Any]) -> int:
     token = settings(folder, "tokenizer_config.json").get("pad_token")
     token = token.get("content") if isinstance(token, dict) else token
     candidates = (
-        tokenizer.token_to_id(token) if isinstance(token, str) else None,
+        token_id(tokenizer, token) if isinstance(token, str) else None,
         (document.get("padding") or {}).get("pad_id"),
         settings(folder, "config.json").get("pad_token_id"),
     )

@@ -201,7 +201,7 @@ def _ids(source: Source, words: tuple[str, ...]) -> tuple[int, ...]:
     """Ids of the words that the tokenizer has as one token."""
     if not words:
         return ()
-    ids = (source.tokenizer_spec.library.token_to_id(word) for word in words)
+    ids = (tokenizer.token_id(source.tokenizer_spec.library, word) for word in words)
     return tuple(sorted({number for number in ids if number is not None}))
 
 
