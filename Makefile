@@ -5,7 +5,7 @@ EXPORT := .venv-export
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-docker test-all models faults lint clean conformance
+.PHONY: demo test test-docker test-all models faults fuzz lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
@@ -36,6 +36,10 @@ conformance: $(VENV)/.dev $(EXPORT)/.ready
 # Deliberate faults in a copy of the checkout, one at a time: do the everyday tests notice? FAULTS="F01 F02": only those.
 faults: $(VENV)/.dev
 	@$(VENV)/bin/python -m tests.faults $(FAULTS)
+
+# Damaged files for every reader, half an hour; writes a section of docs/reliability.md. FUZZ="--only onnx --executions 1000": less.
+fuzz: $(VENV)/.dev
+	@PYTHONPATH=. $(VENV)/bin/python -m tests.reliability.fuzz $(or $(FUZZ),--output docs/reliability.md)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

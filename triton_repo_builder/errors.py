@@ -48,6 +48,7 @@ class Code(Enum):
     OUTPUT_FOREIGN = ("output-foreign", Exit.OUTPUT)
     EDITED_FILE = ("edited-file", Exit.OUTPUT)
     DISK_FULL = ("disk-full", Exit.OUTPUT)
+    REPOSITORY_BUSY = ("repository-busy", Exit.OUTPUT)
     ENGINE_MISSING = ("engine-missing", Exit.ENGINE)
     PORT_BUSY = ("port-busy", Exit.ENGINE)
     REPOSITORY_UNREADABLE = ("repository-unreadable", Exit.NOT_FOUND)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -92,13 +95,43 @@ def put(file: File, root: Path) -> None:
 
 def write(file: Path, content: bytes) -> None:
     """Replace one file, whole or not at all; file system errors become ``TrbError``."""
-    temporary = file.with_name(f".{file.name}.trb")
+    fresh = temporary(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(file)
+        fresh.write_bytes(content)
+        sync(fresh)
+        fresh.replace(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise explain(error, file.parent) from error
+
+
+def temporary(file: Path) -> Path:
+    """Name of a file while ``write`` replaces it; a process that was killed leaves one."""
+    return file.with_name(f".{file.name}.trb")
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold a file's content, or a folder's entries: a rename may reach it before them."""
+    held = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(held)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot
+            raise
+    finally:
+        os.close(held)
+
+
+def sync_all(folder: Path) -> None:
+    """``sync`` every file and folder below ``folder``, and itself."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            file = Path(place, name)
+            if file.is_file() and not file.is_symlink():
+                sync(file)
+        sync(Path(place))
 
 
 def keep(file: Path, target: Path) -> None:
@@ -160,6 +193,47 @@ def unreadable(path: Path, error: OSError, *, code: Code = Code.NOT_FOUND) -> Tr
         where=str(error.filename or path),
         remedy="check the path, and that the user who runs trb may read it",
     )
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have, of thousands of letters say, is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
+"""What code raises that reads a document of another shape than it expects."""
+DEEPEST = 100
+"""Levels of a JSON document; whoever nests deeper wants to exhaust the stack."""
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+def load_json(content: str | bytes, *, halves: bool = False) -> Any:
+    """Parse JSON from outside, UTF-8. Raises ValueError, also if it is nested beyond ``DEEPEST``.
+
+    ``halves``: strings may hold half of a surrogate pair, which cannot be written as UTF-8.
+    """
+    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested more than {DEEPEST} levels deep") from None
+    if _depth(document) > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    if not halves and _HALF.search(text):
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
+    return document
+
+
+def _depth(document: Any) -> int:
+    """Levels of lists and objects, counted up to one more than ``DEEPEST``."""
+    depth, level = 0, [document]
+    while depth <= DEEPEST and (level := [value for value in level if isinstance(value, (dict, list))]):
+        depth += 1
+        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
+    return depth
 
 
 def load_toml(text: str) -> dict[str, Any]:

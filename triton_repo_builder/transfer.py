@@ -52,8 +52,10 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
 
     With ``root`` symbolic links below it count, too.
     """
+    if not isinstance(path, str):
+        raise TypeError(f"{path!r:.40} is not a path")
     parts = PurePosixPath(path).parts
-    outside = not parts or path.startswith("/") or ".." in parts or "\\" in path
+    outside = not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path
     if not outside and root is not None:
         outside = not (root / path).parent.resolve().is_relative_to(root.resolve())
     if outside:

@@ -190,7 +190,7 @@ def test_a_dead_stub_is_replaced_until_it_dies_too_often(tmp_path: Path, reposit
         os.kill(running.stub("step"), signal.SIGKILL)
         assert running.end() == Code.MODEL_FAILED.exit
         assert "its Python process died again" in running.err.read_text()
-        assert "after 3 reloads within 60 s" in running.err.read_text()
+        assert "after 3 reloads, each within 60 s" in running.err.read_text()
 
 
 def test_a_model_that_kills_its_stub_does_not_stay(tmp_path: Path, repository: Path) -> None:

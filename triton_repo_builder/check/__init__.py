@@ -56,13 +56,18 @@ def check(repository: Repository, release: Release) -> list[Finding]:
         raise unreadable(repository.path, error, code=Code.REPOSITORY_UNREADABLE) from None
 
 
-def refuse_errors(repository: Repository, undone: str, remedy: str) -> None:
-    """Raise ``TrbError`` FAILED_CHECKS if the release that the repository was built for would refuse it."""
+def refuse_errors(
+    repository: Repository, undone: str, remedy: str, *, force: bool = False
+) -> tuple[str, ...]:
+    """Raise ``TrbError`` FAILED_CHECKS for what the release that it was built for refuses, and altered files.
+
+    With ``force`` that is accepted; returns a line for each error.
+    """
     entries = repository.manifest.endpoints.values() if repository.manifest else ()
     built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
     release = releases.get(built_for[0]) if built_for else releases.default()
     errors = [finding for finding in check(repository, release) if finding.severity == "error"]
-    if errors:
+    if errors and not force:
         shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
         raise TrbError(
             Code.FAILED_CHECKS,
@@ -70,6 +75,7 @@ def refuse_errors(repository: Repository, undone: str, remedy: str) -> None:
             where=str(repository.path),
             remedy=f"correct them (see 'trb check {repository.path}'), or {remedy} with --force",
         )
+    return tuple(f"accepted (--force): {finding.where}: {finding.message}" for finding in errors)
 
 
 def _all(repo: RepositoryContext) -> Iterator[Finding]:

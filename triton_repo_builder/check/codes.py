@@ -222,10 +222,14 @@ _ENSEMBLES = _group(
 
 _MANIFEST = _group(
     "Manifest",
-    ("warning", "manifest-changed", "A file differs from what `trb build` wrote.",
+    ("error", "manifest-changed", "A file differs from what `trb build` wrote.",
      "restore it (git checkout), or build again with --force, which writes it again"),
     ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
      "restore it (git checkout), or build again"),
+    ("error", "manifest-sources", "A config.pbtxt names other source files than the manifest.",
+     "restore both (git checkout), or build again with --force"),
+    ("warning", "manifest-lost", "A model that `trb build` wrote, without the manifest.",
+     "restore manifest.json (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
      "remove it if it is not yours; a build leaves it alone"),
 )  # fmt: skip

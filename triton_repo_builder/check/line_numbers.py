@@ -32,7 +32,10 @@ class Field:
 
 def scan(text: str) -> list[Field]:
     """The fields of a text that protobuf accepts; on any other, as far as they make sense."""
-    return _Reader(_tokens(text)).fields()
+    try:
+        return _Reader(_tokens(text)).fields()
+    except RecursionError:  # nested far deeper than any message of protobuf's
+        return []
 
 
 def line(fields: list[Field], path: Path) -> int | None:

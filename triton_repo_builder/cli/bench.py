@@ -212,6 +212,7 @@ def _repository(path: Path | None, *, needed: bool) -> Repository | None:
 
     if path is None and not needed and not DEFAULT_REPOSITORY.is_dir():
         return None
+    console.recovered(path or DEFAULT_REPOSITORY)
     return repository.read(path or DEFAULT_REPOSITORY)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 from triton_repo_builder.text import counted
 
@@ -36,6 +37,7 @@ def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool)
     from triton_repo_builder import check, releases, repository
 
     release = releases.get(triton_release) if triton_release else releases.default()
+    console.recovered(repo)
     read = repository.read(repo)
     findings = check.check(read, release)
     if as_json:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from triton_repo_builder import files
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
 from triton_repo_builder.errors import Code, TrbError
 
@@ -57,6 +58,7 @@ def command(
         server = load_unload.find(url)
         base, model_example = server.base, example.of_server(server.base, name, server.folder(name))
     else:
+        console.recovered(repo)
         base, model_example = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
         _write(output, python_client.typed(model_example, base), force=force)

@@ -146,8 +146,8 @@ def print_json_error(error: TrbError) -> None:
 
 
 def recovered(repository: Path, *, write: bool = True) -> None:
-    """Undo what a killed build left half done in a repository, and tell the user."""
-    from triton_repo_builder.write import swap
+    """Undo what a killed trb left half done in a repository, and tell the user."""
+    from triton_repo_builder.write import recovery
 
-    for text in swap.recover(repository, write=write):
+    for text in recovery.recover(repository, write=write):
         note(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
 
     from triton_repo_builder.deploy import diff, snapshot
 
+    for place in dict.fromkeys((repo, Path(a), Path(b))):
+        console.recovered(place)
     with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
         differences = diff.compare(old, new)
     if as_json:

@@ -86,6 +86,7 @@ def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
     from triton_repo_builder.serve.engine import Opened
 
     if isinstance(location, Path):
+        console.recovered(location)
         yield Opened(path=location)
         return
     from triton_repo_builder import serve

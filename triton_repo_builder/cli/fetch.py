@@ -26,6 +26,7 @@ def command(repo: Path) -> None:
     from triton_repo_builder.errors import Code, TrbError
     from triton_repo_builder.stores import external_weights
 
+    console.recovered(repo)
     manifest = repository.read(repo).manifest
     if manifest is None:
         raise TrbError(

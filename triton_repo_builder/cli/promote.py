@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, Place, addresses
 
 
@@ -75,25 +77,36 @@ def run(
     import json
 
     from triton_repo_builder.deploy import promote
+    from triton_repo_builder.write import staging
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
-    move = promote.plan(repo, name, version, force=force)
-    if move is None:
+    settled = False
+    console.recovered(repo)
+    tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
+    with staging.exclusive(repo) if repo.is_dir() else contextlib.nullcontext():
+        move = promote.plan(repo, name, version, force=force)
+        for file in move.accepted if move else ():
+            console.note(f"accepted (--force): {file}")
         if url:
-            promote.check_server(repo, name, addresses(url, grpc_url).http)
-        served = {"endpoint": name, "version": version, "changed": False, "server": None}
-        click.echo(json.dumps(served) if as_json else f"version {version} of {name} is already served")
-        return
-    if url:
-        from triton_repo_builder import smoke
-        from triton_repo_builder.deploy import live
+            from triton_repo_builder import smoke
+            from triton_repo_builder.deploy import live
 
-        options = smoke.Options(endpoints=(name,), clients=4, requests=4)
-        tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
-        live.on_server(move, addresses(url, grpc_url), options, tell, preflight_first=preflight_first)
-    else:
-        promote.in_repository(move)
+            urls = addresses(url, grpc_url)
+            if move is None:
+                settled = live.settle(repo, name, urls, tell)
+            else:
+                options = smoke.Options(endpoints=(name,), clients=4, requests=4)
+                live.on_server(move, urls, options, tell, preflight_first=preflight_first)
+        elif move is not None:
+            promote.in_repository(move)
+    if move is None:
+        server = url if settled else None
+        served = {"endpoint": name, "version": version, "changed": settled, "server": server}
+        again = f"{url} serves version {version} of {name} again"
+        text = again if settled else f"version {version} of {name} is already served"
+        click.echo(json.dumps(served) if as_json else text)
+        return
     if as_json:
         done = {"endpoint": name, "version": move.new, "previous": move.old, "changed": True, "server": url}
         click.echo(json.dumps(done))

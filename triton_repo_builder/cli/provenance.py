@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
         raise click.UsageError("--sbom reads a repository, not a server.")
     chain: tuple[Link, ...] = ()
     if repo is not None or url is None:
+        console.recovered(repo or DEFAULT_REPOSITORY)
         read = repository.read(repo or DEFAULT_REPOSITORY)
         if sbom:
             click.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))

@@ -40,6 +40,7 @@ def command(url: str, repo: Path, force: bool, dry_run: bool, as_json: bool) -> 
     from triton_repo_builder import stores
 
     location = stores.parse(url)
+    console.recovered(repo)
     with console.progress("bytes") as progress:
         pushed = stores.push(repo, location, progress, force=force, dry_run=dry_run)
     if as_json:
@@ -50,6 +51,8 @@ def command(url: str, repo: Path, force: bool, dry_run: bool, as_json: bool) -> 
 
 
 def _print(pushed: Pushed) -> None:
+    for line in pushed.accepted:
+        console.note(line)
     verb = "would send" if pushed.dry_run else "sent"
     what = f"{verb} {len(pushed.sent)} new, {pushed.sent_bytes:,} bytes" if pushed.sent else "nothing to send"
     copied = f", {len(pushed.copied)} copied within the bucket" if pushed.copied else ""

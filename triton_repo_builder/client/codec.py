@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.client.values import BROKEN, JSON, Body, RequestFailed, document
+from triton_repo_builder.client.values import BROKEN, JSON, Body, RequestFailed, document, understood
 from triton_repo_builder.dtypes import BY_WIRE
+from triton_repo_builder.files import DAMAGED
 
 Array = npt.NDArray[Any]
 
@@ -76,18 +77,26 @@ def decode(data: bytes, header: int) -> dict[str, Array]:
     """Outputs of an answer whose first ``header`` bytes are JSON; raw tensors follow."""
     tail = data[header:]
     outputs: dict[str, Array] = {}
-    for output in document(data[:header]).get("outputs", ()):
-        size = output.get("parameters", {}).get("binary_data_size")
+    with understood():
+        listed = [(dict(output), _size(output)) for output in document(data[:header]).get("outputs", ())]
+    for output, size in listed:
         try:
             if size is None:
                 outputs[output["name"]] = _array(output["datatype"], output["shape"], output["data"])
             else:
                 outputs[output["name"]] = _from_raw(output["datatype"], output["shape"], tail[:size])
                 tail = tail[size:]
-        except (KeyError, ValueError, TypeError, struct.error) as error:
+        except (*DAMAGED, struct.error) as error:
             message = f"output {output.get('name')!r} cannot be decoded: {error}"
             raise RequestFailed(BROKEN, "200", message) from None
     return outputs
+
+
+def _size(output: Mapping[str, Any]) -> int | None:
+    size: int | None = output.get("parameters", {}).get("binary_data_size")
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise ValueError(f"binary_data_size is {size!r:.40}")
+    return size
 
 
 def _array(datatype: str, shape: Sequence[int], values: Sequence[Any]) -> Array:

@@ -22,8 +22,10 @@ from triton_repo_builder.client.values import (
     NoAnswer,
     RequestFailed,
     document,
+    understood,
 )
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import DAMAGED, load_json
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 
@@ -116,7 +118,8 @@ class HttpClient:
 
     def version(self) -> str:
         """The server's version, e.g. ``2.51.0``."""
-        return str(self.call("GET", "/v2").get("version", ""))
+        with understood():
+            return str(self.call("GET", "/v2").get("version", ""))
 
     def metadata(self, model: str) -> dict[str, Any]:
         """A model's platform, versions, inputs and outputs, as the protocol has them."""
@@ -125,7 +128,10 @@ class HttpClient:
 
     def config(self, model: str) -> ModelConfig:
         """A model's effective configuration."""
-        return ModelConfig(self.call("GET", f"/v2/models/{_quote(model)}/config"))
+        config = ModelConfig(self.call("GET", f"/v2/models/{_quote(model)}/config"))
+        with understood():
+            config.check()
+        return config
 
     def steps_of(self, model: str) -> tuple[str, ...]:
         """The steps of an ensemble; empty also if the server keeps its configurations to itself."""
@@ -136,7 +142,8 @@ class HttpClient:
 
     def endpoint(self, model: str, config: ModelConfig | None = None) -> Endpoint:
         """A model's inputs and outputs; what only the configuration states, if that is given."""
-        return Endpoint.of_server(self.metadata(model), config, model)
+        with understood():
+            return Endpoint.of_server(self.metadata(model), config, model)
 
     def describe(self, model: str) -> Endpoint:
         """A model that should be served, whole; raises ``TrbError`` SERVER_DIED."""
@@ -148,7 +155,8 @@ class HttpClient:
     def served_versions(self, model: str) -> tuple[str, ...]:
         """The versions of a model that should be served; raises ``TrbError`` SERVER_DIED."""
         try:
-            return tuple(map(str, self.metadata(model).get("versions") or ()))
+            with understood():
+                return tuple(map(str, self.metadata(model).get("versions") or ()))
         except RequestFailed as error:
             raise _undescribed(model, error) from None
 
@@ -157,7 +165,8 @@ class HttpClient:
         from triton_repo_builder.client.codec import decode
 
         answer = self._accepted("POST", f"/v2/models/{_quote(model)}/infer", body)
-        header = int(answer.headers.get(HEADER_LENGTH, len(answer.data)))
+        with understood():
+            header = int(answer.headers.get(HEADER_LENGTH, len(answer.data)))
         return decode(answer.data, header)
 
     # --- the server's repository
@@ -165,10 +174,11 @@ class HttpClient:
     def index(self) -> tuple[IndexEntry, ...]:
         """Every version that the server knows, also those that failed to load."""
         entries = self.call("POST", "/v2/repository/index", Body(data=b"{}", headers=JSON))
-        return tuple(
-            IndexEntry(**{key: str(entry.get(key, "")) for key in ("name", "version", "state", "reason")})
-            for entry in entries
-        )
+        with understood():
+            return tuple(
+                IndexEntry(**{key: str(entry.get(key, "")) for key in ("name", "version", "state", "reason")})
+                for entry in entries
+            )
 
     def index_or_empty(self) -> tuple[IndexEntry, ...]:
         """``index``, and empty if the server refuses to list its models. Raises ``NoAnswer``."""
@@ -213,7 +223,8 @@ class HttpClient:
         deadline = time.monotonic() + patience
         while True:
             entries = [entry for entry in self.index_or_empty() if entry.name == model]
-            states = {int(entry.version or 0): entry.state for entry in entries}
+            with understood():
+                states = {int(entry.version or 0): entry.state for entry in entries}
             if not {*states.values()} & {"LOADING", "UNLOADING"} or time.monotonic() > deadline:
                 return states
             time.sleep(TICK)
@@ -230,7 +241,7 @@ def _undescribed(model: str, error: RequestFailed) -> TrbError:
 def _refusal(status: int, data: bytes) -> RequestFailed:
     text = data.decode("utf-8", "replace")
     try:
-        text = str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
+        text = str(load_json(text)["error"])
+    except DAMAGED:
         text = text[:500]
     return RequestFailed(REFUSED if 400 <= status < 500 else BROKEN, str(status), text)

@@ -8,11 +8,12 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from triton_repo_builder.client.http import HttpClient
-from triton_repo_builder.client.values import RequestFailed
+from triton_repo_builder.client.values import RequestFailed, understood
 
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit")
 GPU = re.compile(r'^nv_gpu_utilization\{[^}]*gpu_uuid="([^"]+)"[^}]*\}\s+(\S+)', re.MULTILINE)
@@ -73,7 +74,8 @@ PATIENCE = 2.0
 
 def read(http: HttpClient) -> ModelCounters:
     """Read all statistics; raises ``RequestFailed``."""
-    return parse(http.call("GET", "/v2/models/stats"))
+    with understood():
+        return parse(http.call("GET", "/v2/models/stats"))
 
 
 def read_or_empty(http: HttpClient) -> ModelCounters:
@@ -112,7 +114,7 @@ def settled(http: HttpClient, models: Collection[str]) -> ModelCounters:
 
 
 def parse(document: Mapping[str, Any]) -> ModelCounters:
-    """The answer of /v2/models/stats."""
+    """The answer of /v2/models/stats. Raises one of ``files.DAMAGED``."""
     models: dict[str, Counters] = {}
     for entry in document.get("model_stats", ()):
         old = models.get(entry["name"], Counters())
@@ -196,5 +198,8 @@ def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
 
 def gpu_utilization(page: str) -> dict[str, float]:
     """Utilisation (0 to 1) of each GPU on a metrics page; one whose value is not a number is left out."""
-    values = {uuid: float(value) for uuid, value in GPU.findall(page)}
+    values = {}
+    for uuid, text in GPU.findall(page):
+        with suppress(ValueError):
+            values[uuid] = float(text)
     return {uuid: value for uuid, value in values.items() if math.isfinite(value)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from triton_repo_builder import files
 
 JSON = {"Content-Type": "application/json"}
 """Sent with every JSON body: else the server parses it as a form, and one above 4 MB crashes the server."""
@@ -82,10 +84,20 @@ class Body:
     headers: Mapping[str, str]
 
 
+@contextmanager
+def understood() -> Iterator[None]:
+    """Turn what code raises that reads an answer of another shape into one ``RequestFailed``."""
+    try:
+        yield
+    except files.DAMAGED as error:
+        message = f"the answer is not as the protocol has it: {type(error).__name__} {error}"
+        raise RequestFailed(BROKEN, "200", message[:300]) from None
+
+
 def document(data: bytes) -> Any:
     """The JSON of an answer."""
     try:
         # A model may answer with strings that are not UTF-8; Triton passes them on as they are.
-        return json.loads(data.decode("utf-8", "replace"))
+        return files.load_json(data.decode("utf-8", "replace"), halves=True)
     except ValueError:
         raise RequestFailed(BROKEN, "200", f"the answer is not JSON: {data[:200]!r}") from None

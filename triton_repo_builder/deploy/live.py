@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from triton_repo_builder import files, repository, smoke
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder import repository, smoke
+from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import CONFIG, MANIFEST, manifest, pbtxt
+from triton_repo_builder.repository import CONFIG, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.write import versions
@@ -49,6 +50,32 @@ class LiveServer:
 
     urls: smoke.Urls
     loader: Loader
+    http: HttpClient
+
+    @classmethod
+    def at(cls, urls: smoke.Urls) -> LiveServer:
+        """Raises ``TrbError`` UNREACHABLE."""
+        return cls(urls=urls, loader=Loader(urls.http), http=HttpClient(urls.http, 10))
+
+    def versions(self, models: Sequence[str]) -> dict[str, set[int]]:
+        """The loaded versions of these models; empty if the server keeps its index to itself."""
+        loaded: dict[str, set[int]] = {}
+        for entry in self.http.index_or_empty():
+            if entry.ready and entry.name in models:
+                loaded.setdefault(entry.name, set()).add(int(entry.version or 0))
+        return loaded
+
+
+class _Steps:
+    """Passes on what is being done, and keeps it for the message of a failure."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        self.last = text
+        self._tell(text)
 
 
 def on_server(
@@ -70,32 +97,92 @@ def on_server(
                 f"version {move.new} of {model} has another {field}: both cannot be loaded at once",
                 "promote it in the repository (without --url), then start a server on it and switch clients",
             )
-    server = LiveServer(urls=urls, loader=Loader(urls.http))
-    if stuck := server.loader.loading(move.models):
-        raise _failed(move, f"the server still loads {stuck}", RESTART)
-    if preflight_first:
-        _preflight(move, options, tell)
-    tell(f"smoke: version {move.old} as it is served now")
-    _prove(move, urls, options, "nothing was changed")
-    before = (move.root / MANIFEST).read_bytes()
+    server = LiveServer.at(urls)
+    steps = _Steps(tell)
+    try:
+        if stuck := server.loader.loading(move.models):
+            raise _failed(move, f"the server still loads {stuck}", RESTART)
+        if preflight_first:
+            _preflight(move, options, steps)
+        _settle(move, server, steps)
+        steps(f"smoke: version {move.old} as it is served now")
+        _prove(move, urls, options, "nothing was changed")
+        with promote.undoable(move, *_posed(move).values()):
+            _change(move, server, options, steps)
+    except RequestFailed as error:
+        raise _stopped(move, server, steps, error) from None
+
+
+def _change(move: Move, server: LiveServer, options: smoke.Options, steps: _Steps) -> None:
+    """The switch, and the way back if it fails; the files are the caller's to put back."""
     switched = False
     try:
-        _load_both(move, server, tell)
+        _load_both(move, server, steps)
         switched = True
-        _switch(move, server, options, tell)
+        _switch(move, server, options, steps)
     except Hung as error:
         # It holds the server's lock on these models: every other load would wait for it.
-        tell(f"version {move.old} goes on answering; its files are put back")
-        for model in (*move.steps, move.name):
-            promote.write(move, model, move.old_files, (move.old,))
-        files.write(move.root / MANIFEST, before)
+        steps(f"version {move.old} goes on answering; its files are put back")
         raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
     except BaseException as error:
-        tell(f"going back to version {move.old}")
-        lost = _back(move, server, before, switched)
+        if not server.loader.alive():
+            raise _stopped(move, server, steps, error) from None
+        steps(f"going back to version {move.old}")
+        lost = _back(move, server, switched)
         if lost and isinstance(error, TrbError):
             error.message += f"; and version {move.old} could not be loaded again: {lost}"
         raise
+
+
+def settle(root: Path, name: str, urls: smoke.Urls, tell: Tell) -> bool:
+    """Have the server serve the version that the repository serves; False if it does already.
+
+    A promotion that was killed may have left both versions loaded. Raises ``TrbError`` PROMOTE_FAILED.
+    """
+    server = LiveServer.at(urls)
+    recorded = repository.read(root).manifest or Manifest()
+    entry = recorded.endpoints[name]
+    served = entry.served.version
+    try:
+        others = {n for numbers in server.versions(entry.models).values() for n in numbers} - {served}
+        if not others and str(served) in server.http.served_versions(name):
+            return False
+        there = versions.present(root, entry.models)
+        others = {number for number in others if number in entry.versions and number in there}
+        if not others:
+            raise TrbError(
+                Code.PROMOTE_FAILED,
+                f"the server does not have version {served}, which the repository serves",
+                where=urls.http,
+                remedy=f"trb load {name}; or start the server again",
+            )
+        move = promote.between(root, recorded, name, max(others))
+        with promote.undoable(move):
+            _settle(move, server, _Steps(tell))
+    except RequestFailed as error:
+        raise TrbError(Code.SERVER_DIED, f"does not answer: {error}", where=urls.http) from None
+    return True
+
+
+def _settle(move: Move, server: LiveServer, steps: _Steps) -> None:
+    """Take back what a killed promotion left on the server: the repository is as before already."""
+    loaded = server.versions(move.models)
+    if not loaded or all(numbers == {move.old} for numbers in loaded.values()):
+        return
+    steps(f"the server has another version loaded than the repository serves: back to version {move.old}")
+    with promote.undoable(move, *_posed(move).values()):
+        if lost := _back(move, server, True):
+            raise _failed(move, f"version {move.old} could not be loaded again: {lost}", RESTART)
+
+
+def _stopped(move: Move, server: LiveServer, steps: _Steps, error: BaseException) -> TrbError:
+    """The error for a server that ended or answers no more; the repository is put back by then."""
+    ended = "ended" if not server.loader.alive() else f"does not answer ({error})"
+    return _failed(
+        move,
+        f"the server {ended} during '{steps.last}'; the repository serves version {move.old}, as before",
+        "see the server's log; start the server again, then run the same command again",
+    )
 
 
 def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
@@ -139,8 +226,15 @@ def _switch(move: Move, server: LiveServer, options: smoke.Options, tell: Tell) 
     tell(f"version {move.old} is unloaded")
 
 
-def _back(move: Move, server: LiveServer, before: bytes, switched: bool) -> str:
+def _back(move: Move, server: LiveServer, switched: bool) -> str:
     """Undo, as far as the server lets us; what could not be loaded."""
+    try:
+        return _go_back(move, server, switched)
+    except RequestFailed as error:
+        return str(error)
+
+
+def _go_back(move: Move, server: LiveServer, switched: bool) -> str:
     if switched and move.steps:
         for step in move.steps:
             promote.write(move, step, move.new_files, sorted((move.old, move.new)))
@@ -151,7 +245,6 @@ def _back(move: Move, server: LiveServer, before: bytes, switched: bool) -> str:
     for model in (*move.steps, move.name):
         promote.write(move, model, move.old_files, (move.old,))
         lost += [_again(server, model), _forget(move, server, model)]
-    files.write(move.root / MANIFEST, before)
     return "; ".join(dict.fromkeys(text for text in lost if text))
 
 
@@ -161,25 +254,30 @@ def _forget(move: Move, server: LiveServer, model: str) -> str:
     A server with a failed version reports that it is not ready, even if others answer, until a version of
     that number was loaded. So the old one's files are, for a moment, under the new number.
     """
-    index = HttpClient(server.urls.http, 10).index_or_empty()
+    index = server.http.index_or_empty()
     if not any(entry.failed and (entry.name, entry.version) == (model, str(move.new)) for entry in index):
         return ""
-    path = f"{model}/{CONFIG}"
-    config = ModelConfig(pbtxt.parse(move.old_files[path].decode()))
-    instead = b""
-    if file := FILES.get(config.backend):
-        instead = f'default_model_filename: "../{move.old}/{file}"\n'.encode()
-    posed = {**move.old_files, path: move.old_files[path] + instead}
-    promote.write(move, model, posed, sorted((move.old, move.new)))
+    promote.write(move, model, {**move.old_files, **_posed(move)[model]}, sorted((move.old, move.new)))
     reason = _again(server, model)
     promote.write(move, model, move.old_files, (move.old,))
     return _again(server, model) or reason
 
 
+def _posed(move: Move) -> dict[str, dict[str, bytes]]:
+    """For each model its config.pbtxt with which the old version's file is loaded under the new number."""
+    posed = {}
+    for model in move.models:
+        path = f"{model}/{CONFIG}"
+        file = FILES.get(ModelConfig(pbtxt.parse(move.old_files[path].decode())).backend)
+        instead = f'default_model_filename: "../{move.old}/{file}"\n' if file else ""
+        posed[model] = {path: move.old_files[path] + instead.encode()}
+    return posed
+
+
 def _again(server: LiveServer, model: str) -> str:
     try:
         reason = server.loader.load(model, LOAD_TIMEOUT)
-        HttpClient(server.urls.http, 10).wait_until_settled(model, DRAIN)
+        server.http.wait_until_settled(model, DRAIN)
         return reason
     except (OSError, Hung) as error:  # on the way back nothing may stop the rest
         return f"{model}: {error}"
@@ -192,7 +290,7 @@ def _load(move: Move, server: LiveServer, model: str, numbers: tuple[int, ...]) 
     """
     try:
         reason = server.loader.load(model, LOAD_TIMEOUT)
-        states = HttpClient(server.urls.http, 10).wait_until_settled(model, DRAIN)
+        states = server.http.wait_until_settled(model, DRAIN)
     except OSError as error:
         raise _failed(
             move, f"the server did not answer while {model} was loaded: {error}", "see the server's log"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_repo_builder import files, repository
-from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import CONFIG, SHARED, Manifest, manifest
+from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
+from triton_repo_builder.repository.integrity import Altered
 from triton_repo_builder.repository.manifest import FileRecord
-from triton_repo_builder.write import versions
+from triton_repo_builder.write import ownership, undo, versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class Move:
     old_files: Mapping[str, bytes]
     """The files in the models' folders while ``old`` is served, without policy."""
     new_files: Mapping[str, bytes]
+    accepted: tuple[Altered, ...] = ()
+    """Files that are not as they were built, which --force lets pass."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -51,13 +54,14 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
             remedy=f"its endpoints: {names}" if names else "name a repository that trb built",
         )
     entry = recorded.endpoints[name]
-    present, old = versions.present(root, entry.models), entry.served.version
+    old = entry.served.version
+    present = [number for number in versions.present(root, entry.models) if number in entry.versions]
     new = entry.previous if version is None else version
     if new is None or new not in present:
         others = [number for number in present if number != old]
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"has no version {new}" if new else f"version {old} is the first that was served",
+            f"has no version {new} that trb built" if new else f"version {old} is the first that was served",
             where=f"{root}: {name}",
             remedy=f"promote one that is there: {', '.join(map(str, others))}"
             if others
@@ -65,8 +69,16 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
         )
     if new == old:
         return None
+    move = between(root, recorded, name, new)
+    return replace(move, accepted=_check(move, force))
+
+
+def between(root: Path, recorded: Manifest, name: str, new: int) -> Move:
+    """The move from the version that is served to another one that is there; nothing is checked."""
+    entry = recorded.endpoints[name]
+    old = entry.served.version
     shared = {number: versions.stored(root, entry.models, number) for number in (old, new)}
-    move = Move(
+    return Move(
         root=root,
         name=name,
         models=entry.models,
@@ -76,11 +88,10 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
         old_files=shared[old],
         new_files=shared[new],
     )
-    _check(move, force)
-    return move
 
 
-def _check(move: Move, force: bool) -> None:
+def _check(move: Move, force: bool) -> tuple[Altered, ...]:
+    """What is not as it was built; raises unless ``force``."""
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
         missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
         if missing:
@@ -94,65 +105,45 @@ def _check(move: Move, force: bool) -> None:
             versions.read_config(move.root / model / str(number) / SHARED / CONFIG)
     recorded = move.manifest.files
     own = tuple(f"{model}/{move.new}/" for model in move.models)
-    for path in sorted(path for path in recorded if path.startswith(own)):
-        file = move.root / path
-        if not file.is_file() or files.hash_file(file) != recorded[path].sha256:
-            problem = "was changed" if file.is_file() else "is missing"
-            raise TrbError(
-                Code.PROMOTE_FAILED,
-                f"version {move.new} is not as it was built: {path} {problem}",
-                where=f"{move.root}: {move.name}",
-                remedy="restore the file (git checkout, trb fetch), or build the version again",
-            )
-    edited = [
-        path
-        for path in move.old_files
-        if (file := move.root / path).is_file() and path in recorded
-        if files.hash_file(file) != recorded[path].sha256 and file.read_bytes() not in _halfway(move, path)
-    ]
-    if edited and not force:
-        raise TrbError(
-            Code.EDITED_FILE,
-            f"changed since trb wrote it: {', '.join(edited[:5])}",
-            where=str(move.root),
-            remedy="keep your edit elsewhere, or replace it with --force",
-        )
-
-
-def _halfway(move: Move, path: str) -> list[bytes]:
-    """Files that a killed promotion may have left."""
-    return [
-        versions.serving(shared, numbers)[path]
-        for shared in (move.old_files, move.new_files)
-        for numbers in ((move.old,), (move.new,), sorted((move.old, move.new)))
-        if path in shared
-    ]
-
-
-def served(root: Path, name: str) -> int:
-    """The version that the repository serves."""
-    recorded = manifest.read(root) or Manifest()
-    return recorded.endpoints[name].served.version
-
-
-def check_server(root: Path, name: str, url: str) -> None:
-    """``TrbError`` PROMOTE_FAILED if the server does not have the version that the repository serves."""
-    version = served(root, name)
-    listed = HttpClient(url, 10).served_versions(name)
-    if str(version) not in listed:
+    altered = integrity.altered(move.root, {p: r for p, r in recorded.items() if p.startswith(own)})
+    if altered and not force:
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"the repository serves version {version} already, the server {', '.join(listed)}",
-            where=url,
-            remedy=f"trb rollback {name}, then promote with --url in one step; or start the server again",
+            f"version {move.new} is not as it was built: {integrity.listed(altered)}",
+            where=f"{move.root}: {move.name}",
+            remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
+            "--force",
         )
+    replaced = {path: recorded[path] for path in move.old_files if path in recorded}
+    edited = tuple(file for file in integrity.altered(move.root, replaced) if not file.missing)
+    if edited and not force:
+        raise ownership.edited_error(
+            [file.path for file in edited], move.root, "keep your edit elsewhere, or replace it with --force"
+        )
+    return (*altered, *edited)
+
+
+@contextlib.contextmanager
+def undoable(move: Move, *further: Mapping[str, bytes]) -> Iterator[None]:
+    """Whatever is written inside stays as a whole, or is undone: also by the next command, after a kill.
+
+    ``further`` are files in other forms than those that a promotion leaves.
+    """
+    contents: dict[str, set[bytes | None]] = {path: {None} for path in {*move.old_files, *move.new_files}}
+    for shared in (move.old_files, move.new_files, *further):
+        for numbers in ((move.old,), (move.new,), sorted((move.old, move.new))):
+            for path, content in versions.serving(shared, numbers).items():
+                contents[path].add(content)
+    with undo.undoable(move.root, {**contents, MANIFEST: {promoted(move).to_text().encode()}}):
+        yield
 
 
 def in_repository(move: Move) -> None:
-    """Serve the new version from the next load on: the steps' files first, the manifest last."""
-    for model in (*move.steps, move.name):
-        write(move, model, move.new_files, (move.new,))
-    manifest.write(move.root, promoted(move))
+    """Serve the new version from the next load on: all of its files, or nothing changes."""
+    with undoable(move):
+        for model in (*move.steps, move.name):
+            write(move, model, move.new_files, (move.new,))
+        manifest.write(move.root, promoted(move))
 
 
 def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import process, repository
+from triton_repo_builder import files, process, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CONFIG, SHARED, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
@@ -127,9 +126,10 @@ def _cases(root: Path, file: str | None) -> dict[str, Any]:
     try:
         return {
             case["name"]: case
-            for case in json.loads((root / (file or "")).read_text(encoding="utf-8"))["cases"]
+            for case in files.load_json((root / (file or "")).read_bytes())["cases"]
+            if isinstance(case["name"], str)
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *files.DAMAGED):
         return {}  # trb smoke and trb check report what is wrong with them
 
 

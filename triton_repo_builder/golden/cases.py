@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder import files
 from triton_repo_builder.dtypes import BY_WIRE, pattern
 
 SCHEMA = 1
 LARGE = 4096
 """Tensors of more elements than this are written as a pattern (inputs) or sampled (outputs)."""
 SAMPLES = 256
+MOST = 1 << 26
+"""Elements of a tensor: one that a damaged file states is not made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +223,7 @@ def _load_value(value: Any) -> Any:
 
 def load(path: Path) -> CaseFile:
     """Read ``smoke.json``; raises ValueError if it is not one of ours."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = files.load_json(path.read_bytes())
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")
     if document.get("schema", SCHEMA) != SCHEMA:
@@ -230,36 +234,88 @@ def load(path: Path) -> CaseFile:
         raise ValueError(f"lacks the field {error}") from None
     except binascii.Error as error:
         raise ValueError(f"has data that is not base64: {error}") from None
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"has a field of a wrong type: {error}") from None
 
 
 def _load_file(document: Mapping[str, Any]) -> CaseFile:
     cases = tuple(
         Case(
-            name=case["name"],
+            name=_text(case["name"]),
             inputs=tuple(_load_tensor(tensor) for tensor in case["inputs"]),
             outputs=tuple(_load_tensor(tensor) for tensor in case["outputs"]),
         )
         for case in document["cases"]
     )
-    tolerance = Tolerance(**document["tolerance"])
+    stated = document["tolerance"]
+    tolerance = Tolerance(
+        alone=_number(stated["alone"]), batched=_number(stated["batched"]), reason=_text(stated["reason"])
+    )
+    for case in cases:
+        for tensor in case.outputs:
+            _check_keys(case, tensor)
     return CaseFile(
-        endpoint=document["endpoint"],
-        recorded_with=document["recorded_with"],
+        endpoint=_text(document["endpoint"]),
+        recorded_with=_text(document["recorded_with"]),
         tolerance=tolerance,
         cases=cases,
     )
 
 
 def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
-    indices = document.get("indices")
-    return CaseTensor(
-        name=document["name"],
-        datatype=document["datatype"],
-        shape=tuple(document["shape"]),
+    indices, seed = document.get("indices"), document.get("pattern")
+    tensor = CaseTensor(
+        name=_text(document["name"]),
+        datatype=_text(document["datatype"]),
+        shape=tuple(map(_whole, document["shape"])),
         data=tuple(_load_value(value) for value in document.get("data", ())),
-        pattern=document.get("pattern"),
-        indices=None if indices is None else tuple(indices),
-        at=document.get("at", ""),
+        pattern=None if seed is None else _whole(seed),
+        indices=None if indices is None else tuple(map(_whole, indices)),
+        at=_text(document.get("at", "")),
     )
+    _check(tensor)
+    return tensor
+
+
+def _check(tensor: CaseTensor) -> None:
+    """Raise ValueError for a tensor whose fields contradict each other."""
+    size, known = math.prod(tensor.shape), BY_WIRE.get(tensor.datatype)
+    if known is None or size > MOST:
+        raise ValueError(f"has a tensor of type {tensor.datatype:.40} and shape {tensor.shape!s:.60}")
+    if tensor.pattern is not None:
+        return
+    places = tensor.indices if tensor.indices is not None else range(size)
+    if len(places) != len(tensor.data) or any(place >= size for place in tensor.indices or ()):
+        raise ValueError(f"has {len(tensor.data)} values of '{tensor.name:.40}', shape {tensor.shape!s:.60}")
+    kinds = (str, bytes) if tensor.datatype == "BYTES" else (int, float)
+    if not all(isinstance(value, kinds) for value in tensor.data):
+        raise ValueError(f"has values of '{tensor.name:.40}' that are not {tensor.datatype}")
+    if tensor.datatype != "BYTES":
+        np.array(tensor.data, dtype=known.numpy)
+
+
+def _check_keys(case: Case, tensor: CaseTensor) -> None:
+    """Raise ValueError if the tensor that should have the keys of this one's values has not."""
+    if not tensor.at:
+        return
+    keys = [other.data for other in case.outputs if other.name == tensor.at]
+    if len(keys) != 1 or len(keys[0]) != len(tensor.data) or not all(isinstance(key, int) for key in keys[0]):
+        raise ValueError(f"has no key for each value of '{tensor.name:.40}'")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.40} is not a number from 0 on")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r:.40} is not a number")
+    return float(value)

@@ -271,7 +271,7 @@ def _tokenizer(source: Source) -> Any:
         name: token
         for name in fast.SPECIAL_TOKENS_ATTRIBUTES
         if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
-        and library.token_to_id(token) is not None
+        and tokenizer_files.token_id(library, token) is not None
     }
     return fast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
 

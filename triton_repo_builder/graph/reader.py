@@ -71,6 +71,13 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
 def signature(graph: Skeleton) -> ModelSignature:
     """Raises ``TrbError`` as ``read_signature`` for what is wrong inside the graph."""
     model, path = load(graph), graph.path
+    if any(isinstance(text, bytes) for text in walk.names(model)):
+        raise TrbError(
+            Code.NOT_ONNX,
+            "this is not an ONNX model: a name in it is not UTF-8",
+            where=str(path),
+            remedy="export or download the model again",
+        )
     initialized = {tensor.name for tensor in model.graph.initializer}
     initialized |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     inputs = tuple(_spec(value) for value in model.graph.input if value.name not in initialized)
@@ -147,7 +154,8 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
             continue
         try:
             end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
-        except ValueError:
+            location.encode()
+        except (ValueError, AttributeError):  # text that is not UTF-8 is bytes
             raise TrbError(
                 Code.EXTERNAL_DATA,
                 f"the offset or length of '{tensor.name}' in '{location}' is not a number",
@@ -166,7 +174,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
                 remedy="save the model again with its data beside it",
             )
         file = path.parent / posix
-        if not file.is_file():
+        if not files.is_file(file):
             raise TrbError(
                 Code.EXTERNAL_DATA,
                 f"its weights are in '{location}', which is not there",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import onnx
 from onnx import shape_inference
 
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read.signature import Dim
 from triton_repo_builder.read.skeleton import Skeleton
 
+LARGEST_SIZE = 1 << 24
+"""A fixed size of an input above this is a mistake, for which ONNX takes gigabytes to follow shapes."""
+
 
 def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
     """Output shapes by ONNX's own inference on the skeleton; outputs of unknown rank are left out."""
     model = reader.load(graph)
     try:
-        inferred = shape_inference.infer_shapes(model, data_prop=True)
+        inferred = shape_inference.infer_shapes(model, data_prop=_sane(model))
     except Exception:  # a model with operators that ONNX does not know is served all the same
         return {}
     shapes = {}
@@ -21,3 +25,8 @@ def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
         if value.type.tensor_type.HasField("shape"):
             shapes[value.name] = tuple(reader.read_dim(dim) for dim in value.type.tensor_type.shape.dim)
     return shapes
+
+
+def _sane(model: onnx.ModelProto) -> bool:
+    shapes = (value.type.tensor_type.shape for value in model.graph.input)
+    return all(dim.dim_value <= LARGEST_SIZE for shape in shapes for dim in shape.dim)

@@ -43,6 +43,21 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
         yield from _attributes(node.attribute)
 
 
+def names(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Names of operators and tensors; protobuf gives one that is not UTF-8 as bytes."""
+    yield from (model.producer_name, model.producer_version)
+    yield from (entry.domain for entry in model.opset_import)
+    for graph in graphs(model.graph):
+        for node in graph.node:
+            yield from (node.op_type, node.domain, node.name)
+            yield from node.input
+            yield from node.output
+        yield from (tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output):
+            yield value.name
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+
+
 def _attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
     for attribute in attributes:
         if attribute.HasField("t"):

@@ -8,7 +8,6 @@ that names no processor is taken literally. ``prove`` runs the served code besid
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import tokenizer, transformers_library
 
 FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
+LONGEST_EDGE = 8192
+"""Pixels: a larger image is a mistake in the file, and takes all memory."""
 TYPES = ("image_processor_type", "feature_extractor_type")
 CLOSE = 1e-5
 """Allowed difference from transformers' pixels, relative to the largest value, or absolute below 1."""
@@ -103,17 +105,17 @@ def read(file: Path) -> ImageSpec:
     try:
         values = _processor(file).to_dict() if kind else raw
         return _spec(file, kind, values)
-    except (TypeError, ValueError, KeyError) as error:
+    except files.DAMAGED as error:
         raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
 
 
 def _json(file: Path) -> dict[str, Any]:
     """The image processor's part of a file, or empty."""
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = files.load_json(file.read_bytes())
         part = document if file.name != FILES[1] else document.get("image_processor", {})
         return dict(part)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, *files.DAMAGED) as error:
         raise _refused(file, f"is not readable JSON: {error}") from None
 
 
@@ -160,12 +162,15 @@ def _makes_white() -> bool:
 
 def _size(stated: Any, *, square: bool) -> dict[str, int]:
     if isinstance(stated, int):
-        return {"height": stated, "width": stated} if square else {"shortest_edge": stated}
-    if isinstance(stated, (list, tuple)):
-        return {"height": int(stated[0]), "width": int(stated[1])}
-    size = {key: int(value) for key, value in dict(stated).items() if value}
+        size = {"height": stated, "width": stated} if square else {"shortest_edge": stated}
+    elif isinstance(stated, (list, tuple)):
+        size = {"height": int(stated[0]), "width": int(stated[1])}
+    else:
+        size = {key: int(value) for key, value in dict(stated).items() if value}
+    if wrong := [value for value in size.values() if not 0 < value <= LONGEST_EDGE]:
+        raise ValueError(f"a size of {wrong[0]:.6g} is not between 1 and {LONGEST_EDGE}")
     if size.keys() not in ({"shortest_edge"}, {"height", "width"}):
-        raise ValueError(f"a size of {', '.join(size) or 'nothing'} is not supported")
+        raise ValueError(f"a size of {', '.join(map(str, size)) or 'nothing'} is not supported")
     return size
 
 

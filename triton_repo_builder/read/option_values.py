@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 INT32 = 2**31 - 1
 LONGEST_DELAY = 10_000_000
 """Ten seconds: no client waits longer for a batch to fill."""
+LONGEST_TEXT = 1000
+"""Characters of a number: no decimal holds any length."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -163,8 +165,10 @@ class Duration(Value):
     def parse(self, text: str) -> int:
         """Microseconds in ``200us``, ``5ms``, ``0.1s`` or ``200``."""
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)?\s*", text)
-        if not match:
-            raise InvalidValue(f"'{text}' is not a duration", "write a number and a unit: 200us, 5ms, 0.1s")
+        if not match or len(text) > LONGEST_TEXT:
+            raise InvalidValue(
+                f"'{text[:LONGEST_TEXT]}' is not a duration", "write a number and a unit: 200us, 5ms, 0.1s"
+            )
         value = Decimal(match[1]) * _UNITS[match[2] or "us"]
         if value != int(value) or value > LONGEST_DELAY:
             reason = "longer than 10 s" if value > LONGEST_DELAY else "finer than a microsecond"
@@ -223,6 +227,8 @@ class Labels(Value):
         """The labels of a table, a list of ``key=value``, or one such text."""
         if isinstance(value, dict):
             return self.parse(f"{key}={text}" for key, text in value.items())
+        if isinstance(value, list) and not all(isinstance(pair, str) for pair in value):
+            raise TypeError
         return self.parse(value if isinstance(value, list) else [str(value)])
 
     def check(self, value: tuple[tuple[str, str], ...]) -> None:

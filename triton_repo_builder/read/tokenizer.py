@@ -59,6 +59,10 @@ class TokenizerSpec:
             self.library.enable_truncation(max_length, direction=self.truncation_side)
         try:
             return [self.library.encode(*text) for text in texts]
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise _invalid(self.file, error) from None
         finally:
             self.library.no_truncation()
 
@@ -131,13 +135,16 @@ def read(file: Path) -> TokenizerSpec:
     config = settings(folder, "tokenizer_config.json")
     text, own = _text(file)
     library = _checked(file, text)
-    document = json.loads(text)
+    document = _document(file, text)
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
-    served = tokenizer_config.applied(document, config) or document
-    served = (tokenizer_config.lowered(served) if lowered else None) or served
     content = None if own else text.encode("utf-8")
-    if served != document:
-        content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
+    try:
+        served = tokenizer_config.applied(document, config) or document
+        served = (tokenizer_config.lowered(served) if lowered else None) or served
+        if served != document:
+            content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
+    except files.DAMAGED as error:
+        raise _invalid(file, error) from None
     length, source = max_length(folder)
     spec = TokenizerSpec(
         file=file,
@@ -151,8 +158,8 @@ def read(file: Path) -> TokenizerSpec:
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
     )
-    if served == document:
-        vars(spec)["library"] = library  # a large vocabulary takes a second to load
+    # A large vocabulary takes a second to load.
+    vars(spec)["library"] = library if served == document else _changed(file, spec.served)
     return spec
 
 
@@ -160,10 +167,27 @@ def load(text: str) -> Any:
     """A tokenizer of the ``tokenizers`` library, without padding and truncation. Raises its ``Exception``."""
     from tokenizers import Tokenizer
 
-    library = Tokenizer.from_str(text)
+    try:
+        library = Tokenizer.from_str(text)
+    except BaseException as error:
+        raise _panicked(error) from None
     library.no_padding()
     library.no_truncation()
     return library
+
+
+def _panicked(error: BaseException) -> BaseException:
+    """An ``Exception`` for a panic of the Rust library, which is none; any other error as it is."""
+    return ValueError(str(error)) if type(error).__name__ == "PanicException" else error
+
+
+def token_id(library: Any, token: str) -> int | None:
+    """The id of a token; None also for half of a surrogate pair, which JSON can hold and no vocabulary."""
+    try:
+        number: int | None = library.token_to_id(token)
+    except UnicodeEncodeError:
+        return None
+    return number
 
 
 def _text(file: Path) -> tuple[str, bool]:
@@ -192,7 +216,33 @@ def _checked(file: Path, text: str) -> Any:
         raise _invalid(file, error) from None
 
 
-def _invalid(file: Path, error: Exception) -> TrbError:
+def _document(file: Path, text: str) -> Any:
+    try:
+        document = files.load_json(text)
+    except ValueError as error:
+        raise _invalid(file, error) from None
+    # The library also takes a list of an object's values, in their order, which nobody writes.
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "padding", "truncation", "model")
+    named = isinstance(document, dict) and all(isinstance(document.get(part) or {}, dict) for part in parts)
+    if not named or not all(isinstance(entry, dict) for entry in document.get("added_tokens") or ()):
+        raise _invalid(file, TypeError("a part of it is a list instead of an object"))
+    return document
+
+
+def _changed(file: Path, served: bytes) -> Any:
+    """The tokenizer as the files beside it change it."""
+    try:
+        return load(served.decode("utf-8"))
+    except Exception as error:
+        raise TrbError(
+            Code.TOKENIZER_INVALID,
+            f"with the settings of tokenizer_config.json beside it 'tokenizers' cannot load it: {error}",
+            where=str(file),
+            remedy="get the original files again from the model's source",
+        ) from None
+
+
+def _invalid(file: Path, error: BaseException) -> TrbError:
     return TrbError(
         Code.TOKENIZER_INVALID,
         f"is not a tokenizer.json that 'tokenizers' can load: {error}",
@@ -205,9 +255,9 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
     """A JSON file of the model's folder (see ``places``), or empty."""
     for place in places(folder):
         file = place / name
-        if file.is_file():
+        if files.is_file(file):
             try:
-                document = json.loads(file.read_text(encoding="utf-8"))
+                document = files.load_json(file.read_bytes(), halves=True)
             except (OSError, ValueError) as error:
                 raise TrbError(
                     Code.TOKENIZER_INVALID,
@@ -279,7 +329,7 @@ def _pad_id(tokenizer: Any, folder: Path, document: Mapping[str, Any]) -> int:
     token = settings(folder, "tokenizer_config.json").get("pad_token")
     token = token.get("content") if isinstance(token, dict) else token
     candidates = (
-        tokenizer.token_to_id(token) if isinstance(token, str) else None,
+        token_id(tokenizer, token) if isinstance(token, str) else None,
         (document.get("padding") or {}).get("pad_id"),
         settings(folder, "config.json").get("pad_token_id"),
     )

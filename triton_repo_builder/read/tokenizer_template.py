@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read.tokenizer import TokenizerSpec
+from triton_repo_builder.read.tokenizer import TokenizerSpec, token_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
 
 
 def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
-    number = library.token_to_id(token)
+    number = token_id(library, token)
     if number is None:
         raise TrbError(
             Code.TOKENIZER_INVALID,

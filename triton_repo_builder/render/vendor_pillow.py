@@ -18,7 +18,13 @@ from typing import Any
 from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File, load_toml
-from triton_repo_builder.render.vendor_tokenizers import ABOUT, described, linux_x86_64
+from triton_repo_builder.render.vendor_tokenizers import (
+    ABOUT,
+    UNREADABLE,
+    check_archive,
+    described,
+    linux_x86_64,
+)
 
 PACKAGES = ("PIL/", "pillow.libs/")
 # Fonts, AVIF, colour profiles and Tk: none is needed to read and resize an image, and they are half of it.
@@ -99,9 +105,10 @@ def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
     """The wheel's Python, e.g. ``cp310``, and its files."""
     try:
         with zipfile.ZipFile(wheel) as archive:
+            check_archive(archive)
             names = sorted(name for name in archive.namelist() if _is_vendored(name))
             content = [File(path=name, content=archive.read(name)) for name in names]
-    except (OSError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise TrbError(
             Code.USAGE, f"not a wheel: {error}", where=str(wheel), remedy=_remedy("3.10")
         ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import zipfile
+import zlib
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from triton_repo_builder.files import File
 ABOUT = re.compile(r"^[^/]+\.dist-info/(METADATA$|sboms/.|(licenses/)?(LICEN[CS]E|COPYING|NOTICE|AUTHORS))")
 """Files of a dist-info about the library and its licence; the rest is pip's own."""
 ELF_X86_64 = b"\x7fELF\x02"
+LARGEST = 256 << 20
+"""Bytes of an unpacked wheel."""
+UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What zipfile raises for a damaged or encrypted archive, or one of another method."""
 REMEDY = (
     "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
     "--platform manylinux2014_x86_64 --python-version 3.10 --abi abi3, and name it with --tokenizers-wheel"
@@ -69,12 +74,21 @@ def _from_wheel(target: str, wheel: Path) -> list[File]:
                 if ((n.startswith("tokenizers/") and n.endswith((".py", ".abi3.so"))) or ABOUT.search(n))
                 and ".." not in n
             ]
+            check_archive(archive)
             files = [File(path=f"{target}/{name}", content=archive.read(name)) for name in sorted(names)]
-    except (OSError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise TrbError(Code.USAGE, f"not a wheel: {error}", where=str(wheel), remedy=REMEDY) from None
     if not any(file.path.endswith(".abi3.so") and linux_x86_64(file.content[:20]) for file in files):
         raise TrbError(Code.USAGE, "holds no abi3 library for Linux x86-64", where=str(wheel), remedy=REMEDY)
     return files
+
+
+def check_archive(archive: zipfile.ZipFile) -> None:
+    """Raise ValueError for an archive that becomes far larger than a library is, or may on the way."""
+    if any(m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for m in archive.infolist()):
+        raise ValueError("compressed in a way that wheels are not")
+    if sum(max(member.file_size, member.compress_size) for member in archive.infolist()) > LARGEST:
+        raise ValueError(f"holds more than {LARGEST >> 20} MiB")
 
 
 def linux_x86_64(head: bytes) -> bool:

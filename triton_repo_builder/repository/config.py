@@ -154,6 +154,16 @@ class ModelConfig:
         block: Mapping[str, Any] = self.raw.get("version_policy") or {}
         return block
 
+    def check(self) -> None:
+        """Raise one of ``files.DAMAGED`` if a property cannot be read: a server's JSON may have any shape."""
+        for name, member in vars(type(self)).items():
+            if isinstance(member, property):
+                getattr(self, name)
+        for step in self.steps:
+            _ = dict(step.input_map), dict(step.output_map)
+        _ = dict(self.dynamic_batching or {})
+        self.select(())
+
     def messages(self, name: str) -> tuple[Mapping[str, Any], ...]:
         """A repeated message field as it is in ``raw``."""
         return tuple(self.raw.get(name) or ())

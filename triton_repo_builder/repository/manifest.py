@@ -9,15 +9,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from triton_repo_builder import __version__, files
+from triton_repo_builder import __version__, files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository.interface import Endpoint
 
 MANIFEST = "manifest.json"
 CASES = "smoke.json"
 """Golden cases of an endpoint."""
+T = TypeVar("T")
 GENERATOR = {"name": "triton_repo_builder", "version": __version__}
 
 
@@ -112,7 +113,7 @@ class VersionEntry:
 
     @classmethod
     def of_json(cls, name: str, document: Mapping[str, Any]) -> VersionEntry:
-        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged entry."""
+        """Raises one of ``files.DAMAGED`` for a damaged entry."""
         models = _listed(document, "models")
         if not models:
             raise ValueError("'models' is empty")
@@ -123,13 +124,13 @@ class VersionEntry:
             task=str(document.get("task", "")),
             facts={**document.get("facts", {})},
             shared=tuple(map(str, _listed(document, "shared"))),
-            cases=document.get("cases"),
+            cases=_optional(document, "cases", str),
             triton_release=str(document.get("triton_release", "")),
             sources=tuple(map(SourceFile.of_json, _listed(document, "sources"))),
-            opset=document.get("opset"),
-            ir_version=document.get("ir_version"),
-            tools={**document.get("tools", {})},
-            options=document.get("options"),
+            opset=_optional(document, "opset", int),
+            ir_version=_optional(document, "ir_version", int),
+            tools={key: str(value) for key, value in document.get("tools", {}).items()},
+            options=_optional(document, "options", dict),
             options_digest=str(document.get("options_digest", "")),
             provenance=Origin.of_json(document.get("provenance", {})),
         )
@@ -177,10 +178,10 @@ class EndpointEntry:
 
     @classmethod
     def of_json(cls, name: str, document: Mapping[str, Any]) -> EndpointEntry:
-        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged entry."""
+        """Raises one of ``files.DAMAGED`` for a damaged entry."""
         return cls(
             served=VersionEntry.of_json(name, document),
-            previous=document.get("previous"),
+            previous=_optional(document, "previous", int),
             others={
                 int(version): VersionEntry.of_json(name, entry)
                 for version, entry in document.get("versions", {}).items()
@@ -206,13 +207,13 @@ class Manifest:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Manifest:
-        """Raises KeyError, TypeError, ValueError or AttributeError for a damaged document."""
+        """Raises one of ``files.DAMAGED`` for a damaged document."""
         return cls(
             endpoints={
                 name: EndpointEntry.of_json(name, entry) for name, entry in document["endpoints"].items()
             },
             files={path: FileRecord.of_json(record) for path, record in document["files"].items()},
-            generator=document.get("generator", {}),
+            generator={key: str(value) for key, value in document.get("generator", {}).items()},
         )
 
     def to_text(self) -> str:
@@ -233,21 +234,43 @@ def _listed(document: Mapping[str, Any], key: str) -> list[Any]:
     return value
 
 
+def _optional(document: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    value = document.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"'{key}' is {value!r:.40}")
+    return value
+
+
 def read(folder: Path) -> Manifest | None:
     """The manifest of a repository; None without one of ours. Raises ``TrbError`` if it is damaged."""
     file = folder / MANIFEST
     if not file.is_file():
         return None
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = files.load_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise _damaged(file, f"cannot be read as JSON: {error}") from None
     if not isinstance(document, dict) or not {"endpoints", "files"} <= document.keys():
         return None  # other tools write a manifest.json, too
     try:
-        return Manifest.of_json(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        manifest = Manifest.of_json(document)
+    except files.DAMAGED as error:
         raise _damaged(file, f"is a damaged manifest of trb: {type(error).__name__} {error}") from None
+    _check_paths(file, manifest)
+    return manifest
+
+
+def _check_paths(file: Path, manifest: Manifest) -> None:
+    """``TrbError`` for a path that leads out of the repository: commands write and remove what is listed."""
+    versions = [version for entry in manifest.endpoints.values() for version in entry.versions.values()]
+    cases = [version.cases for version in versions if version.cases]
+    models = [model for version in versions for model in (*version.models, *version.shared)]
+    for path in (*manifest.files, *cases, *models):
+        transfer.check_inside(path, str(file))
+    if wrong := [model for model in models if "/" in model]:
+        raise _damaged(file, f"is a damaged manifest of trb: '{wrong[0]}' is not the name of a model")
+    if wrong := [path for path in cases if "/" not in path]:
+        raise _damaged(file, f"is a damaged manifest of trb: '{wrong[0]}' is not in a model's folder")
 
 
 def write(folder: Path, manifest: Manifest) -> None:

@@ -73,6 +73,8 @@ def parse(text: str) -> dict[str, Any]:
         reason = str(error)[position.end() :] if position else str(error)
         # With an excerpt, protobuf prints 'source line': reason; the reason is the last part.
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
+    except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
+        raise PbtxtError(1, 1, str(error)) from None
     plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(plain, model_config.DESCRIPTOR)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from triton_repo_builder import check, repository
+from triton_repo_builder import check, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.az import AzureStore
 from triton_repo_builder.stores.gs import GoogleStore
@@ -16,7 +15,7 @@ from triton_repo_builder.stores.registry import RegistryStore
 from triton_repo_builder.stores.revision import DIGEST, collect
 from triton_repo_builder.stores.s3 import S3Store
 from triton_repo_builder.stores.store import Location, Progress, Pulled, Pushed, Store
-from triton_repo_builder.write import staging
+from triton_repo_builder.write import recovery, staging
 
 __all__ = ["STORES", "Location", "Pulled", "Pushed", "parse", "pull", "push", "store"]
 
@@ -70,9 +69,8 @@ def push(
             where=str(root),
             remedy="name a folder of model directories",
         )
-    if not force:
-        check.refuse_errors(repo, "nothing was sent", "push it as it is")
-    return store(location).push(collect(root), progress, dry_run=dry_run)
+    accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
+    return replace(store(location).push(collect(root), progress, dry_run=dry_run), accepted=accepted)
 
 
 def pull(location: Location, target: Path, progress: Progress, *, force: bool = False) -> Pulled:
@@ -81,7 +79,7 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
     A folder with anything else in it is replaced only with ``force``; one that already holds this revision
     stays untouched.
     """
-    _put_back(target)
+    recovery.recover(target)
     with staging.staging(target, how="as FOLDER") as stage:
         full = target.exists() and (not target.is_dir() or any(target.iterdir()))
         new = stage / "new"
@@ -96,27 +94,22 @@ def pull(location: Location, target: Path, progress: Progress, *, force: bool = 
                 where=str(target),
                 remedy="name an empty or a new folder, or replace what is there with --force",
             )
-        if target.exists():
-            target.rename(stage / staging.REPLACED)
-        try:
-            new.rename(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                (stage / staging.REPLACED).rename(target)
-            raise
-        with contextlib.suppress(OSError):
-            (stage / staging.REPLACED).rename(stage / "done")
+        files.sync_all(new)
+        with staging.exclusive(target) if target.exists() else contextlib.nullcontext():
+            _replace(target, new, stage / staging.REPLACED)
     return pulled
 
 
-def _put_back(target: Path) -> None:
-    """Put back what a killed pull had moved away to make room for the new revision."""
+def _replace(target: Path, new: Path, old: Path) -> None:
+    """Put ``new`` in the place of ``target``, and that to ``old``, which says that this has not ended."""
+    if target.exists():
+        target.rename(old)
+    try:
+        new.rename(target)
+        files.sync(target.resolve().parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            old.rename(target)
+        raise
     with contextlib.suppress(OSError):
-        for stage in staging.leftovers(target):
-            if not (stage / staging.REPLACED).exists():
-                continue
-            with staging.locked(stage) as free:
-                if free and not target.exists():
-                    (stage / staging.REPLACED).rename(target)
-                if free:
-                    shutil.rmtree(stage, ignore_errors=True)
+        old.rename(old.with_name("done"))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from triton_repo_builder import transfer
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.stores import filesystem, location
@@ -230,8 +230,8 @@ class BucketStore:
         if document is None:
             return ""
         try:
-            match = DIGEST.fullmatch(json.loads(document)["revision"])
-        except (ValueError, KeyError, TypeError):
+            match = DIGEST.fullmatch(files.load_json(document)["revision"])
+        except files.DAMAGED:
             match = None
         if match is None:
             raise TrbError(

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import DAMAGED, load_json
 from triton_repo_builder.stores import location, oci_layers
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_client import HINTS, MANIFEST, REPAIR, Client
 from triton_repo_builder.stores.oci_layers import Layer
-from triton_repo_builder.stores.revision import LocalRevision, collect, mismatch
+from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect, mismatch
 from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, overtaken
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -76,15 +77,15 @@ class RegistryStore:
         """Write the files of the image below ``target``, an empty folder, each layer verified."""
         with explained(self.HINTS, str(self.location)):
             digest, manifest = self._manifest()
-            total = sum(layer["size"] for layer in manifest["layers"])
+            layers, stated = self._parts(manifest)
+            total = sum(size for _, size in layers)
             done = 0
-            for layer in manifest["layers"]:
-                progress(layer["digest"], done, total)
-                self._unpack(layer["digest"], target)
-                done += layer["size"]
+            for layer, size in layers:
+                progress(layer, done, total)
+                self._unpack(layer, target)
+                done += size
             progress("", total, total)
             local = collect(target)
-            stated = manifest.get("annotations", {}).get(REVISION)
             actual = f"sha256:{local.index.digest}"
             if stated not in (None, actual):
                 raise mismatch(str(self.location), actual, stated, REPAIR)
@@ -170,7 +171,12 @@ class RegistryStore:
                 remedy=f"push first: trb push {self.location} REPO",
             )
         digest, document = answer
-        manifest: dict[str, Any] = json.loads(document)
+        try:
+            manifest = load_json(document)
+        except ValueError as error:
+            raise self._no_manifest(error) from None
+        if not isinstance(manifest, dict):
+            raise self._no_manifest(ValueError("no object"))
         if "layers" not in manifest:
             raise TrbError(
                 Code.NOT_PUSHED,
@@ -179,6 +185,25 @@ class RegistryStore:
                 remedy="name one of them by its digest",
             )
         return digest, manifest
+
+    def _parts(self, manifest: dict[str, Any]) -> tuple[list[tuple[str, int]], str | None]:
+        """(digest, bytes) of each layer, and the revision that the annotations state."""
+        try:
+            layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
+            stated = (manifest.get("annotations") or {}).get(REVISION)
+        except DAMAGED as error:
+            raise self._no_manifest(error) from None
+        if not all(DIGEST.fullmatch(digest) for digest, _ in layers):
+            raise self._no_manifest(ValueError("a layer's digest is no sha256"))
+        return layers, None if stated is None else str(stated)
+
+    def _no_manifest(self, error: Exception) -> TrbError:
+        return TrbError(
+            Code.STORAGE_FAILED,
+            f"is not the manifest of an image: {type(error).__name__} {error}",
+            where=str(self.location),
+            remedy=REPAIR,
+        )
 
     def _unpack(self, digest: str, target: Path) -> None:
         """One layer: fetched whole, verified, then unpacked, and only its files under ``models/``."""

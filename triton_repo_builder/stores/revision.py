@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from triton_repo_builder import repository, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import File, unreadable
+from triton_repo_builder.files import DAMAGED, File, load_json, unreadable
 from triton_repo_builder.repository import Manifest
 
 PLACEHOLDER = ".gitkeep"
@@ -100,18 +101,31 @@ def collect(root: Path) -> LocalRevision:
 
 
 def read_index(document: bytes, digest: str, where: str) -> Index:
-    """Read an index. Raises DIGEST_MISMATCH if its digest is another, or it lists files outside."""
+    """Read an index. Raises DIGEST_MISMATCH (also for a file outside), STORAGE_FAILED."""
     actual = hashlib.sha256(document).hexdigest()
     if actual != digest:
         raise mismatch(where, actual, digest)
-    listed = json.loads(document)["files"]
-    for path in listed:
-        transfer.check_inside(path, where)
-    return Index(
-        entries=tuple(
-            Entry(path=path, sha256=fact["sha256"], bytes=fact["bytes"]) for path, fact in listed.items()
+    try:
+        listed = load_json(document)["files"].items()
+        entries = tuple(
+            Entry(path=path, sha256=str(fact["sha256"]), bytes=_size(fact["bytes"])) for path, fact in listed
         )
-    )
+    except DAMAGED as error:
+        raise TrbError(
+            Code.STORAGE_FAILED,
+            f"is not an index of trb: {type(error).__name__} {error}",
+            where=where,
+            remedy=REPAIR,
+        ) from None
+    for entry in entries:
+        transfer.check_inside(entry.path, where)
+    return Index(entries=entries)
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r:.40} is not a size")
+    return value
 
 
 def labels(manifest: Manifest | None) -> dict[str, str]:

@@ -62,6 +62,8 @@ class Pushed:
     labels: dict[str, str]
     copied: tuple[str, ...] = ()
     """Files that the bucket itself copied from the revision before."""
+    accepted: tuple[str, ...] = ()
+    """Errors of ``trb check`` that --force let pass, a line each."""
     dry_run: bool = False
 
 

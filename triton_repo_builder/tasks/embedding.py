@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
@@ -51,14 +52,12 @@ def fits(source: Source) -> bool:
 
 def modules(source: Source) -> list[dict[str, Any]]:
     """The entries of sentence-transformers' modules.json, or empty."""
-    import json
-
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
         file = place / "modules.json"
         if file.is_file():
             try:
-                return [{**entry, "folder": place} for entry in json.loads(file.read_text(encoding="utf-8"))]
-            except (ValueError, TypeError) as error:
+                return [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+            except (OSError, ValueError, TypeError) as error:
                 raise TrbError(
                     Code.TASK_UNCLEAR,
                     f"is not a list of modules: {error}",

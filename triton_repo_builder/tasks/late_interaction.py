@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import DAMAGED
 from triton_repo_builder.graph.heads import colbert as heads_colbert
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
@@ -152,6 +153,18 @@ def _rules(
 
 
 def _settings(source: Source) -> Settings:
+    try:
+        return _stated(source)
+    except DAMAGED as error:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"a length or a word of {PYLATE} or {COLBERT} cannot be read: {error}",
+            where=str(source.folder),
+            remedy="get the original file again from the model's source",
+        ) from None
+
+
+def _stated(source: Source) -> Settings:
     pylate = tokenizer.settings(source.folder, PYLATE)
     if "query_length" in pylate or "document_length" in pylate or "query_prefix" in pylate:
         return Settings(
@@ -188,7 +201,7 @@ def _ids(source: Source, words: tuple[str, ...]) -> tuple[int, ...]:
     """Ids of the words that the tokenizer has as one token."""
     if not words:
         return ()
-    ids = (source.tokenizer_spec.library.token_to_id(word) for word in words)
+    ids = (tokenizer.token_id(source.tokenizer_spec.library, word) for word in words)
     return tuple(sorted({number for number in ids if number is not None}))
 
 
@@ -207,6 +220,13 @@ def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | 
         return None
     whole = weights[0]
     for weight in weights[1:]:
+        if weight.shape[0] != whole.shape[1]:
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"a Dense module takes {weight.shape[0]} numbers, the one before it gives {whole.shape[1]}",
+                where=str(source.folder / "modules.json"),
+                remedy="use the modules that were saved with this model",
+            )
         whole = whole @ weight
     if width is None or width == whole.shape[0]:
         return whole

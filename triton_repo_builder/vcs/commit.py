@@ -61,9 +61,8 @@ class Committed:
 def commit(path: Path, options: CommitOptions) -> Committed:
     """Commit ``path``. Raises ``TrbError``; then no branch has moved."""
     repo = repository.read(path)
-    if not options.force:
-        check.refuse_errors(repo, "nothing was committed", "commit anyway")
-    notes: list[str] = []
+    accepted = check.refuse_errors(repo, "nothing was committed", "commit anyway", force=options.force)
+    notes = list(accepted)
     top = top_level(path) or _init(path, notes)
     git = Git(folder=top)
     target = target_branch.target(git, options.branch)

@@ -48,6 +48,8 @@ class Publication:
     names: tuple[str, ...]
     """Directories to swap, in order; none of them in ``files`` means removal."""
     changes: Changes
+    before: Manifest
+    """The manifest that all this was planned with."""
 
 
 def prepare(build: BuiltEndpoint, output: Path, *, force: bool = False) -> Publication:
@@ -120,6 +122,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         manifest=Manifest(endpoints={**old.endpoints, **entries}, files={**others, **described}).to_text(),
         names=(*names, *sorted(own - planned), repository.MANIFEST),
         changes=changes,
+        before=old,
     )
 
 
@@ -163,7 +166,12 @@ def publish(publication: Publication) -> None:
             if path.split("/")[0] in publication.names:
                 files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
-        swap.swap(stage, output, publication.names)
+        created = not output.exists()
+        output.mkdir(parents=True, exist_ok=True)
+        with staging.exclusive(output):
+            if (repository.read_manifest(output) or Manifest()) != publication.before:
+                raise staging.busy(output, "another trb has changed this repository meanwhile")
+            swap.swap(stage, output, publication.names, created=created)
 
 
 def diff(publication: Publication) -> str:

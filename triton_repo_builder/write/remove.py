@@ -48,4 +48,5 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
         # The ensemble first, what it needs after.
         names=(*dict.fromkeys(models), repository.MANIFEST),
         changes=changes,
+        before=old,
     )

@@ -15,13 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
 
 OLD = ".old"
 """Subfolder of a staging folder for files moved out of the repository, which may have to go back."""
 REPLACED = ".replaced"
 """There, too: a whole folder that was moved out, by a pull."""
+UNDO = ".undo.json"
+"""There, too: the journal of a change of single files (``undo.py``)."""
+TICK = 0.05
+PATIENCE = 5.0
+"""Seconds to wait for another process that changes the repository."""
 _YOUNG = 60
 """Seconds."""
+_mine: set[tuple[int, int]] = set()
+"""Device and inode of the repositories whose lock this process holds."""
 
 
 @contextlib.contextmanager
@@ -53,7 +61,7 @@ def staging(
 def _place(output: Path) -> tuple[Path, str]:
     """The parent of the staging folders of ``output``, and the prefix of their names."""
     resolved = output.resolve()
-    return resolved if resolved.is_mount() else resolved.parent, f".{output.name}.trb-"
+    return resolved if resolved.is_mount() else resolved.parent, f".{resolved.name}.trb-"
 
 
 def leftovers(output: Path) -> list[Path]:
@@ -86,16 +94,62 @@ def locked(folder: Path) -> Iterator[bool]:
         os.close(held)
 
 
+@contextlib.contextmanager
+def exclusive(repository: Path) -> Iterator[None]:
+    """Be the only process that changes a repository. Raises ``TrbError`` REPOSITORY_BUSY after PATIENCE.
+
+    The lock is one on the folder itself, and ends with the process. It may be taken again by its holder.
+    """
+    facts = repository.stat()
+    key = facts.st_dev, facts.st_ino
+    if key in _mine:
+        yield
+        return
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # not on this platform
+        yield
+        return
+    held = os.open(repository, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise busy(repository, "another trb is changing this repository now") from None
+                time.sleep(TICK)
+            except OSError:  # a file system without locks
+                break
+        _mine.add(key)
+        yield
+    finally:
+        _mine.discard(key)
+        os.close(held)
+
+
+def busy(repository: Path, message: str) -> TrbError:
+    """The error for a repository that another process changes at the same time."""
+    return TrbError(
+        Code.REPOSITORY_BUSY,
+        f"{message}; nothing was written",
+        where=str(repository),
+        remedy="run the same command again once the other one has ended",
+    )
+
+
 def _holds(folder: Path) -> bool:
     """Whether a staging folder may have the only copy of something."""
-    return (folder / OLD).exists() or (folder / REPLACED).exists()
+    return any((folder / name).exists() for name in (OLD, REPLACED, UNDO))
 
 
 def _sweep(output: Path) -> None:
     """Remove the staging folders of processes that are gone.
 
     Not one with what ``swap`` moved out of a repository: a process that was killed in between left the only
-    copy there (``swap.recover`` moves it back). Nor a young one, whose process may be about to lock it.
+    copy there (``recovery.recover`` moves it back). Nor a young one, whose process may be about to lock it.
     """
     with contextlib.suppress(OSError):
         for folder in leftovers(output):

@@ -1,4 +1,4 @@
-"""The swap of a staged build into its repository, and what the next build does after one that was killed.
+"""The swap of a staged build into its repository, and its undoing after a process that was killed.
 
 Before the first rename a journal is written beside ``.old``. Each rename is one step of the file system, so
 the journal and the places of the directories show how far a swap came: a staging folder with ``.old`` in
@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
 JOURNAL = ".swap.json"
-_DONE = ".done"
+DONE = ".done"
 """New name of ``.old`` after the swap: such a folder may be removed at any point."""
 
 
@@ -39,14 +38,16 @@ class Journal:
     """Of these, those that the build brings: (path, size, time) of all in it."""
 
 
-def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
+def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = False) -> None:
     """Move ``names`` from ``stage`` into ``output`` in this order, what was there into ``stage``.
 
-    A name that is not in ``stage`` is removed from ``output``. Undone as a whole if any step fails.
+    A name is a path below both; one that is not in ``stage`` is removed from ``output``. Undone as a whole
+    if any step fails. ``created``: the repository was made for this, and goes again with it.
     """
     old = stage / staging.OLD
+    files.sync_all(stage)
     journal = Journal(
-        created=not output.exists(),
+        created=created,
         names=tuple(names),
         replaced=tuple(name for name in names if (output / name).exists()),
         fresh={name: _listed(stage / name) for name in names if (stage / name).exists()},
@@ -54,39 +55,28 @@ def swap(stage: Path, output: Path, names: Sequence[str]) -> None:
     _write(stage / JOURNAL, journal)
     old.mkdir()
     try:
-        output.mkdir(parents=True, exist_ok=True)
         for name in names:
             if name in journal.replaced:
+                (old / name).parent.mkdir(parents=True, exist_ok=True)
                 (output / name).rename(old / name)
             if name in journal.fresh:
+                (output / name).parent.mkdir(parents=True, exist_ok=True)
                 (stage / name).rename(output / name)
+        files.sync(output)
     except BaseException:
         _undo(stage, output, journal)
         raise
     with contextlib.suppress(OSError):  # it is done; the next build sees that, too
-        old.rename(stage / _DONE)
+        old.rename(stage / DONE)
 
 
-def recover(output: Path, *, write: bool = True) -> tuple[str, ...]:
-    """Undo what a killed build left half done; a line for each. Raises ``TrbError`` EDITED_FILE.
+def recover(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
+    """Undo the swap of a process that is gone; a line if it had begun. Raises ``TrbError`` EDITED_FILE.
 
-    The error is raised if the repository was changed since, so that undoing would lose something. With
-    ``write`` off nothing is touched. A build that still runs holds its staging folder's lock.
+    The error is raised if the repository was changed since, so that undoing would lose something.
     """
-    notes: list[str] = []
-    try:
-        for stage in staging.leftovers(output):
-            if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
-                continue
-            with staging.locked(stage) as acquired:
-                if acquired:
-                    notes += _recovered(stage, output, write=write)
-    except OSError as error:
-        raise files.explain(error, output) from error
-    return tuple(notes)
-
-
-def _recovered(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
+    if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
+        return
     journal = _read(stage / JOURNAL)
     moved = [name for name in journal.names if _moved_out(stage, name) or _moved_in(stage, name, journal)]
     complete = set(journal.fresh) | set(journal.replaced) == set(moved) and not any(
@@ -94,18 +84,17 @@ def _recovered(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
     )
     if not write:
         if moved and not complete:
-            yield "a build that was killed left the repository half replaced; the next one undoes that"
+            yield "a trb that was killed left the repository half replaced; the next one undoes that"
         return
     if complete:
-        (stage / staging.OLD).rename(stage / _DONE)
+        (stage / staging.OLD).rename(stage / DONE)
     else:
         changed = _changed(stage, output, journal)
         if changed:
             raise _unsafe(changed, stage, output)
         _undo(stage, output, journal)
         if moved:
-            yield "a build that was killed had left the repository half replaced: it is as it was before"
-    shutil.rmtree(stage, ignore_errors=True)
+            yield "a trb that was killed had left the repository half replaced: it is as it was before"
 
 
 def _moved_out(stage: Path, name: str) -> bool:
@@ -122,11 +111,13 @@ def _undo(stage: Path, output: Path, journal: Journal) -> None:
         if _moved_in(stage, name, journal):
             (output / name).rename(stage / name)
         if _moved_out(stage, name):
+            (output / name).parent.mkdir(parents=True, exist_ok=True)
             (stage / staging.OLD / name).rename(output / name)
+    files.sync(output)
     if journal.created:
         with contextlib.suppress(OSError):
             output.rmdir()
-    (stage / staging.OLD).rename(stage / _DONE)
+    (stage / staging.OLD).rename(stage / DONE)
 
 
 def _changed(stage: Path, output: Path, journal: Journal) -> list[str]:
@@ -146,7 +137,7 @@ def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:
     backup = stage / staging.OLD
     return TrbError(
         Code.EDITED_FILE,
-        "a build that was killed left the repository half replaced, and that cannot be undone, since it was "
+        "a trb that was killed left the repository half replaced, and that cannot be undone, since it was "
         f"changed after that: {listed}",
         where=str(output),
         remedy=f"what was there before is in {backup}: move back what you need, then remove {stage}",
@@ -167,12 +158,20 @@ def _listed(place: Path) -> list[list[Any]]:
 
 def _write(file: Path, journal: Journal) -> None:
     """Write the journal to disk before the first rename."""
-    with file.open("w", encoding="utf-8") as stream:
-        json.dump(asdict(journal), stream)
-        stream.flush()
-        os.fsync(stream.fileno())
+    file.write_text(json.dumps(asdict(journal)), encoding="utf-8")
+    files.sync(file)
+    files.sync(file.parent)
 
 
 def _read(file: Path) -> Journal:
-    document = json.loads(file.read_text(encoding="utf-8"))
-    return Journal(**{**document, "names": tuple(document["names"]), "replaced": tuple(document["replaced"])})
+    """Raises one of ``files.DAMAGED``, and ``TrbError`` for a name that leads out of the repository."""
+    document = files.load_json(file.read_bytes())
+    journal = Journal(
+        created=document["created"] is True,
+        names=tuple(document["names"]),
+        replaced=tuple(document["replaced"]),
+        fresh={str(name): list(listed) for name, listed in document["fresh"].items()},
+    )
+    for name in (*journal.names, *journal.replaced, *journal.fresh):
+        transfer.check_inside(name, str(file))
+    return journal

@@ -8,7 +8,6 @@ step: no request ever runs through the tokenizer of one version and the model of
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any, TypeVar
 from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
-from triton_repo_builder.repository import CONFIG, SHARED, Manifest, manifest, pbtxt
+from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.manifest import EndpointEntry, VersionEntry
 from triton_repo_builder.repository.provenance import PREFIX
+from triton_repo_builder.write import publish
 from triton_repo_builder.write.built import BuiltEndpoint
 
 Built = TypeVar("Built", bound=BuiltEndpoint)
@@ -244,7 +244,7 @@ def _with_cases(entry: VersionEntry, *, served: bool) -> VersionEntry:
 
 
 def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Remove all versions but the newest ``keep``, the served one and the one before.
+    """Remove all versions but the newest ``keep``, the served one and the one before, in one swap.
 
     Returns those that were removed, and files of the user's own for which one was left as it is.
     """
@@ -264,19 +264,24 @@ def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str,
     if not removed:
         return (), tuple(kept)
     remaining = {number: entry for number, entry in old.versions.items() if number not in removed}
-    folders = [f"{model}/{version}/" for model in old.models for version in removed]
-    manifest.write(
-        root,
-        replace(
-            recorded,
-            endpoints={**recorded.endpoints, name: arrange(remaining, old.served.version, old.previous)},
-            files={
-                path: record for path, record in recorded.files.items() if not path.startswith(tuple(folders))
-            },
-        ),
+    folders = [f"{model}/{version}" for model in old.models for version in removed]
+    gone = tuple(f"{folder}/" for folder in folders)
+    rest = replace(
+        recorded,
+        endpoints={**recorded.endpoints, name: arrange(remaining, old.served.version, old.previous)},
+        files={path: record for path, record in recorded.files.items() if not path.startswith(gone)},
     )
-    for folder in folders:
-        shutil.rmtree(root / folder)
+    dropped = tuple(path for path in recorded.files if path.startswith(gone))
+    publish.publish(
+        publish.Publication(
+            output=root,
+            files=(),
+            manifest=rest.to_text(),
+            names=(*folders, MANIFEST),
+            changes=publish.Changes(added=(), changed=(), removed=dropped, kept=()),
+            before=recorded,
+        )
+    )
     return tuple(removed), tuple(kept)
 
 

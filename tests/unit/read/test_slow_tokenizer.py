@@ -76,7 +76,8 @@ def test_a_folder_that_says_nothing_of_its_class(tmp_path: Path) -> None:
 
 def test_sentencepiece_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spiece.model").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    for module in ("sentencepiece", "sentencepiece.sentencepiece_model_pb2"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TrbError) as caught:
         tokenizer.read(tmp_path / "spiece.model")
     assert caught.value.code == Code.SLOW_TOKENIZER

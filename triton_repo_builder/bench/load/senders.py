@@ -7,7 +7,6 @@ transports: 15 us of CPU per request, where a general client library takes over 
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
 import urllib.parse
@@ -16,6 +15,7 @@ from typing import Protocol
 
 from triton_repo_builder.bench.load.messages import NO_CONNECTION, TIMEOUT, WorkerLoad
 from triton_repo_builder.client.grpc import AsyncConnection
+from triton_repo_builder.files import DAMAGED, load_json
 
 CLIENTS_PER_CONNECTION = 16
 LARGEST_EXAMPLE = 300
@@ -204,8 +204,8 @@ def _request(host: str, path: str, body: bytes, headers: Mapping[str, str]) -> b
 def _message(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     try:
-        return _short(str(json.loads(text)["error"]))
-    except (ValueError, KeyError, TypeError):
+        return _short(str(load_json(text)["error"]))
+    except DAMAGED:
         return _short(text)
 
 

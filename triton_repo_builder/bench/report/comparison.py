@@ -11,6 +11,7 @@ from typing import Any
 
 from triton_repo_builder.bench.report.report import SCHEMA, Baseline, BenchReport, Level, Ratio
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import load_json
 
 REMEDY = "name the report.json of an earlier 'trb bench --output DIR'"
 LONGEST_VALUE = 40
@@ -55,12 +56,12 @@ class EarlierReport:
 def load(path: Path) -> EarlierReport:
     """Read a report; raises ``TrbError`` if it is not one, or a field that a comparison reads is damaged."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path.read_bytes(), halves=True)
     except OSError as error:
         raise TrbError(
             Code.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path), remedy=REMEDY
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise TrbError(Code.USAGE, f"is not valid JSON: {error}", where=str(path), remedy=REMEDY) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA or "levels" not in document:
         raise TrbError(Code.USAGE, f"is not a report of schema {SCHEMA}", where=str(path), remedy=REMEDY)

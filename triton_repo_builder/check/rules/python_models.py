@@ -39,6 +39,9 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         where = f"{file}:{error.lineno}:{error.offset}" if error.lineno else str(file)
         yield report("python-syntax", where, message, severity=severity)
         return
+    except (ValueError, RecursionError, MemoryError) as error:  # not text, or nested without end
+        yield report("python-syntax", str(file), f"{type(error).__name__}: {error}"[:200])
+        return
     if not _binds(tree, CLASS):
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)

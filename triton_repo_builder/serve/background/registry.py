@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.processes import proc
 
@@ -73,10 +74,33 @@ def write(file: Path, entry: Background) -> None:
 def read(file: Path) -> Background | None:
     """The entry in a file; None if it is invalid or its process is gone."""
     try:
-        entry = Background(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        entry = Background(**files.load_json(file.read_bytes()))
+        _check_types(entry)
+    except (OSError, *files.DAMAGED):
         return None
     return entry if runs(entry) else None
+
+
+def _check_types(entry: Background) -> None:
+    """Raise TypeError for a file that trb did not write, or that was damaged since."""
+    kinds: dict[type, tuple[object, ...]] = {
+        int: (entry.pid, entry.server_pid or 0),
+        str: (
+            entry.born,
+            entry.name,
+            entry.repository,
+            entry.engine,
+            entry.log,
+            entry.about,
+            entry.container,
+        ),
+        dict: (entry.urls, *entry.endpoints),
+        float: (float(entry.started),),
+    }
+    if any(not isinstance(value, kind) for kind, values in kinds.items() for value in values):
+        raise TypeError
+    if not all(0 <= pid < 2**31 for pid in (entry.pid, entry.server_pid or 0)) or not entry.pid:
+        raise ValueError
 
 
 def runs(entry: Background) -> bool:
@@ -96,8 +120,8 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
         if entry is not None:
             running.append(entry)
             continue
-        with suppress(OSError, ValueError, KeyError):
-            name = json.loads(file.read_text(encoding="utf-8"))["name"]
+        with suppress(OSError, *files.DAMAGED):
+            name = str(files.load_json(file.read_bytes())["name"])
             words = _messages(file)
             ended.append(
                 (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")

@@ -112,6 +112,10 @@ class Loader:
         self._server = find(base)
         self._stubs = self._server.processes()
 
+    def alive(self) -> bool:
+        """Whether the server's process runs, or it answers if that is unknown."""
+        return self._server.alive() and HttpClient(self._server.base, 10).answers_live()
+
     def load(self, model: str, timeout: float) -> str:
         """The server's reason if the load fails, else an empty text. Raises ``Hung``, OSError."""
         if not self._server.pid:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from triton_repo_builder.client import HttpClient
@@ -17,6 +16,8 @@ SETTLE = 0.75
 """A stub that ends because its model is unloaded is a zombie only for a moment; ``dead`` means longer."""
 RELOADS = 3
 WINDOW = 60.0
+UNLOAD = 5.0
+"""Seconds that an unload gets before the model is loaded again all the same."""
 LEFTOVER = 15.0
 """Seconds after which what a hung unload left running is killed."""
 
@@ -46,7 +47,8 @@ class Watchdog(threading.Thread):
         self._stop = threading.Event()
         self._handled: set[int] = set()
         self._leftovers: dict[int, float] = {}
-        self._reloads: dict[str, deque[float]] = {}
+        self._reloads: dict[str, tuple[int, float]] = {}
+        """How often a model was loaded again, each time within WINDOW of the one before, and when it was."""
 
     def stop(self) -> None:
         """End soon, without another reload."""
@@ -84,22 +86,22 @@ class Watchdog(threading.Thread):
             return  # unloaded or replaced on purpose, or still loading: that request gets the error
         loaded = {name for name, _ in ready_now}
         ends = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
-        times = self._reloads.setdefault(model, deque())
-        now = time.monotonic()
-        while times and now - times[0] > WINDOW:
-            times.popleft()
-        if len(times) >= RELOADS:
+        count, last = self._reloads.get(model, (0, 0.0))
+        count = count + 1 if time.monotonic() - last < WINDOW else 1
+        if count > RELOADS:
             raise TrbError(
                 Code.MODEL_FAILED,
-                f"its Python process died again ({ends}) after {RELOADS} reloads within {WINDOW:.0f} s",
+                f"its Python process died again ({ends}) after {RELOADS} reloads, each within {WINDOW:.0f} s "
+                "of the one before",
                 where=model,
                 remedy="correct the model (memory, native libraries, os._exit), then start again",
             )
-        times.append(now)
         self._progress(
-            f"model '{model}' lost its Python process ({ends}); loading it again ({len(times)} of {RELOADS})"
+            f"model '{model}' lost its Python process ({ends}); loading it again ({count} of {RELOADS})"
         )
         self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
+        # From its end: on a busy machine a reload takes as long as the window.
+        self._reloads[model] = count, time.monotonic()
         self._progress(f"model '{model}' is ready again")
 
     def _reload(self, model: str, stubs: tuple[Stub, ...], above: tuple[str, ...]) -> None:
@@ -113,6 +115,8 @@ class Watchdog(threading.Thread):
             raise TrbError(
                 Code.MODEL_FAILED, f"cannot be unloaded after its process died: {answer}", where=model
             )
+        # This Triton may crash if it loads what it still unloads; an unload that hangs never ends.
+        HttpClient(self._base, self._timeout).wait_until_settled(model, UNLOAD)
         # A step that was loaded by name would stay when the ensemble is unloaded later.
         loaded = load_models.load(
             self._base,

@@ -62,7 +62,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
                 f"use one of {', '.join(listed)}; or a text, which has a space or a colon",
             )
         return Prompt(text=option, notes=_note(option))
-    default = saved.get("default_prompt_name")
+    default = _default(source, saved)
     if default is None:
         named = ", ".join(name for name, text in listed.items() if text)
         note = f"the prompts {named} of {FILE} are not used: none is the default, --prompt NAME takes one"
@@ -80,7 +80,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
 def refuse(source: Source, task: str) -> None:
     """``TrbError`` if the files want a prompt that the task would leave out."""
     saved = tokenizer.settings(source.folder, FILE)
-    if saved.get("default_prompt_name") and _listed(source, saved).get(saved["default_prompt_name"]):
+    if (name := _default(source, saved)) and _listed(source, saved).get(name):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             f"prompt '{saved['default_prompt_name']}' is not supported for the task {task}",
@@ -115,6 +115,18 @@ def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:
         "prompts does not give a text for each name",
         where=str(source.folder / FILE),
         remedy="get the original file again from the model's source",
+    )
+
+
+def _default(source: Source, saved: Mapping[str, Any]) -> str | None:
+    default = saved.get("default_prompt_name")
+    if default is None or isinstance(default, str):
+        return default
+    raise TrbError(
+        Code.TASK_UNCLEAR,
+        "default_prompt_name is not a name",
+        where=str(source.folder / FILE),
+        remedy="correct the file",
     )
 
 

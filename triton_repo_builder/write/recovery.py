@@ -1,0 +1,67 @@
+"""What a process that was killed left half done in a repository, undone by the next command of any kind."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.write import staging, swap, undo
+
+
+def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
+    """Undo what a killed process left half done; a line for each thing. Raises ``TrbError``.
+
+    EDITED_FILE: undoing would lose what was changed since. REPOSITORY_BUSY: another process is replacing
+    the repository's folders right now, and is not done within ``staging.PATIENCE``. With ``write`` off
+    nothing is touched.
+    """
+    notes: list[str] = []
+    try:
+        for stage in staging.leftovers(repository):
+            _wait(stage, repository)
+            with staging.locked(stage) as acquired:
+                if acquired:
+                    notes += _recovered(stage, repository, write=write)
+    except OSError as error:
+        raise files.explain(error, repository) from error
+    except files.DAMAGED as error:
+        raise TrbError(
+            Code.REPOSITORY_UNREADABLE,
+            f"a trb that was killed left a journal that is damaged: {type(error).__name__} {error}",
+            where=str(stage),
+            remedy="see what is in that folder, move back what you need, then remove it",
+        ) from None
+    return tuple(notes)
+
+
+def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
+    yield from swap.recover(stage, repository, write=write)
+    yield from undo.recover(stage, repository, write=write)
+    yield from _put_back(stage, repository, write=write)
+    if write and any((stage / name).exists() for name in (swap.JOURNAL, swap.DONE, staging.REPLACED)):
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
+    """Put back what a killed pull had moved away to make room for the new revision."""
+    moved = stage / staging.REPLACED
+    if moved.exists() and not target.exists():
+        if write:
+            moved.rename(target)
+        yield "a pull that was killed had moved the folder away: it is as it was before"
+
+
+def _wait(stage: Path, repository: Path) -> None:
+    """Wait while another process is between the renames of a swap: nobody may read such a repository."""
+    deadline = time.monotonic() + staging.PATIENCE
+    while (stage / staging.OLD).exists():
+        with staging.locked(stage) as acquired:
+            if acquired:
+                return
+        if time.monotonic() > deadline:
+            raise staging.busy(repository, "another trb is replacing folders of this repository now")
+        time.sleep(staging.TICK)
