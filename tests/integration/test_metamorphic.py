@@ -1,4 +1,4 @@
-"""Relations between answers of random graphs on a real server; ``make metamorphic`` asks hundreds of graphs."""
+"""Relations between answers of random graphs on a real server; ``make metamorphic`` asks hundreds."""
 
 from pathlib import Path
 

@@ -71,7 +71,7 @@ class Outage:
     started: float
     ended: float
     server: bool
-    """The server itself: silence is excused, too. Without it the server has to answer, with an error at least."""
+    """The server itself: silence is excused, too. Without it the server must answer, at least with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Random tensor models: inputs of any type and rank, random operators; some mix the rows of a batch on purpose."""
+"""Random tensor models: any type and rank, random operators; some mix the rows of a batch on purpose."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DTYPES = (FLOAT, FLOAT, FLOAT, FP16, TensorProto.DOUBLE, INT32, INT64, TensorPro
 ANSWERS = (FLOAT, FLOAT, FP16, TensorProto.DOUBLE, INT32, INT64, BOOL)
 ROWS = 6
 MIXING = 0.1
-"""Share of graphs whose answer to a row depends on the others: trb build must find that, and serve them alone."""
+"""Share of graphs whose rows depend on each other: trb build must find that, and serve them one by one."""
 
 STEPS, OFFSET = 64.0, 0.137
-"""Numbers are rounded so before an answer that is no number; the usual ones (0, 0.5, 1) lie between two steps."""
+"""Numbers are rounded so before an answer that is no number; 0, 0.5 and 1 lie between two steps."""
 
 
 def make(folder: Path, seed: int) -> Graph:

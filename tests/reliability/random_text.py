@@ -1,4 +1,4 @@
-"""Random text models: layers, pooling, head, ids and masks drawn by a seed; the answer depends on every token."""
+"""Random text models: layers, pooling, head, ids, masks drawn by a seed; every token matters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tiny
 from onnx import TensorProto
-from tiny_onnx import FLOAT, INT32, INT64, tensor
+from tiny_onnx import INT32, INT64, tensor
 
 from tests.reliability.graph_writer import Graph, Rows, Writer, float_of
 
