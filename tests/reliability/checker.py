@@ -1,8 +1,8 @@
 """Judges a history: which requests were lost, mixed, wrong or too old. No process, no clock.
 
 Each endpoint is a register that holds a version. Requests read it at one moment between sending and answer;
-changes (promote, rollback, later apply) write it at one moment between their start and their end. A change that was
-killed may or may not have happened, until one that is acknowledged settles it.
+changes (promote, later apply) write it at one moment between their start and their end. A change that was killed
+may or may not have happened, until one that is acknowledged settles it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Outage:
     started: float
     ended: float
     server: bool
-    """The server itself: silence is excused, too. Without it the server must answer, at least with an error."""
+    """The server itself: silence is excused, too. Else the server must answer, at least with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
