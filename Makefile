@@ -46,6 +46,11 @@ fuzz: $(VENV)/.dev
 metamorphic: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.metamorphic --output docs/reliability.md
 
+# 100,000 requests while promotes are killed and paused and servers restarted; docs/reliability.md.
+.PHONY: history
+history: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.history --output docs/reliability.md
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -1,7 +1,7 @@
 """Judges a history: which requests were lost, mixed, wrong or too old. No process, no clock.
 
 Each endpoint is a register that holds a version. Requests read it at one moment between sending and answer;
-changes (promote, later apply) write it at one moment between their start and their end. A change that was killed
+changes (promote, later apply) write it at one moment between their start and end. A change that was killed
 may or may not have happened, until one that is acknowledged settles it.
 """
 
