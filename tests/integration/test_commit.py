@@ -130,6 +130,7 @@ def test_trailers_say_where_it_comes_from(project: Path) -> None:
     entry = json.loads((repo / "manifest.json").read_text())["endpoints"]["sentiment"]
     assert found == {
         "Endpoint": "sentiment version 1",
+        "Content-Sha256": entry["content"],
         "Model-Sha256": entry["sources"][0]["sha256"],
         "Source-Sha256": f"{entry['sources'][1]['sha256']} tokenizer.json",
         "Options-Digest": entry["options_digest"],

@@ -94,7 +94,7 @@ def build(
     entry = provenance.entry(request, task.KIND, plan, repository)
     stamped = provenance.stamp(repository, entry)
     progress("composing the graph")
-    files = render_endpoint.render(request, plan, stamped, more)
+    files, entry = provenance.seal(render_endpoint.render(request, plan, stamped, more), entry)
     progress("checking what will be written")
     check_files.refuse_errors(name, files, release)
     return Build(

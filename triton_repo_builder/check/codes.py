@@ -224,6 +224,8 @@ _MANIFEST = _group(
     "Manifest",
     ("error", "manifest-changed", "A file differs from what `trb build` wrote.",
      "restore it (git checkout), or build again with --force, which writes it again"),
+    ("error", "manifest-content", "Content digests in config.pbtxt, manifest.json and of the files differ.",
+     "restore the files (git checkout, trb fetch), or build the endpoint again"),
     ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
      "restore it (git checkout), or build again"),
     ("error", "manifest-sources", "A config.pbtxt names other source files than the manifest.",

@@ -25,7 +25,8 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
     """Show where a model repository, or what a running server serves, comes from.
 
     The chain of each endpoint: files and their sha256, options, the training run and the data set that were
-    named when it was built, and the git commit. Exits 1 if a server serves something else than REPO.
+    named when it was built, and the git commit. Exits 1 if a server serves something else than REPO, which is
+    compared as trb verify does.
 
     \b
     Examples:
@@ -50,9 +51,12 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
             click.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
             return 0
         chain = lineage.of_repository(read)
-    if url is not None:
-        served = lineage.of_server(url)
-        chain = lineage.compared(chain, served) if repo is not None else served
+    if url is not None and repo is not None:
+        from triton_repo_builder.deploy import revision, verify
+
+        chain = verify.compared(chain, revision.Revision(name=str(repo), path=repo), url)
+    elif url is not None:
+        chain = lineage.of_server(url)
     if as_json:
         click.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
     else:
@@ -71,6 +75,7 @@ def _print(chain: tuple[Link, ...]) -> None:
                 ("options", ", ".join(f"{k}={v}" for k, v in facts.options.items()) or "the defaults")
             )
         rows += [
+            ("content", facts.content and f"sha256 {facts.content}"),
             ("options digest", facts.options_digest),
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
@@ -89,8 +94,14 @@ def _print(chain: tuple[Link, ...]) -> None:
 
 
 def _server(link: Link) -> str:
-    if link.agrees is None:
+    if not link.result:
         return link.server
     if not link.server:
         return "does not serve it"
-    return f"{link.server} serves {'the same' if link.agrees else 'something else'}"
+    if link.agrees:
+        compared = ", ".join(
+            reason for reason in link.reasons if not link.facts.content or link.facts.content not in reason
+        )
+        return f"{link.server} serves the same: {compared}"
+    what = "serves something else" if link.agrees is False else "what it serves cannot be known"
+    return f"{link.server}: {what}" + "".join(f"\n    {reason}" for reason in link.reasons)

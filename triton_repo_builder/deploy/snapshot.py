@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files, process, repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CONFIG, SHARED, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.vcs.git import Git, refused
+from triton_repo_builder.vcs import tree
+from triton_repo_builder.vcs.git import Git
 from triton_repo_builder.write import versions
 
 SMALL = 1_000_000
@@ -50,7 +50,9 @@ def read(spec: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
         yield {match[1]: of_version(repository.read(repo), match[1], int(match[2]))}
     elif ":" in spec:
         with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
-            _extract(spec, Path(scratch))
+            revision, _, path = spec.partition(":")
+            found = tree.find(Git(folder=Path.cwd()), revision, path)
+            tree.small_files(found, Path(scratch), lambda blob: describes(blob.path, blob.size))
             try:
                 snapshots = of_repository(repository.read(Path(scratch)), spec)
             except TrbError as error:
@@ -148,29 +150,6 @@ def _of_config(repo: Repository, name: str) -> Snapshot:
     )
 
 
-def _extract(spec: str, target: Path) -> None:
-    """The small files of ``REVISION:PATH``; empty folders mark versions."""
-    git = Git(folder=Path.cwd())
-    try:
-        listed = git("ls-tree", "-r", "-l", "-z", spec)
-        for line in listed.split("\0")[:-1]:
-            about, path = line.split("\t", 1)
-            size = about.split()[3]
-            file = target / path
-            if not file.resolve().is_relative_to(target.resolve()):
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if _READ.search(path) and "/vendor/" not in path and size.isdecimal() and int(size) <= SMALL:
-                file.write_bytes(os.fsencode(git("cat-file", "blob", about.split()[2])))
-    except process.ProcessFailed as error:
-        if "not a tree object" in error.stderr:
-            raise TrbError(
-                Code.REPOSITORY_UNREADABLE,
-                "is not a folder of that revision",
-                where=spec,
-                remedy="name the folder that holds the model directories",
-            ) from None
-        remedy = (
-            "write REVISION:PATH with the path from the top of the git repository (git log lists revisions)"
-        )
-        raise refused(error, spec, remedy) from None
+def describes(path: str, size: int) -> bool:
+    """Whether a file of a revision is read here: those that describe the models, no weights."""
+    return bool(_READ.search(path)) and "/vendor/" not in path and size <= SMALL

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import __version__
+from triton_repo_builder.files import File
 from triton_repo_builder.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.read import slow_tokenizer
 from triton_repo_builder.read.options import OPTIONS, BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.repository import CASES
+from triton_repo_builder.repository import CASES, CONFIG, content
 from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
 from triton_repo_builder.repository.manifest import Origin, SourceFile, VersionEntry
 from triton_repo_builder.repository.provenance import parameters
@@ -97,6 +98,25 @@ def asked(options: BuildOptions) -> dict[str, Any]:
 def digest(options: Mapping[str, Any]) -> str:
     """Hex sha256 of options: equal for two builds with the same options."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+
+
+def seal(files: Sequence[File], entry: VersionEntry) -> tuple[tuple[File, ...], VersionEntry]:
+    """The files and the entry with the content digest, which the endpoint's own config.pbtxt states."""
+    name = entry.endpoint.name
+    digests = {
+        file.path: content.hashed(file.path, file.content, name, entry.version)
+        if file.path.endswith(f"/{CONFIG}")
+        else file.sha256()
+        for file in files
+    }
+    digest = content.digest(digests)
+    sealed = tuple(
+        replace(file, content=content.sealed(file.content, digest))
+        if file.path == f"{name}/{CONFIG}"
+        else file
+        for file in files
+    )
+    return sealed, replace(entry, content=digest)
 
 
 def stamp(plan: RepositoryPlan, entry: VersionEntry) -> RepositoryPlan:

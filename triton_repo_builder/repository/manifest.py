@@ -110,6 +110,8 @@ class VersionEntry:
     """The options of the build that differ from their defaults; None if an older trb did not record them."""
     options_digest: str = ""
     provenance: Origin = field(default_factory=Origin)
+    content: str = ""
+    """The content digest (``repository/content.py``), hex; empty if an older trb built it."""
 
     @classmethod
     def of_json(cls, name: str, document: Mapping[str, Any]) -> VersionEntry:
@@ -133,6 +135,7 @@ class VersionEntry:
             options=_optional(document, "options", dict),
             options_digest=str(document.get("options_digest", "")),
             provenance=Origin.of_json(document.get("provenance", {})),
+            content=str(document.get("content", "")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -153,6 +156,7 @@ class VersionEntry:
             **({"options": dict(self.options)} if self.options is not None else {}),
             **({"options_digest": self.options_digest} if self.options_digest else {}),
             **({"provenance": provenance} if provenance else {}),
+            **({"content": self.content} if self.content else {}),
         }
 
 

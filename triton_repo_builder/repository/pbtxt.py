@@ -75,8 +75,24 @@ def parse(text: str) -> dict[str, Any]:
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
     except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
         raise PbtxtError(1, 1, str(error)) from None
-    plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return _integers(plain, model_config.DESCRIPTOR)
+    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return _integers(whole, model_config.DESCRIPTOR)
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a configuration, from ``parse`` or a server's JSON, as ``parse`` gives it: without defaults.
+
+    Raises ``PbtxtError`` if it is none.
+    """
+    from google.protobuf import json_format
+
+    model_config = messages().ModelConfig
+    try:
+        message = json_format.ParseDict(dict(config), model_config(), ignore_unknown_fields=True)
+    except json_format.ParseError as error:
+        raise PbtxtError(1, 1, str(error)) from None
+    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return _integers(whole, model_config.DESCRIPTOR)
 
 
 def serve_versions(text: str, versions: Iterable[int]) -> str:

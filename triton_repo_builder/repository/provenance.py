@@ -15,6 +15,8 @@ from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
 LABEL = "label."
+CONTENT = "content"
+"""Only in the endpoint's own config.pbtxt: ``repository/content.py``."""
 
 
 def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
@@ -51,6 +53,8 @@ class Facts:
     labels: tuple[tuple[str, str], ...] = ()
     versions: tuple[int, ...] = ()
     """Versions that are served."""
+    content: str = ""
+    """The content digest, hex; of a server's model, what its configuration says."""
 
     @classmethod
     def of_entry(cls, name: str, entry: VersionEntry) -> Facts:
@@ -67,6 +71,7 @@ class Facts:
             dataset_id=entry.provenance.dataset_id,
             labels=tuple(entry.provenance.labels.items()),
             versions=(entry.version,),
+            content=entry.content,
         )
 
     @classmethod
@@ -90,6 +95,7 @@ class Facts:
                 sorted((k.removeprefix(LABEL), v) for k, v in stated.items() if k.startswith(LABEL))
             ),
             versions=versions,
+            content=stated.get(CONTENT, ""),
         )
 
     def same(self, other: Facts) -> bool:
@@ -105,6 +111,7 @@ class Facts:
         return {
             "name": self.name,
             "versions": list(self.versions),
+            "content": self.content or None,
             "model_sha256": self.model_sha256 or None,
             "sources": [{"file": file, "sha256": sha} for file, sha in self.sources],
             "options": self.options,

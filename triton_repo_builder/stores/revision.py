@@ -134,6 +134,8 @@ def labels(manifest: Manifest | None) -> dict[str, str]:
         return {}
     flat = {"trb.version": manifest.generator.get("version", "")}
     for name, entry in sorted(manifest.endpoints.items()):
+        if entry.served.content:
+            flat[f"trb.{name}.content"] = f"sha256:{entry.served.content}"
         for source in entry.served.sources:
             flat[f"trb.{name}.source.{source.file}"] = f"sha256:{source.sha256}"
         for key, value in sorted(entry.served.provenance.to_json().items()):

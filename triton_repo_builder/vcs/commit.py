@@ -156,6 +156,7 @@ def trailers(repo: Repository) -> Iterator[tuple[str, str]]:
         of = f" {name}" if len(endpoints) > 1 else ""
         pairs = [
             ("Endpoint", f"{name} version {entry.served.version}"),
+            ("Content-Sha256", facts.content and facts.content + of),
             ("Model-Sha256", facts.model_sha256 + of),
             *(("Source-Sha256", f"{sha} {file}{of}") for file, sha in facts.sources[1:]),
             ("Options-Digest", facts.options_digest and facts.options_digest + of),

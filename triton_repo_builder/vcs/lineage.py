@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed
@@ -22,7 +22,11 @@ class Link:
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
-    """Whether the server serves what the repository has; None if only one of them was asked."""
+    """Whether the server serves what the repository has; None if only one was asked, or nobody can know."""
+    result: str = ""
+    """The comparison's in words (``deploy/verify.py``); empty if only one of them was asked."""
+    reasons: tuple[str, ...] = ()
+    """Why."""
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
@@ -31,6 +35,8 @@ class Link:
             "commit": self.commit or None,
             "server": self.server or None,
             "server_agrees": self.agrees,
+            "server_result": self.result or None,
+            "server_reasons": list(self.reasons),
         }
 
 
@@ -65,18 +71,3 @@ def of_server(url: str) -> tuple[Link, ...]:
             where=http.url,
             remedy="name the HTTP url of a running tritonserver with --url",
         ) from None
-
-
-def compared(repository: tuple[Link, ...], server: tuple[Link, ...]) -> tuple[Link, ...]:
-    """The repository's endpoints, each with whether the server serves the same."""
-    served = {link.facts.name: link for link in server}
-    links = []
-    for link in repository:
-        other = served.get(link.facts.name)
-        agrees = (
-            other is not None
-            and other.facts.same(link.facts)
-            and (not link.facts.versions or other.facts.versions == link.facts.versions)
-        )
-        links.append(replace(link, agrees=agrees, server=other.server if other else ""))
-    return tuple(links)

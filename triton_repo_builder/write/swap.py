@@ -47,7 +47,7 @@ def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = Fal
     old = stage / staging.OLD
     files.sync_all(stage)
     journal = Journal(
-        created=created,
+        created=created or not output.exists(),
         names=tuple(names),
         replaced=tuple(name for name in names if (output / name).exists()),
         fresh={name: _listed(stage / name) for name in names if (stage / name).exists()},
@@ -55,6 +55,7 @@ def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = Fal
     _write(stage / JOURNAL, journal)
     old.mkdir()
     try:
+        output.mkdir(parents=True, exist_ok=True)
         for name in names:
             if name in journal.replaced:
                 (old / name).parent.mkdir(parents=True, exist_ok=True)

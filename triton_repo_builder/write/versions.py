@@ -18,6 +18,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.content import pinned
 from triton_repo_builder.repository.manifest import EndpointEntry, VersionEntry
 from triton_repo_builder.repository.provenance import PREFIX
 from triton_repo_builder.write import publish
@@ -143,14 +144,6 @@ def _shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
         for file in build.files
         if not _is_versioned(file.path, build.version)
     }
-
-
-def pinned(path: str, content: bytes, version: int) -> bytes:
-    """A config.pbtxt without policy, and an ensemble's with its steps at ``version``; else the content."""
-    if not path.endswith(f"/{CONFIG}"):
-        return content
-    text = content.decode("utf-8", "surrogateescape")  # a user's, with --force
-    return pbtxt.pin_steps(pbtxt.without_policy(text), version).encode("utf-8", "surrogateescape")
 
 
 def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from triton_repo_builder.cli import group
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging, swap
+from triton_repo_builder.write import recovery, staging, swap
 
 NAMES = ("a", "b", "gone", "manifest.json")
 
@@ -80,11 +80,11 @@ def test_a_swap_is_undone_whichever_step_fails(
 
 # --- killed ------------------------------------------------------------------------------------------
 
-UNDONE = "a build that was killed had left the repository half replaced: it is as it was before"
+UNDONE = "a trb that was killed had left the repository half replaced: it is as it was before"
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from triton_repo_builder.write import staging, swap
+from triton_repo_builder.write import recovery, staging, swap
 
 output, step, after, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "after", sys.argv[4:]
 rename, calls = Path.rename, 0
@@ -100,7 +100,7 @@ def killed(self, target):
 
 Path.rename = killed
 if not names:
-    swap.recover(output)
+    recovery.recover(output)
     sys.exit()
 with staging.staging(output) as stage:
     (output.parent / "stage").rename(stage / "new")
@@ -130,15 +130,15 @@ def test_a_swap_that_was_killed_is_undone_whichever_step_it_was(
     assert kill(output, step, after, *NAMES) == (step <= steps)
     if step > steps:
         return
-    told = swap.recover(output, write=False)
+    told = recovery.recover(output, write=False)
     assert len(list(tmp_path.glob(".repo.trb-*"))) == 1
     moved = step - 2 + after
     if moved >= steps - 2:
-        assert told == swap.recover(output) == ()
+        assert told == recovery.recover(output) == ()
         assert {path: digest for path, digest in tiny.tree(output).items() if path in new} == new
     else:
         assert bool(told) == (moved > 0)
-        assert swap.recover(output) == ((UNDONE,) if moved else ())
+        assert recovery.recover(output) == ((UNDONE,) if moved else ())
         assert (tiny.tree(output) if output.exists() else None) == before
     with staging.staging(output):  # .old that nobody needs any more is swept, once it is not young
         pass
@@ -153,7 +153,7 @@ def test_a_recovery_that_was_killed_is_gone_on_with(step: int, after: bool, tmp_
     before = tiny.tree(output)
     assert kill(output, 7, False, *NAMES)  # all but the manifest are in place: five renames
     assert kill(output, step, after)
-    swap.recover(output)
+    recovery.recover(output)
     assert tiny.tree(output) == before
 
 
@@ -173,7 +173,7 @@ def test_what_was_changed_meanwhile_is_left_alone(change: str, tmp_path: Path) -
         shutil.rmtree(output)
     before = tiny.tree(tmp_path)
     with pytest.raises(TrbError, match="changed after that: ") as caught:
-        swap.recover(output)
+        recovery.recover(output)
     assert caught.value.code == Code.EDITED_FILE
     [backup] = tmp_path.glob(".repo.trb-*/.old")
     assert f"what was there before is in {backup}" in caught.value.remedy
@@ -184,18 +184,21 @@ def test_what_the_swap_had_not_come_to_may_change(tmp_path: Path) -> None:
     _, output = prepared(tmp_path)
     assert kill(output, 3, False, *NAMES)
     (output / "gone" / "mine").write_text("mine")
-    assert swap.recover(output) == (UNDONE,)
+    assert recovery.recover(output) == (UNDONE,)
     assert (output / "gone" / "mine").read_text() == "mine"
 
 
-def test_a_build_that_runs_is_left_alone(tmp_path: Path) -> None:
+def test_a_build_that_runs_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, output = prepared(tmp_path)
     assert kill(output, 5, False, *NAMES)
     before = tiny.tree(tmp_path)
     [stage] = tmp_path.glob(".repo.trb-*")
     with staging.locked(stage) as mine:
         assert mine
-        assert swap.recover(output) == ()
+        monkeypatch.setattr(staging, "PATIENCE", 0.0)
+        with pytest.raises(TrbError) as caught:
+            recovery.recover(output)
+        assert caught.value.code == Code.REPOSITORY_BUSY
     assert tiny.tree(tmp_path) == before
 
 
@@ -216,7 +219,7 @@ def test_what_cannot_be_undone_at_once_is_kept(tmp_path: Path, monkeypatch: pyte
             path.rename(place / path.name)
         patch.setattr(Path, "rename", failing)
         swap.swap(place, output, NAMES)
-    assert swap.recover(output) == (UNDONE,)
+    assert recovery.recover(output) == (UNDONE,)
     assert tiny.tree(output) == before
 
 

@@ -126,7 +126,7 @@ def test_promote_and_rollback_in_the_repository(models: tuple[Path, Path], outpu
     ("name", "version", "message"),
     [
         ("other", 2, "trb built no endpoint 'other' here"),
-        ("sentiment", 7, "has no version 7"),
+        ("sentiment", 7, "has no version 7 that trb built"),
         ("sentiment", None, "version 1 is the first that was served"),
     ],
 )

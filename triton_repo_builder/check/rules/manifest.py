@@ -1,12 +1,23 @@
-"""The manifest that ``trb build`` wrote against the files that are there, and against their configurations."""
+"""The manifest that ``trb build`` wrote against the files that are there, and their configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from triton_repo_builder import files
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.repository import CONFIG, MANIFEST, Repository, integrity
+from triton_repo_builder.repository import (
+    CONFIG,
+    MANIFEST,
+    SHARED,
+    Manifest,
+    Repository,
+    content,
+    integrity,
+    pbtxt,
+)
+from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.provenance import PREFIX, Facts
 
 BY_THE_SERVER = frozenset({"__pycache__"})
@@ -18,24 +29,26 @@ def check(repository: Repository) -> Iterator[Finding]:
     if repository.manifest is None:
         yield from _lost(repository)
         return
-    recorded = repository.manifest.files
+    recorded, changed = repository.manifest.files, set[str]()
     for altered in integrity.altered(repository.path, recorded):
-        file = str(repository.path / altered.path)
+        where = str(repository.path / altered.path)
         if altered.missing:
             message = "manifest.json lists this file, but it does not exist"
             remedy = f"get it with: trb fetch {repository.path}" if recorded[altered.path].url else ""
-            yield report("manifest-missing", file, message, remedy=remedy)
+            yield report("manifest-missing", where, message, remedy=remedy)
         else:
-            yield report("manifest-changed", file, "changed since trb built it: its sha256 differs")
+            changed.add(altered.path)
+            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
     yield from _sources(repository)
+    yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
         if model.name not in built:
             continue
-        for file in sorted(model.path.rglob("*")):
-            path = file.relative_to(repository.path)
-            if file.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
-                yield report("manifest-extra", str(file), "manifest.json does not list this file")
+        for present in sorted(model.path.rglob("*")):
+            path = present.relative_to(repository.path)
+            if present.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
+                yield report("manifest-extra", str(present), "manifest.json does not list this file")
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:
@@ -61,3 +74,28 @@ def _sources(repository: Repository) -> Iterator[Finding]:
             ):
                 message = f"its trb.* parameters name other source files than manifest.json has for '{name}'"
                 yield report("manifest-sources", str(model.path / CONFIG), message)
+
+
+def _contents(repository: Repository, manifest: Manifest, changed: Collection[str]) -> Iterator[Finding]:
+    """Versions whose content digest is another in config.pbtxt, in the manifest, or of the files."""
+
+    def sha256(path: str) -> str:  # the others were found to be as recorded
+        return files.hash_file(repository.path / path) if path in changed else manifest.files[path].sha256
+
+    for name, endpoint in sorted(manifest.endpoints.items()):
+        for version, entry in sorted(endpoint.versions.items()):
+            own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
+            file = repository.path / name / f"{own}{CONFIG}"
+            try:
+                config = ModelConfig(pbtxt.parse(file.read_text(encoding="utf-8")))
+            except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
+                continue  # other rules report it
+            digests = {
+                "config.pbtxt": content.stated(config),
+                "manifest.json": entry.content,
+                "the files": content.of_version(repository.path, manifest, name, version, sha256),
+            }
+            if (digests["config.pbtxt"] or entry.content) and len({*digests.values()}) > 1:
+                shown = ", ".join(f"{digest[:12] or 'none'} in {of}" for of, digest in digests.items())
+                message = f"version {version} has several content digests: {shown}"
+                yield report("manifest-content", str(file), message.replace("in the files", "of the files"))

@@ -33,6 +33,10 @@ class Server:
     repository: Repository = Repository(path=Path(), models=(), manifest=None)  # noqa: RUF009  frozen
     log: Path | None = None
     """The file of its standard error."""
+    files: Path | None = None
+    """The folder that it reads its models from, as this process reaches it; None if that is unknown."""
+    started: float = 0.0
+    """Seconds since 1970; 0 if unknown."""
 
     def folder(self, model: str) -> Path:
         """The model's directory, if the repository is known."""
@@ -46,6 +50,15 @@ class Server:
         """Its Python processes; none if its process is unknown."""
         # Paths as the server has them in the arguments of its stubs: not resolved.
         return StubProcesses(self.pid, str(self.repository.path))
+
+    def loaded(self, model: str, version: int) -> float:
+        """When the processes of a Python model began, in seconds since 1970; 0 for a model that has none."""
+        begun: dict[str, float] = {}
+        for stub in self.processes().scan():
+            if (stub.model, stub.version) == (model, str(version)) and not stub.dead:
+                # After another load the old process of an instance may still be ending.
+                begun[stub.instance] = max(begun.get(stub.instance, 0.0), proc.started(stub.pid))
+        return min(begun.values(), default=0.0)
 
 
 def find(url: str) -> Server:
@@ -65,18 +78,26 @@ def find(url: str) -> Server:
             if "://" in entry.repository:  # pulled from there; only that trb has the files
                 return Server(base=base, log=Path(entry.log))
             # Its process is hidden behind Docker's proxy; only the registry's entry is known.
-            return Server(base=base, repository=repository.read(Path(entry.repository)), log=Path(entry.log))
+            return Server(
+                base=base,
+                repository=repository.read(Path(entry.repository)),
+                log=Path(entry.log),
+                files=Path(entry.repository),
+                started=entry.started,
+            )
     parts = urlsplit(base)
     pid = proc.listener(parts.port or 80) if parts.hostname in (*LOOPBACK, "0.0.0.0") else 0
     argv = proc.arguments(pid) if pid else []
     path = _option(argv, "--model-repository") or _option(argv, "--model-store")
     if not path:
         return Server(base=base)
+    files = proc.path(pid, path) if "://" not in path else None
+    started = proc.started(pid)
     try:
         repo = repository.read(Path(path))
     except TrbError:
-        return Server(base=base)
-    return Server(base=base, pid=pid, repository=repo, log=proc.error_file(pid) if pid else None)
+        return Server(base=base, files=files, started=started)
+    return Server(base=base, pid=pid, repository=repo, log=proc.error_file(pid), files=files, started=started)
 
 
 def load(server: Server, names: Sequence[str], *, timeout: float) -> None:

@@ -7,6 +7,7 @@ Formats: proc_pid_stat(5), proc_net_tcp(5). What this user may not see reads as 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +83,25 @@ def name(pid: int, proc: Path = PROC) -> str:
     with suppress(OSError):
         return (proc / str(pid) / "comm").read_text().strip()
     return ""
+
+
+def path(pid: int, named: str) -> Path:
+    """A path that a process names, as this process reaches it: from that one's folder and mounts."""
+    own, other = PROC / "self", PROC / str(pid)
+    with suppress(OSError):
+        if (own / "ns" / "mnt").readlink() != (other / "ns" / "mnt").readlink():
+            return Path(f"{other / 'root'}{(other / 'cwd').readlink() / named}")
+        return (other / "cwd").readlink() / named
+    return Path(named)
+
+
+def started(pid: int) -> float:
+    """When a process began, in seconds since 1970; 0 if it is gone."""
+    ticks = start_time(pid)
+    if not ticks:
+        return 0.0
+    uptime = float(text("uptime").split()[0])
+    return time.time() - uptime + int(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def error_file(pid: int) -> Path | None:

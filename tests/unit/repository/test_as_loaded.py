@@ -1,0 +1,115 @@
+"""A configuration as a server prints it, against the file: fillings are none, everything else is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from triton_repo_builder.repository import as_loaded, pbtxt
+from triton_repo_builder.repository.config import ModelConfig
+
+FILE = """
+name: "m" backend: "onnxruntime" max_batch_size: 8
+input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] }
+instance_group { count: 2 kind: KIND_CPU }
+dynamic_batching { max_queue_delay_microseconds: 100 }
+parameters { key: "trb.version" value { string_value: "1" } }
+"""
+LOADED: dict[str, Any] = {
+    "name": "m",
+    "platform": "onnxruntime_onnx",
+    "backend": "onnxruntime",
+    "runtime": "libtriton_onnxruntime.so",
+    "version_policy": {"latest": {"num_versions": 1}},
+    "max_batch_size": 8,
+    "input": [
+        {"name": "X", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [2], "optional": False}
+    ],
+    "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [2], "label_filename": ""}],
+    "batch_input": [],
+    "optimization": {
+        "priority": "PRIORITY_DEFAULT",
+        "input_pinned_memory": {"enable": True},
+        "output_pinned_memory": {"enable": True},
+    },
+    "dynamic_batching": {
+        "preferred_batch_size": [8],
+        "max_queue_delay_microseconds": 100,
+        "priority_queue_policy": {},
+    },
+    "instance_group": [{"name": "m_0", "kind": "KIND_CPU", "count": 2, "gpus": []}],
+    "default_model_filename": "model.onnx",
+    "parameters": {"trb.version": {"string_value": "1"}},
+    "model_transaction_policy": {"decoupled": False},
+    "a_field_of_a_newer_server": 3,
+}
+ENSEMBLE = """
+name: "e" platform: "ensemble" max_batch_size: 8
+input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] }
+ensemble_scheduling { step {
+  model_name: "m" model_version: -1 input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
+} }
+"""
+
+
+def config(text: str) -> ModelConfig:
+    return ModelConfig(pbtxt.parse(text))
+
+
+def differences(**changed: Any) -> tuple[str, ...]:
+    loaded = {**copy.deepcopy(LOADED), **changed}
+    return as_loaded.differences(config(FILE), ModelConfig(loaded), 1)
+
+
+def test_what_triton_fills_in_is_no_difference() -> None:
+    assert differences() == ()
+    assert LOADED["dynamic_batching"]["preferred_batch_size"] == [8]  # nothing of the caller's was changed
+    assert as_loaded.differences(config(FILE), config(FILE), 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_batch_size", 4),
+        ("input", [{"name": "X", "data_type": "TYPE_INT32", "dims": [2]}]),
+        ("instance_group", [{"name": "m_0", "kind": "KIND_CPU", "count": 3}]),
+        ("instance_group", [{"kind": "KIND_CPU", "count": 2}, {"kind": "KIND_CPU", "count": 2}]),
+        ("dynamic_batching", {"max_queue_delay_microseconds": 200}),
+        ("dynamic_batching", {"preferred_batch_size": [4], "max_queue_delay_microseconds": 100}),
+        ("response_cache", {"enable": True}),
+        ("optimization", {"graph": {"level": 1}}),
+        ("backend", "python"),
+        ("model_transaction_policy", {"decoupled": True}),
+    ],
+)
+def test_what_was_changed_is_named(field: str, value: Any) -> None:
+    assert [text for text in differences(**{field: value}) if text.startswith(f"{field} is ")]
+
+
+def test_parameters_are_named_one_by_one() -> None:
+    sha = "ab" * 32
+    changed = {"trb.version": {"string_value": "2"}, "trb.model_sha256": {"string_value": sha}}
+    assert differences(parameters=changed) == (
+        "parameter trb.model_sha256 is abababababab…, not unset",
+        "parameter trb.version is 2, not 1",
+    )
+
+
+def test_a_step_without_version_means_the_served_one() -> None:
+    pinned = ENSEMBLE.replace("-1", "3")
+    assert as_loaded.differences(config(ENSEMBLE), config(pinned), 3) == ()
+    assert len(as_loaded.differences(config(ENSEMBLE), config(pinned), 2)) == 1
+
+
+def test_a_file_that_leaves_most_to_triton() -> None:
+    loaded = ModelConfig({**copy.deepcopy(LOADED), "parameters": {}})
+    assert as_loaded.differences(config('backend: "onnxruntime"'), loaded, 1) == ()
+
+
+def test_what_is_no_configuration_is_an_error_of_its_own() -> None:
+    with pytest.raises(pbtxt.PbtxtError):
+        differences(max_batch_size="many")

@@ -1,0 +1,75 @@
+"""``trb verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import URL_HELP, Filled, server_url
+
+if TYPE_CHECKING:
+    from triton_repo_builder.deploy.verify import Verdict
+
+COLOURS = {"same": "green", "differs": "red", "not served": "red", "cannot be known": "yellow"}
+
+
+@click.command("verify")
+@click.argument("revision", type=Filled())
+@click.option("--url", type=Filled(), help=URL_HELP)
+@click.option("--endpoint", "names", multiple=True, metavar="NAME", help="Only this endpoint; repeatable.")
+@click.option(
+    "--strict", is_flag=True, help="Nothing is the same unless the files that the server reads were compared."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(revision: str, url: str | None, names: tuple[str, ...], strict: bool, as_json: bool) -> int:
+    """Prove, per endpoint, that a running server runs what REVISION says.
+
+    REVISION is a folder, the URL of a pushed repository (URL@sha256:… for one revision), or a revision of git
+    (COMMIT or COMMIT:PATH; by default model_repository, or the only folder that trb built).
+
+    Compared are the loaded versions, the content digest that the server repeats, every configuration as it
+    was loaded, and the bytes of the files that the server reads, if they are on this machine. Each endpoint
+    is the same, differs, is not served, or cannot be known. Exits 0 only if all are the same, else 1.
+
+    \b
+    Examples:
+      trb verify HEAD --url http://localhost:8000
+      trb verify v1.4:services/model_repository --url http://localhost:8000 --endpoint sentiment
+      trb verify s3://models/minilm@sha256:… --url http://localhost:8000 --json
+    """
+    import json
+
+    from triton_repo_builder.deploy import verify
+
+    if Path(revision).is_dir():
+        console.recovered(Path(revision))
+    server = server_url(url)
+    with console.progress("bytes") as progress:
+        found, verdicts = verify.run(revision, server, names, strict=strict, progress=progress)
+    same = all(verdict.result is verify.Result.SAME for verdict in verdicts)
+    if as_json:
+        document = {
+            "revision": found.name,
+            "commit": found.commit or None,
+            "digest": found.digest or None,
+            "server": server,
+            "same": same,
+            "endpoints": [verdict.to_json() for verdict in verdicts],
+        }
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        click.echo(f"{found.name} and {server}")
+        for verdict in verdicts:
+            _print(verdict)
+    return int(not same)
+
+
+def _print(verdict: Verdict) -> None:
+    versions = ", ".join(map(str, verdict.versions))
+    result = click.style(verdict.result.value, fg=COLOURS[verdict.result.value])
+    click.echo(f"  {click.style(verdict.endpoint, bold=True)} version {versions}: {result}")
+    for reason in verdict.reasons:
+        click.echo(f"    {reason}")

@@ -1,0 +1,86 @@
+"""A configuration as a server has loaded it against the config.pbtxt that it should come from.
+
+Triton fills in what a file leaves out, and prints every default. Both sides are brought into one form; what
+only the server states counts as a difference unless it is such a filling.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository.config import ModelConfig
+
+_FOUND = ("name", "platform", "backend", "runtime", "default_model_filename", "instance_group")
+"""What Triton finds out by itself where the file does not say it."""
+_COMPLETED = ("input", "output", "max_batch_size", "dynamic_batching")
+"""What its backends complete in a file without inputs."""
+_PINNED = ("input_pinned_memory", "output_pinned_memory")
+_SHOWN = 60
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+
+
+def differences(file: ModelConfig, loaded: ModelConfig, version: int) -> tuple[str, ...]:
+    """Fields and parameters that differ, in words; not the version policy. Raises ``PbtxtError``.
+
+    ``version`` is the one that the repository serves: an ensemble's step without a version means it.
+    """
+    wanted, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
+    optional = {*_FOUND, *(_COMPLETED if "input" not in wanted else ())}
+    for field in optional - {*wanted}:
+        actual.pop(field, None)
+    if "instance_group" in wanted:
+        actual["instance_group"] = _stated(wanted["instance_group"], actual.get("instance_group", []))
+    parameters = wanted.pop("parameters", {}), actual.pop("parameters", {})
+    said, heard = ({key: value.get("string_value", "") for key, value in part.items()} for part in parameters)
+    return (*_unlike(wanted, actual, ""), *_unlike(said, heard, "parameter "))
+
+
+def _unlike(wanted: Mapping[str, Any], actual: Mapping[str, Any], kind: str) -> list[str]:
+    return [
+        f"{kind}{key} is {_shown(actual.get(key))}, not {_shown(wanted.get(key))}"
+        for key in sorted({*wanted, *actual})
+        if wanted.get(key) != actual.get(key)
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = "unset" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = _DIGEST.sub(r"\1…", text)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _comparable(config: dict[str, Any], version: int) -> dict[str, Any]:
+    """The configuration without what Triton fills in."""
+    config.pop("version_policy", None)
+    if not config.get("model_transaction_policy", True):
+        del config["model_transaction_policy"]
+    optimization = config.pop("optimization", {})
+    for field in _PINNED:
+        if optimization.get(field) == {"enable": True}:
+            del optimization[field]
+    if optimization:
+        config["optimization"] = optimization
+    batching = config.get("dynamic_batching", {})
+    if batching.get("preferred_batch_size") == [config.get("max_batch_size")]:
+        del batching["preferred_batch_size"]
+    if config.get("sequence_batching", {}).get("max_sequence_idle_microseconds") == 1_000_000:
+        del config["sequence_batching"]["max_sequence_idle_microseconds"]
+    for step in config.get("ensemble_scheduling", {}).get("step", ()):
+        if step.get("model_version") == -1:
+            step["model_version"] = version
+    return config
+
+
+def _stated(wanted: list[dict[str, Any]], actual: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The server's instance groups with the fields that the file states."""
+    if len(wanted) != len(actual):
+        return actual
+    automatic = {"name", "kind", "count", "gpus"}
+    return [
+        {field: value for field, value in group.items() if field in stated or field not in automatic}
+        for stated, group in zip(wanted, actual, strict=True)
+    ]
