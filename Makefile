@@ -41,6 +41,16 @@ faults: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	@PYTHONPATH=. $(VENV)/bin/python -m tests.reliability.fuzz $(or $(FUZZ),--output docs/reliability.md)
 
+# Relations between the answers of hundreds of random graphs on a real server (15 minutes); docs/reliability.md.
+.PHONY: metamorphic
+metamorphic: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.metamorphic --output docs/reliability.md
+
+# 100,000 requests while promotes are killed and paused and servers restarted; docs/reliability.md.
+.PHONY: history
+history: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.history --output docs/reliability.md
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

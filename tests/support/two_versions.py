@@ -20,13 +20,13 @@ def make(folder: Path) -> tuple[Path, Path]:
     return one, two
 
 
-def change_weights(path: Path, names: tuple[str, ...] = ("table", "classifier")) -> None:
+def change_weights(path: Path, names: tuple[str, ...] = ("table", "classifier"), seed: int = 99) -> None:
     """Other weights of the same shapes."""
     model = onnx.load(path)
     for initializer in model.graph.initializer:
         if initializer.name in names:
             values = numpy_helper.to_array(initializer)
-            fresh = np.random.default_rng(99).normal(size=values.shape).astype(values.dtype)
+            fresh = np.random.default_rng(seed).normal(size=values.shape).astype(values.dtype)
             initializer.CopyFrom(numpy_helper.from_array(fresh, initializer.name))
     path.write_bytes(model.SerializeToString())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from triton_repo_builder.repository import CONFIG, SHARED, Manifest, content, manifest
+from triton_repo_builder.repository import CONFIG, SHARED, VERSION, Manifest, content, integrity, manifest
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord
-from triton_repo_builder.write import ownership, versions
+from triton_repo_builder.write import versions
 from triton_repo_builder.write.built import BuiltEndpoint
 
 
@@ -48,8 +48,18 @@ def _same(
         old.keys() == new.keys()
         and all(old[path].bytes == file.size() for path, file in new.items())
         and all(old[path].sha256 == file.sha256() for path, file in new.items())
-        and all(ownership.same(record, record, output / path) for path, record in old.items())
+        and not integrity.altered(output, {**old, **_beside(records, build.models)})
     )
+
+
+def _beside(records: Mapping[str, FileRecord], models: tuple[str, ...]) -> dict[str, FileRecord]:
+    """The models' files outside of version folders."""
+    split = {path: path.split("/") for path in records}
+    return {
+        path: records[path]
+        for path, (model, *rest) in split.items()
+        if model in models and rest and not VERSION.fullmatch(rest[0])
+    }
 
 
 def _versioned(path: str, models: tuple[str, ...], number: int) -> bool:

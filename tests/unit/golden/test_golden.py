@@ -147,6 +147,21 @@ def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) ->
     assert made.obstacle == "rows of output 'Y' depend on each other"
 
 
+def test_rows_that_mix_are_found_where_the_cases_are_almost_the_same(tmp_path: Path) -> None:
+    """Y = X minus the mean of the batch: 0 for one row, and for two that are almost equal."""
+    made = tensor(
+        tmp_path / "m.onnx",
+        [
+            t.node("ReduceMean", ["X"], ["mean"], axes=[0], keepdims=1),
+            t.node("Sub", ["X", "mean"], ["difference"]),
+            t.node("Cast", ["difference"], ["Y"], to=t.FP16),
+        ],
+        [t.tensor("X", ["n", 4])],
+        [t.tensor("Y", ["n", 4], t.FP16)],
+    )
+    assert made.obstacle == "rows of output 'Y' depend on each other"
+
+
 def test_sizes_are_tried_until_one_fits(tmp_path: Path) -> None:
     made = tensor(
         tmp_path / "m.onnx",
