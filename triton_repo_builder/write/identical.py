@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from triton_repo_builder.repository import SHARED, Manifest, manifest
+from triton_repo_builder.repository import SHARED, Manifest, content, manifest
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord
 from triton_repo_builder.write import ownership, versions
 from triton_repo_builder.write.built import BuiltEndpoint
@@ -34,8 +34,10 @@ def _same(
     shared = versions.stored(output, build.models, number)
     if not shared and number == entry.served.version:
         shared = versions.current(output, build.models, number)
-    repinned = {path: versions.pinned(path, content, build.version) for path, content in shared.items()}
-    if repinned != versions.shared_of(build):
+    own = versions.shared_of(build)
+    if shared.keys() != own.keys() or any(
+        _hashed(path, shared[path], build) != _hashed(path, own[path], build) for path in own
+    ):
         return False
     old = {path: record for path, record in records.items() if _versioned(path, build.models, number)}
     new = {
@@ -50,6 +52,11 @@ def _same(
         and all(old[path].sha256 == file.sha256() for path, file in new.items())
         and all(ownership.same(record, record, output / path) for path, record in old.items())
     )
+
+
+def _hashed(path: str, file: bytes, build: BuiltEndpoint) -> str:
+    """The digest as if it were of the build's version."""
+    return content.hashed(path, file, build.name, build.version)
 
 
 def _versioned(path: str, models: tuple[str, ...], number: int) -> bool:
