@@ -784,12 +784,12 @@ def test_line_ends_that_git_rewrites_are_refused(project: Path) -> None:
     repo = project / "model_repository"
     attributes = project / ".git" / "info" / "attributes"
     attributes.parent.mkdir(exist_ok=True)
-    attributes.write_text("labels.txt text\n")
+    attributes.write_text("notes.txt text\n")
     git(project, "config", "core.autocrlf", "input")
-    (repo / "sentiment_model" / "labels.txt").write_bytes(b"a\r\nb\r\n")
+    (repo / "notes.txt").write_bytes(b"a\r\nb\r\n")
     manifest = json.loads((repo / "manifest.json").read_text())
-    record = manifest["files"].setdefault("sentiment_model/labels.txt", {})
-    record |= {"sha256": files.hash_file(repo / "sentiment_model" / "labels.txt"), "bytes": 6}
+    record = manifest["files"].setdefault("notes.txt", {})
+    record |= {"sha256": files.hash_file(repo / "notes.txt"), "bytes": 6}
     (repo / "manifest.json").write_text(json.dumps(manifest))
     assert "text" in refused(repo, Code.GIT_REFUSED)
 
@@ -840,8 +840,8 @@ def test_a_value_of_many_lines_is_one_trailer(project: Path) -> None:
     parsed = process.run(["git", "interpret-trailers", "--parse"], cwd=project, stdin=message)
     trailers = [tuple(line.split(": ", 1)) for line in parsed.splitlines()]
     assert [key for key, _ in trailers] == [
-        *("Endpoint", "Model-Sha256", "Source-Sha256", "Options-Digest", "Source-Run", "Label", "Label"),
-        "Trb-Version",
+        *("Endpoint", "Content-Sha256", "Model-Sha256", "Source-Sha256", "Options-Digest", "Source-Run"),
+        *("Label", "Label", "Trb-Version"),
     ]
     assert ("Source-Run", "run Signed-off-by: nobody ---") in trailers
     assert ("Label", "team=a=b: c") in trailers

@@ -147,7 +147,9 @@ def _commit(
     found = read_back.read(private, path, prefix, folder)
     if options.force:
         notes += [
-            f"committed though not as the manifest records it: {n}, {w}" for n, w in found.wrong.items()
+            f"committed though not as the manifest records it: {name}, {cause}"
+            for name, cause in found.wrong.items()
+            if not any(name in note for note in notes)  # trb check has said so
         ]
     else:
         read_back.refuse(found, path)

@@ -89,14 +89,14 @@ def prepare_all(
 
 def nothing(output: Path) -> Publication:
     """A publication that leaves the repository as it is."""
-    text = (output / repository.MANIFEST).read_text(encoding="utf-8")
+    before = ownership.previous(output)
     return Publication(
         output=output,
         files=(),
-        manifest=text,
+        manifest=before.to_text(),
         names=(),
         changes=Changes(added=(), changed=(), removed=(), kept=()),
-        before=repository.read_manifest(output) or Manifest(),
+        before=before,
     )
 
 

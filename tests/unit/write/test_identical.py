@@ -40,7 +40,7 @@ def test_the_same_content_is_found_under_its_own_number(models: tuple[Path, Path
     assert twin(models[0], output, 1) is None  # its own number: an ordinary build
 
 
-@pytest.mark.parametrize("name", ["sentiment_model/1/weights.onnx", "sentiment/config.pbtxt"])
+@pytest.mark.parametrize("name", ["sentiment_model/1/weights.onnx", "sentiment_model/config.pbtxt"])
 def test_a_file_that_was_altered_is_not_the_same_content(
     models: tuple[Path, Path], output: Path, name: str
 ) -> None:
