@@ -56,6 +56,7 @@ class Code(Enum):
     SERVER_DIED = ("server-died", Exit.SERVER)
     NOT_RUNNING = ("not-running", Exit.SERVER)
     UNREACHABLE = ("unreachable", Exit.SERVER)
+    ADMIN_KEY = ("admin-key", Exit.SERVER)
     TIMED_OUT = ("timed-out", Exit.SERVER)
     DAEMON_UNREACHABLE = ("daemon-unreachable", Exit.ENGINE)
     IMAGE_UNAVAILABLE = ("image-unavailable", Exit.ENGINE)

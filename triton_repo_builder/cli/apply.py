@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import GRPC_URL_HELP, Filled, Place, addresses
+from triton_repo_builder.cli.options import (
+    GRPC_URL_HELP,
+    Filled,
+    Place,
+    addresses,
+    admin_key_option,
+    send_key,
+)
 from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 @click.argument("revision", type=Filled(), metavar="DIR|URL|COMMIT")
 @click.option("--url", required=True, help="HTTP address of the running server.")
 @click.option("--grpc-url", help=GRPC_URL_HELP)
+@admin_key_option
 @click.option(
     "--to",
     type=Place(),
@@ -43,6 +51,7 @@ def command(
     revision: str,
     url: str,
     grpc_url: str | None,
+    admin_key: Path | None,
     to: Path | None,
     dry_run: bool,
     preflight: bool,
@@ -67,6 +76,7 @@ def command(
     from triton_repo_builder.deploy import apply
     from triton_repo_builder.deploy.revision import opened
 
+    send_key(url, admin_key)
     urls = addresses(url, grpc_url)
     root = apply.folder(urls.http, to)
     options = apply.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)

@@ -20,6 +20,8 @@ from triton_repo_builder.cli.options import (
     Place,
     Protocols,
     addresses,
+    admin_key_option,
+    send_key,
 )
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.text import counted
@@ -37,6 +39,7 @@ CONCURRENCY = "1,4,16,64"
 @engines.options
 @click.option("--grpc-url", help=GRPC_URL_HELP)
 @click.option("--metrics-url", help=METRICS_URL_HELP)
+@admin_key_option
 @click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed if there are several.")
 @click.option(
     "--concurrency",
@@ -107,6 +110,7 @@ def command(
     engine: engines.Choice,
     grpc_url: str | None,
     metrics_url: str | None,
+    admin_key: Path | None,
     endpoint: str,
     concurrency: tuple[int, ...] | None,
     rates: tuple[float, ...],
@@ -146,6 +150,7 @@ def command(
 
     if url is None and (grpc_url or metrics_url):
         raise click.UsageError("--grpc-url and --metrics-url go with --url.")
+    send_key(url, admin_key)
     options = bench.Options(
         endpoint=endpoint,
         protocols=protocols,

@@ -81,8 +81,8 @@ class Choice:
 
 
 @contextmanager
-def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
-    """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself."""
+def opened(location: Path | Location, choice: Choice, *, direct: bool = True) -> Iterator[Opened]:
+    """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself if ``direct``."""
     from triton_repo_builder.serve.engine import Opened
 
     if isinstance(location, Path):
@@ -95,7 +95,9 @@ def opened(location: Path | Location, choice: Choice) -> Iterator[Opened]:
     name = serve.choose() if choice.name == "auto" else choice.name
     with signals(), ExitStack() as stack:
         with console.progress("bytes") as progress:
-            repository = stack.enter_context(open.opened(location, progress, direct=name == "embedded"))
+            repository = stack.enter_context(
+                open.opened(location, progress, direct=direct and name == "embedded")
+            )
         yield repository
 
 

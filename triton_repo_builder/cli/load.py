@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import URL_HELP, server_url
+from triton_repo_builder.cli.options import URL_HELP, admin_key_option, send_key, server_url
 
 
 @click.command("load")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--url", help=URL_HELP)
+@admin_key_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -21,7 +23,9 @@ from triton_repo_builder.cli.options import URL_HELP, server_url
     help="Seconds until the models must be ready.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the endpoints as JSON.")
-def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bool) -> int:
+def command(
+    names: tuple[str, ...], url: str | None, admin_key: Path | None, timeout: float, as_json: bool
+) -> int:
     """Load models, and what they need, on a running server, and wait until they answer.
 
     The server must run in explicit mode, as trb serve starts it. A model that was built after the server
@@ -37,7 +41,9 @@ def command(names: tuple[str, ...], url: str | None, timeout: float, as_json: bo
     from triton_repo_builder.codegen import snippets
     from triton_repo_builder.serve.loading import load_unload
 
-    server = load_unload.find(server_url(url))
+    base = server_url(url)
+    send_key(base, admin_key)
+    server = load_unload.find(base)
     chosen = tuple(dict.fromkeys(names))
     with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")

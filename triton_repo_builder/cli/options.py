@@ -28,6 +28,8 @@ METRICS_URL_HELP = (
 HTTP_PORT = 8000
 LAST_HTTP_PORT = 65533
 """The last one that has two ports above it."""
+VARIABLE = "TRB_ADMIN_KEY_FILE"
+"""Environment variable for --admin-key."""
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
@@ -42,6 +44,16 @@ class Place(click.Path):
         if not str(value):
             self.fail("the path is empty (a shell variable that is not set?)", param, ctx)
         return super().convert(value, param, ctx)
+
+
+admin_key_option = click.option(
+    "--admin-key",
+    type=Place(),
+    metavar="FILE",
+    envvar=VARIABLE,
+    show_envvar=True,
+    help="File with the server's admin key, if it wants one.",
+)
 
 
 class Filled(ParamType):
@@ -119,6 +131,16 @@ class Repo(Place):
         from triton_repo_builder import stores
 
         return stores.parse(value)
+
+
+def send_key(url: str | None, file: Path | None) -> None:
+    """Send the admin key in this file, if there is one, to the server at ``url`` until the command ends."""
+    if file is None or url is None:
+        return
+    from triton_repo_builder.client import admin_key
+
+    admin_key.remember(url, admin_key.read(file))
+    click.get_current_context().call_on_close(lambda: admin_key.forget(url))
 
 
 def server_url(url: str | None) -> str:

@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, Place, addresses
+from triton_repo_builder.cli.options import (
+    DEFAULT_REPOSITORY,
+    GRPC_URL_HELP,
+    Place,
+    addresses,
+    admin_key_option,
+    send_key,
+)
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -18,6 +25,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
+        admin_key_option,
         click.option("--grpc-url", help=GRPC_URL_HELP),
         click.option("--url", help="Also switch this running server, tested by trb smoke before and after."),
         click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY),
@@ -43,6 +51,7 @@ def command(
     version: int,
     url: str | None,
     grpc_url: str | None,
+    admin_key: Path | None,
     force: bool,
     preflight: bool,
     as_json: bool,
@@ -59,6 +68,7 @@ def command(
       trb promote sentiment --version 2
       trb promote sentiment --version 2 --url http://localhost:8000
     """
+    send_key(url, admin_key)
     run(name, repo, version, url, grpc_url, force=force, preflight_first=preflight, as_json=as_json)
 
 

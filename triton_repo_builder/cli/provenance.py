@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, admin_key_option, send_key
 
 if TYPE_CHECKING:
     from triton_repo_builder.vcs.lineage import Link
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 @click.command("provenance")
 @click.argument("repo", required=False, type=Place())
 @click.option("--url", help="Ask this running server; with REPO compare the two.")
+@admin_key_option
 @click.option(
     "--sbom", is_flag=True, help="Print a bill of materials, vendored libraries included, as CycloneDX."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the chain as JSON.")
-def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> int:
+def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bool, as_json: bool) -> int:
     """Show where a model repository, or what a running server serves, comes from.
 
     The chain of each endpoint: files and their sha256, options, the training run and the data set that were
@@ -51,6 +52,7 @@ def command(repo: Path | None, url: str | None, sbom: bool, as_json: bool) -> in
             click.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
             return 0
         chain = lineage.of_repository(read)
+    send_key(url, admin_key)
     if url is not None and repo is not None:
         from triton_repo_builder.deploy import revision, verify
 

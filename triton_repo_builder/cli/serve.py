@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Repo
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, VARIABLE, Place, Repo
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
@@ -45,6 +45,18 @@ PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Seconds until all models must be ready.",
 )
+@click.option(
+    "--admin-key",
+    type=Place(),
+    metavar="FILE",
+    envvar=VARIABLE,
+    show_envvar=True,
+    help="Model control, shared memory, trace and logging need the key in this file.",
+)
+@click.option("--open-apis", is_flag=True, help="Leave these APIs open also beyond this machine (--host).")
+@click.option(
+    "--verify", is_flag=True, help="First compare every file with manifest.json; refuse if one was altered."
+)
 @click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
 @click.option("--logs", is_flag=True, help="Print the server's output.")
 @click.option("--verbose", is_flag=True, help="Let the server log every request.")
@@ -61,6 +73,9 @@ def command(
     metrics_port: int,
     models: tuple[str, ...],
     timeout: float,
+    admin_key: Path | None,
+    open_apis: bool,
+    verify: bool,
     log_file: Path | None,
     logs: bool,
     verbose: bool,
@@ -82,7 +97,10 @@ def command(
       trb serve --load none
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
+      trb serve --verify                             refuse a repository that was altered since its build
+      trb serve --host 0.0.0.0 --admin-key key       reached from elsewhere; trb load --admin-key key
     """
+    from triton_repo_builder.client import admin_key as key_file
     from triton_repo_builder.serve import ServeOptions
 
     options = ServeOptions(
@@ -95,14 +113,20 @@ def command(
         log_file=None if log_file is None else Path(log_file).absolute(),
         log_verbose=int(verbose),
         container=engine.container(),
+        admin_key=key_file.read(admin_key) if admin_key else "",
+        open_apis=open_apis,
     )
     with engines.signals():
         if detach:
-            return _detached(repo, engine, options, as_json=as_json)
+            arguments = _arguments(repo, engine, options, admin_key, verify=verify)
+            return _detached(arguments, as_json=as_json)
         with (
             _shown(options) if logs else nullcontext(options) as options,
-            engines.opened(repo, engine) as opened,
+            # What a server reads from a bucket by itself cannot be compared before it does.
+            engines.opened(repo, engine, direct=not verify) as opened,
         ):
+            if verify:
+                _verify(opened.path)
             options = replace(options, models_url=opened.models_url)
             name = str(repo) if opened.path != repo else str(opened.path.resolve())
             return _run(opened.path, name, engine, options, as_json=as_json, entry_file=supervise)
@@ -164,10 +188,18 @@ def _run(
     return 0
 
 
-def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
+def _verify(repo: Path) -> None:
+    from triton_repo_builder import repository
+    from triton_repo_builder.serve import verified
+
+    count = verified.check(repository.read(repo))
+    click.echo(f"verified: {count} files are as manifest.json states", err=True)
+
+
+def _detached(arguments: list[str], *, as_json: bool) -> int:
     from triton_repo_builder.serve.background import detach, registry
 
-    result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
+    result = detach.start(arguments, lambda line: click.echo(line, err=True))
     if isinstance(result, int):
         return result
     _show(registry.about(result), as_json=as_json)
@@ -176,7 +208,15 @@ def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptio
     return 0
 
 
-def _arguments(repo: Path | Location, engine: engines.Choice, options: ServeOptions) -> list[str]:
+def _arguments(
+    repo: Path | Location,
+    engine: engines.Choice,
+    options: ServeOptions,
+    admin_key: Path | None,
+    *,
+    verify: bool,
+) -> list[str]:
+    """The command line of the same server in the background. The key itself stays in its file."""
     ports = {
         "--http-port": options.http_port,
         "--grpc-port": options.grpc_port,
@@ -190,6 +230,9 @@ def _arguments(repo: Path | Location, engine: engines.Choice, options: ServeOpti
         *(f"--load={name}" for name in options.models),
         *([f"--log-file={options.log_file}"] if options.log_file else []),
         *(["--verbose"] if options.log_verbose else []),
+        *([f"--admin-key={admin_key.absolute()}"] if admin_key else []),
+        *(["--open-apis"] if options.open_apis else []),
+        *(["--verify"] if verify else []),
     ]
 
 

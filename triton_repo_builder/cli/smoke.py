@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, GRPC_URL_HELP, Place, Repo, addresses
+from triton_repo_builder.cli.options import (
+    DEFAULT_REPOSITORY,
+    GRPC_URL_HELP,
+    Place,
+    Repo,
+    addresses,
+    admin_key_option,
+    send_key,
+)
 from triton_repo_builder.errors import Code, TrbError
 
 if TYPE_CHECKING:
@@ -29,6 +37,7 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 @click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
 @engines.options
 @click.option("--grpc-url", help=GRPC_URL_HELP)
+@admin_key_option
 @click.option(
     "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
 )
@@ -58,6 +67,7 @@ def command(
     url: str | None,
     engine: engines.Choice,
     grpc_url: str | None,
+    admin_key: Path | None,
     endpoints: tuple[str, ...],
     clients: int,
     requests: int,
@@ -85,6 +95,7 @@ def command(
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
+    send_key(url, admin_key)
     options = smoke.Options(
         endpoints=endpoints, clients=clients, requests=requests, timeout=timeout, cases=not no_cases
     )

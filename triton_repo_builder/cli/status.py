@@ -11,6 +11,7 @@ import click
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
+    from triton_repo_builder.client import HttpClient
     from triton_repo_builder.serve.background.registry import Background
 
 SHOWN = 8
@@ -73,15 +74,28 @@ def _loaded(server: Background) -> tuple[list[str], int]:
 
     try:
         http = HttpClient(server.urls["http"], 10)
-        ready = http.ready_models()
         if "://" in server.repository:
             # Its configurations are not readable here: without them the steps of ensembles count, too.
-            return sorted(ready), len(http.states())
+            started_with = [endpoint["name"] for endpoint in server.endpoints]
+            ready, known = _ready(http, started_with)
+            return sorted(ready), len(known)
         read = repository.read(Path(server.repository))
+        ready, _ = _ready(http, [model.name for model in read.models])
     except (OSError, TrbError):
         return [], 0
     steps = {step for model in read.models if model.name in ready for step in model.steps}
     return sorted(set(ready) - steps), len(read.endpoints)
+
+
+def _ready(http: HttpClient, known: list[str]) -> tuple[list[str], list[str]]:
+    """Names of the models that are ready, and of all; of those known here if the server keeps its list."""
+    from triton_repo_builder.errors import TrbError
+
+    try:
+        states = http.states()
+    except TrbError:  # for holders of its admin key only; whether a model is ready is no secret
+        return [name for name in known if http.ready(name)], known
+    return [name for name, (state, _) in states.items() if state == "READY"], list(states)
 
 
 def _short(names: list[str], total: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from triton_repo_builder.cli.options import URL_HELP, server_url
+from triton_repo_builder.cli.options import URL_HELP, admin_key_option, send_key, server_url
 
 
 @click.command("unload")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--url", help=URL_HELP)
+@admin_key_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -17,7 +20,7 @@ from triton_repo_builder.cli.options import URL_HELP, server_url
     show_default=True,
     help="Seconds until the models must be unloaded.",
 )
-def command(names: tuple[str, ...], url: str | None, timeout: float) -> int:
+def command(names: tuple[str, ...], url: str | None, admin_key: Path | None, timeout: float) -> int:
     """Unload models of a running server, and wait until they are unloaded.
 
     Running requests are answered first. The models of an endpoint are unloaded with it, unless another loaded
@@ -30,7 +33,9 @@ def command(names: tuple[str, ...], url: str | None, timeout: float) -> int:
     """
     from triton_repo_builder.serve.loading import load_unload
 
-    server = load_unload.find(server_url(url))
+    base = server_url(url)
+    send_key(base, admin_key)
+    server = load_unload.find(base)
     for name in dict.fromkeys(names):
         was = load_unload.unload(server, name, timeout=timeout)
         click.echo(f"unloaded: {name}" if was else f"{name} was not loaded")

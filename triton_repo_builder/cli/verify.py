@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import URL_HELP, Filled, server_url
+from triton_repo_builder.cli.options import URL_HELP, Filled, admin_key_option, send_key, server_url
 
 if TYPE_CHECKING:
     from triton_repo_builder.deploy.verify import Verdict
@@ -19,12 +19,20 @@ COLOURS = {"same": "green", "differs": "red", "not served": "red", "cannot be kn
 @click.command("verify")
 @click.argument("revision", type=Filled())
 @click.option("--url", type=Filled(), help=URL_HELP)
+@admin_key_option
 @click.option("--endpoint", "names", multiple=True, metavar="NAME", help="Only this endpoint; repeatable.")
 @click.option(
     "--strict", is_flag=True, help="Nothing is the same unless the files that the server reads were compared."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(revision: str, url: str | None, names: tuple[str, ...], strict: bool, as_json: bool) -> int:
+def command(
+    revision: str,
+    url: str | None,
+    admin_key: Path | None,
+    names: tuple[str, ...],
+    strict: bool,
+    as_json: bool,
+) -> int:
     """Prove, per endpoint, that a running server runs what REVISION says.
 
     REVISION is a folder, the URL of a pushed repository (URL@sha256:… for one revision), or a revision of git
@@ -47,6 +55,7 @@ def command(revision: str, url: str | None, names: tuple[str, ...], strict: bool
     if Path(revision).is_dir():
         console.recovered(Path(revision))
     server = server_url(url)
+    send_key(server, admin_key)
     with console.progress("bytes") as progress:
         found, verdicts = verify.run(revision, server, names, strict=strict, progress=progress)
     same = all(verdict.result is verify.Result.SAME for verdict in verdicts)

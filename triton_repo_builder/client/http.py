@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from triton_repo_builder.client import admin_key
 from triton_repo_builder.client.values import (
     BROKEN,
     JSON,
@@ -172,8 +173,11 @@ class HttpClient:
     # --- the server's repository
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """Every version that the server knows, also those that failed to load."""
-        entries = self.call("POST", "/v2/repository/index", Body(data=b"{}", headers=JSON))
+        """Every version that the server knows, also those that failed to load.
+
+        Raises ``RequestFailed``; ``TrbError`` ADMIN_KEY if the server wants its key for that.
+        """
+        entries = document(self._admin("/v2/repository/index", b"{}").data)
         with understood():
             return tuple(
                 IndexEntry(**{key: str(entry.get(key, "")) for key in ("name", "version", "state", "reason")})
@@ -181,7 +185,7 @@ class HttpClient:
             )
 
     def index_or_empty(self) -> tuple[IndexEntry, ...]:
-        """``index``, and empty if the server refuses to list its models. Raises ``NoAnswer``."""
+        """``index``, and empty if the server refuses to list its models to anybody. Raises ``NoAnswer``."""
         try:
             return self.index()
         except NoAnswer:
@@ -215,8 +219,21 @@ class HttpClient:
     def _control(self, model: str, action: str, parameters: Mapping[str, Any] | None) -> str:
         text = json.dumps({"parameters": parameters} if parameters else {})
         path = f"/v2/repository/models/{_quote(model)}/{action}"
-        answer = self.send("POST", path, Body(data=text.encode(), headers=JSON))
-        return "" if answer.status == 200 else _refusal(answer.status, answer.data).message
+        try:
+            self._admin(path, text.encode())
+        except NoAnswer:
+            raise
+        except RequestFailed as error:
+            return error.message
+        return ""
+
+    def _admin(self, path: str, data: bytes) -> Answer:
+        """POST to an API that the server may restrict. Raises as ``index``."""
+        try:
+            return self._accepted("POST", path, Body(data=data, headers=JSON | admin_key.headers(self.url)))
+        except RequestFailed as error:
+            admin_key.check(self.url, error)
+            raise
 
     def wait_until_settled(self, model: str, patience: float) -> dict[int, str]:
         """The state of each version once none is loading or unloading, or after ``patience`` seconds."""

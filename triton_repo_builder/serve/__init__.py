@@ -6,6 +6,7 @@ from pathlib import Path
 
 from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.serve import admin_apis
 from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.engine import DockerEngine
 from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
@@ -47,7 +48,8 @@ def start(
         raise TrbError(
             Code.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
         )
-    return ENGINES[name].start(repository, options or ServeOptions(), progress)
+    options = admin_apis.restricted(options or ServeOptions(), progress or (lambda text: None))
+    return ENGINES[name].start(repository, options, progress)
 
 
 def choose() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -52,6 +52,11 @@ class ServeOptions:
     container: ContainerOptions = ContainerOptions()
     models_url: str = ""
     """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""
+    admin_key: str = field(default="", repr=False)
+    """The key that restricts the administrative APIs (``serve/admin_apis.py``); empty on another address than
+    loopback: a random one."""
+    open_apis: bool = False
+    """Leave these APIs open on any address."""
 
 
 @dataclass(frozen=True, kw_only=True)

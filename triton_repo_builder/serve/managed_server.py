@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from triton_repo_builder.client import Urls
+from triton_repo_builder.client import Urls, admin_key
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve.engine import Failure
 from triton_repo_builder.serve.loading import failure_causes
@@ -26,7 +26,7 @@ Self = TypeVar("Self", bound="ManagedServer")
 class ManagedServer(ABC):
     """A tritonserver in explicit mode, its log and its Python processes. Leaving the ``with`` block stops it.
 
-    ``folder`` is temporary and goes away with the server.
+    ``folder`` is temporary and goes away with the server. ``key`` is the admin key, empty for open APIs.
     """
 
     engine: str
@@ -35,8 +35,17 @@ class ManagedServer(ABC):
     container: str = ""
 
     def __init__(
-        self, urls: Urls, *, log: Path, folder: Path, endpoints: tuple[str, ...], stubs: ProcessLister
+        self,
+        urls: Urls,
+        *,
+        log: Path,
+        folder: Path,
+        endpoints: tuple[str, ...],
+        stubs: ProcessLister,
+        key: str,
     ) -> None:
+        if key:  # for what loads the models and watches them
+            admin_key.remember(urls.http, key)
         self.urls = urls
         self.log = log
         self.endpoints = endpoints
@@ -115,6 +124,7 @@ class ManagedServer(ABC):
                 raise
             finally:
                 shutil.rmtree(self._folder, ignore_errors=True)
+                admin_key.forget(self.urls.http)
 
     def give_up(self, error: TrbError) -> None:
         """End because of this error, which ``wait`` then raises: no server may stay that only seems ready."""

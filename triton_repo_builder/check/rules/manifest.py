@@ -47,7 +47,8 @@ def check(repository: Repository) -> Iterator[Finding]:
             continue
         for present in sorted(model.path.rglob("*")):
             path = present.relative_to(repository.path)
-            if present.is_file() and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
+            served = present.is_file() or present.is_symlink()  # Triton follows a link to a folder
+            if served and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
                 yield report("manifest-extra", str(present), "manifest.json does not list this file")
 
 

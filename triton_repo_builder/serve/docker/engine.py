@@ -88,6 +88,7 @@ def _launch(
             endpoints=chosen.endpoints,
             about=_description(image, images.choose(options.container)),
             exit_timeout=options.exit_timeout,
+            key=options.admin_key,
         )
     except TrbError:
         cleanup.clear(client)

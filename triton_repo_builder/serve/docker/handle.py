@@ -41,13 +41,14 @@ class ContainerServer(ManagedServer):
         endpoints: tuple[str, ...],
         about: str,
         exit_timeout: int,
+        key: str,
     ) -> None:
         pid = _local_pid(container)
         stubs: ProcessLister = ContainerStubProcesses(container, MODELS)
         if pid:
             # For processes of this machine /proc has more, and costs less than the daemon.
             stubs = StubProcesses(pid, MODELS)
-        super().__init__(urls, log=log, folder=cleanup.folder, endpoints=endpoints, stubs=stubs)
+        super().__init__(urls, log=log, folder=cleanup.folder, endpoints=endpoints, stubs=stubs, key=key)
         self.pid = pid
         self.about = about
         self.container = str(container.name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.serve import admin_apis
 from triton_repo_builder.serve.docker import cleanup, daemon, volume
 from triton_repo_builder.serve.engine import ServeOptions
 from triton_repo_builder.serve.processes import shared_memory
@@ -31,6 +32,7 @@ def command(options: ServeOptions) -> list[str]:
         *(f"--{kind}-port={number}" for kind, number in DEFAULTS.items()),
         f"--exit-timeout-secs={options.exit_timeout}",
         *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *admin_apis.arguments(options),
         *options.extra,
     ]
 

@@ -11,7 +11,7 @@ from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.serve import workdir
+from triton_repo_builder.serve import admin_apis, workdir
 from triton_repo_builder.serve.embedded import install, supervisor
 from triton_repo_builder.serve.embedded.handle import EmbeddedServer
 from triton_repo_builder.serve.engine import Progress, ServeOptions
@@ -60,6 +60,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--metrics-port={at.metrics}",
         f"--exit-timeout-secs={options.exit_timeout}",
         *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *admin_apis.arguments(options),
         *options.extra,
     ]
 
@@ -114,6 +115,7 @@ def _spawn(
             folder=folder,
             endpoints=chosen.endpoints,
             stubs=StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None),
+            key=options.admin_key,
         )
     except BaseException:
         # Its supervisor stops it and removes the folder.

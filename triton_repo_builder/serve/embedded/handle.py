@@ -33,8 +33,9 @@ class EmbeddedServer(ManagedServer):
         folder: Path,
         endpoints: tuple[str, ...],
         stubs: StubProcesses,
+        key: str,
     ) -> None:
-        super().__init__(urls, log=log, folder=folder, endpoints=endpoints, stubs=stubs)
+        super().__init__(urls, log=log, folder=folder, endpoints=endpoints, stubs=stubs, key=key)
         self._supervisor = supervisor
         self.pid = pid
         self.about = install.description()

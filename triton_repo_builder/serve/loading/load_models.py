@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from triton_repo_builder.client import HttpClient
+from triton_repo_builder.errors import TrbError
 from triton_repo_builder.serve.engine import Failure
 from triton_repo_builder.serve.processes.stubs import ProcessLister, Stub
 
@@ -86,6 +87,8 @@ def load(
 def _load(base: str, name: str, timeout: float, answers: dict[str, str]) -> None:
     try:
         answers[name] = HttpClient(base, timeout).load(name)
+    except TrbError as error:  # the server wants its admin key: nothing was loaded
+        answers[name] = error.message
     except OSError as error:
         answers[name] = f"no answer from the server: {error}"
 
