@@ -156,6 +156,7 @@ def test_an_endpoint_that_fails_goes_back_and_others_are_applied(
         assert contents(root) == after
 
 
+@pytest.mark.slow
 def test_a_killed_apply_is_taken_up_by_the_next(revisions: Path, root: Path) -> None:
     two = revisions / "two"
     with serve(root) as server:
