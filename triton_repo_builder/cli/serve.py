@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Repo
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, Place, Repo
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Seconds until all models must be ready.",
 )
+@click.option(
+    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
+)
 @click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
 @click.option("--logs", is_flag=True, help="Print the server's output.")
 @click.option("--verbose", is_flag=True, help="Let the server log every request.")
@@ -61,6 +64,7 @@ def command(
     metrics_port: int,
     models: tuple[str, ...],
     timeout: float,
+    public_keys: Path | None,
     log_file: Path | None,
     logs: bool,
     verbose: bool,
@@ -98,10 +102,11 @@ def command(
     )
     with engines.signals():
         if detach:
-            return _detached(repo, engine, options, as_json=as_json)
+            arguments = _arguments(repo, engine, options, public_keys)
+            return _detached(arguments, as_json=as_json)
         with (
             _shown(options) if logs else nullcontext(options) as options,
-            engines.opened(repo, engine) as opened,
+            engines.opened(repo, engine, signed_by=public_keys) as opened,
         ):
             options = replace(options, models_url=opened.models_url)
             name = str(repo) if opened.path != repo else str(opened.path.resolve())
@@ -164,10 +169,10 @@ def _run(
     return 0
 
 
-def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptions, *, as_json: bool) -> int:
+def _detached(arguments: list[str], *, as_json: bool) -> int:
     from triton_repo_builder.serve.background import detach, registry
 
-    result = detach.start(_arguments(repo, engine, options), lambda line: click.echo(line, err=True))
+    result = detach.start(arguments, lambda line: click.echo(line, err=True))
     if isinstance(result, int):
         return result
     _show(registry.about(result), as_json=as_json)
@@ -176,7 +181,9 @@ def _detached(repo: Path | Location, engine: engines.Choice, options: ServeOptio
     return 0
 
 
-def _arguments(repo: Path | Location, engine: engines.Choice, options: ServeOptions) -> list[str]:
+def _arguments(
+    repo: Path | Location, engine: engines.Choice, options: ServeOptions, public_keys: Path | None
+) -> list[str]:
     ports = {
         "--http-port": options.http_port,
         "--grpc-port": options.grpc_port,
@@ -189,6 +196,7 @@ def _arguments(repo: Path | Location, engine: engines.Choice, options: ServeOpti
         f"--timeout={options.load_timeout}",
         *(f"--load={name}" for name in options.models),
         *([f"--log-file={options.log_file}"] if options.log_file else []),
+        *([f"--require-signature={public_keys.absolute()}"] if public_keys else []),
         *(["--verbose"] if options.log_verbose else []),
     ]
 
