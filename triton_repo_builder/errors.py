@@ -73,6 +73,8 @@ class Code(Enum):
     STORAGE_UNREACHABLE = ("storage-unreachable", Exit.STORE)
     STORAGE_FAILED = ("storage-failed", Exit.STORE)
     DIGEST_MISMATCH = ("digest-mismatch", Exit.STORE)
+    BAD_KEY = ("bad-key", Exit.STORE)
+    BAD_SIGNATURE = ("bad-signature", Exit.STORE)
     NOT_PUSHED = ("not-pushed", Exit.STORE)
     CLIENT_MISSING = ("client-missing", Exit.STORE)
     INTERRUPTED = ("interrupted", Exit.INTERRUPTED)

@@ -18,6 +18,7 @@ from tests.support.certificates import Certificate
 CONFIG = """version: 0.1
 log: {{level: error}}
 storage:
+  delete: {{enabled: true}}
   cache: {{blobdescriptor: inmemory}}
   filesystem: {{rootdirectory: {folder}/data}}
 http: {{addr: "127.0.0.1:{port}"{tls}}}

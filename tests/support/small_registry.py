@@ -69,8 +69,33 @@ class _Handler(BaseHTTPRequestHandler):
             self.note(image, f"tag {name}", digest)
         return self.reply(201, Docker_Content_Digest=digest)
 
+    def do_DELETE(self) -> None:
+        """A manifest by its digest, and the tags that name it."""
+        image, kind, digest = self.parts()
+        if kind != "manifests" or not digest.startswith("sha256:"):
+            return self.refuse(405, "UNSUPPORTED")
+        if not self.noted(image, digest):
+            return self.refuse(404, "MANIFEST_UNKNOWN")
+        for tag in self.tags(image):
+            if self.noted(image, f"tag {tag}") == digest:
+                self.notes(image).joinpath(f"tag {tag}").unlink()
+        self.notes(image).joinpath(digest.replace(":", "_")).unlink()
+        return self.reply(202)
+
+    def tags(self, image: str) -> list[str]:
+        return sorted(file.name.removeprefix("tag ") for file in self.notes(image).glob("tag *"))
+
+    def list_tags(self, image: str) -> None:
+        """Two on a page: who lists must turn over."""
+        last = parse_qs(urlsplit(self.path).query).get("last", [""])[0]
+        tags = [tag for tag in self.tags(image) if tag > last]
+        more = {"Link": f'</v2/{image}/tags/list?n=2&last={tags[1]}>; rel="next"'} if len(tags) > 2 else {}
+        self.reply(200, json.dumps({"name": image, "tags": tags[:2]}).encode(), **more)
+
     def read(self) -> None:
         """A blob or a manifest, by its digest or its tag."""
+        if listed := re.fullmatch(r"/v2/(.+)/tags/list", urlsplit(self.path).path):
+            return self.list_tags(listed[1])
         image, kind, name = self.parts()
         digest = name if name.startswith("sha256:") else self.noted(image, f"tag {name}")
         size = self.noted(image, digest) if digest else ""
@@ -92,13 +117,16 @@ class _Handler(BaseHTTPRequestHandler):
         assert found, self.path
         return found[1], found[2], found[3]
 
+    def notes(self, image: str) -> Path:
+        return self.folder / ROOT / "repositories" / image
+
     def note(self, image: str, key: str, value: str) -> None:
-        file = self.folder / ROOT / "repositories" / image / key.replace(":", "_")
+        file = self.notes(image) / key.replace(":", "_")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(value)
 
     def noted(self, image: str, key: str) -> str:
-        file = self.folder / ROOT / "repositories" / image / key.replace(":", "_")
+        file = self.notes(image) / key.replace(":", "_")
         return file.read_text() if file.exists() else ""
 
     def refuse(self, status: int, code: str) -> None:

@@ -81,8 +81,15 @@ class Choice:
 
 
 @contextmanager
-def opened(location: Path | Location, choice: Choice, *, direct: bool = True) -> Iterator[Opened]:
-    """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself if ``direct``."""
+def opened(
+    location: Path | Location, choice: Choice, *, direct: bool = True, signed_by: Path | None = None
+) -> Iterator[Opened]:
+    """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself if ``direct``.
+
+    With a file of public keys, ``signed_by``, only a revision at a URL that one of them signed.
+    """
+    if signed_by is not None and isinstance(location, Path):
+        raise click.UsageError("--require-signature is for the URL of a pushed repository, not for a folder.")
     from triton_repo_builder.serve.engine import Opened
 
     if isinstance(location, Path):
@@ -90,13 +97,14 @@ def opened(location: Path | Location, choice: Choice, *, direct: bool = True) ->
         yield Opened(path=location)
         return
     from triton_repo_builder import serve
-    from triton_repo_builder.stores import open
+    from triton_repo_builder.stores import open, signature
 
+    trust = None if signed_by is None else signature.read_trust(signed_by)
     name = serve.choose() if choice.name == "auto" else choice.name
     with signals(), ExitStack() as stack:
         with console.progress("bytes") as progress:
             repository = stack.enter_context(
-                open.opened(location, progress, direct=direct and name == "embedded")
+                open.opened(location, progress, direct=direct and name == "embedded", trust=trust)
             )
         yield repository
 

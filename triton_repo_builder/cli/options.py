@@ -68,6 +68,7 @@ class Filled(ParamType):
         return str(value)
 
 
+SIGNATURE_HELP = "Refuse what no key of this file signed: lines of ssh-ed25519 keys, or PEM."
 LIMIT = 1_000_000_000
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, Filled, Place
 from triton_repo_builder.text import counted
 
 
@@ -17,8 +17,11 @@ from triton_repo_builder.text import counted
 @click.argument("url", type=Filled())
 @click.argument("folder", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Replace the folder's content.")
+@click.option(
+    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
+def command(url: str, folder: Path, force: bool, public_keys: Path | None, as_json: bool) -> int:
     """Download the revision that URL points to into FOLDER (default: model_repository).
 
     Every file is verified by its digest; the folder appears complete or not at all. URL@sha256:… names one
@@ -28,19 +31,23 @@ def command(url: str, folder: Path, force: bool, as_json: bool) -> int:
     Examples:
       trb pull s3://models/minilm
       trb pull oci://registry.example.com/models/minilm:1.4 restored
+      trb pull s3://models/minilm --require-signature release.pub
     """
     from triton_repo_builder import stores
+    from triton_repo_builder.stores import signature
 
     location = stores.parse(url)
+    trust = None if public_keys is None else signature.read_trust(public_keys)
     with console.progress("bytes") as progress:
-        pulled = stores.pull(location, folder, progress, force=force)
+        pulled = stores.pull(location, folder, progress, force=force, trust=trust)
+    signed = f", signed by {pulled.signed_by}" if pulled.signed_by else ""
     if as_json:
         click.echo(json.dumps(asdict(pulled), ensure_ascii=False))
     elif pulled.changed:
         click.echo(
             f"{counted(pulled.files, 'file')}, {pulled.bytes:,} bytes, all verified, in {pulled.target}"
         )
-        click.echo(f"revision {pulled.revision}")
+        click.echo(f"revision {pulled.revision}{signed}")
     else:
-        click.echo(f"{pulled.target} holds revision {pulled.revision} already")
+        click.echo(f"{pulled.target} holds revision {pulled.revision} already{signed}")
     return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, VARIABLE, Place, Repo
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Repo
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ PORT = click.IntRange(0, 65535)
 @click.option(
     "--verify", is_flag=True, help="First compare every file with manifest.json; refuse if one was altered."
 )
+@click.option(
+    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
+)
 @click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
 @click.option("--logs", is_flag=True, help="Print the server's output.")
 @click.option("--verbose", is_flag=True, help="Let the server log every request.")
@@ -76,6 +79,7 @@ def command(
     admin_key: Path | None,
     open_apis: bool,
     verify: bool,
+    public_keys: Path | None,
     log_file: Path | None,
     logs: bool,
     verbose: bool,
@@ -118,12 +122,12 @@ def command(
     )
     with engines.signals():
         if detach:
-            arguments = _arguments(repo, engine, options, admin_key, verify=verify)
+            arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
             return _detached(arguments, as_json=as_json)
         with (
             _shown(options) if logs else nullcontext(options) as options,
             # What a server reads from a bucket by itself cannot be compared before it does.
-            engines.opened(repo, engine, direct=not verify) as opened,
+            engines.opened(repo, engine, direct=not verify, signed_by=public_keys) as opened,
         ):
             if verify:
                 _verify(opened.path)
@@ -213,6 +217,7 @@ def _arguments(
     engine: engines.Choice,
     options: ServeOptions,
     admin_key: Path | None,
+    public_keys: Path | None,
     *,
     verify: bool,
 ) -> list[str]:
@@ -229,6 +234,7 @@ def _arguments(
         f"--timeout={options.load_timeout}",
         *(f"--load={name}" for name in options.models),
         *([f"--log-file={options.log_file}"] if options.log_file else []),
+        *([f"--require-signature={public_keys.absolute()}"] if public_keys else []),
         *(["--verbose"] if options.log_verbose else []),
         *([f"--admin-key={admin_key.absolute()}"] if admin_key else []),
         *(["--open-apis"] if options.open_apis else []),

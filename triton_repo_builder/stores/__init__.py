@@ -5,19 +5,37 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from triton_repo_builder import check, files, repository
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores import retention, signature
 from triton_repo_builder.stores.az import AzureStore
 from triton_repo_builder.stores.gs import GoogleStore
 from triton_repo_builder.stores.location import invalid
 from triton_repo_builder.stores.registry import RegistryStore
+from triton_repo_builder.stores.retention import Pruned
 from triton_repo_builder.stores.revision import DIGEST, collect
 from triton_repo_builder.stores.s3 import S3Store
-from triton_repo_builder.stores.store import Location, Progress, Pulled, Pushed, Store
+from triton_repo_builder.stores.signature import Signer, Trust
+from triton_repo_builder.stores.store import Location, Progress, Pulled, Pushed, Store, Stored
 from triton_repo_builder.write import recovery, staging
 
-__all__ = ["STORES", "Location", "Pulled", "Pushed", "parse", "pull", "push", "store"]
+__all__ = [
+    "STORES",
+    "Location",
+    "Pruned",
+    "Pulled",
+    "Pushed",
+    "Stored",
+    "parse",
+    "prune",
+    "pull",
+    "push",
+    "revisions",
+    "store",
+    "verified",
+]
 
 STORES: dict[str, type[Store]] = {
     "s3": S3Store,
@@ -51,16 +69,16 @@ def store(location: Location) -> Store:
 
 
 def push(
-    root: Path, location: Location, progress: Progress, *, force: bool = False, dry_run: bool = False
+    root: Path,
+    location: Location,
+    progress: Progress,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    signer: Signer | None = None,
 ) -> Pushed:
     """Send a repository. Raises FAILED_CHECKS if the server would refuse it, unless ``force``."""
-    if location.revision:
-        raise TrbError(
-            Code.BAD_LOCATION,
-            "names a revision, but the pushed files determine it",
-            where=str(location),
-            remedy="leave @sha256:… out",
-        )
+    retention.refuse_pinned(location, "the pushed files determine it")
     repo = repository.read(root)
     if not repo.models:
         raise TrbError(
@@ -70,21 +88,61 @@ def push(
             remedy="name a folder of model directories",
         )
     accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
-    return replace(store(location).push(collect(root), progress, dry_run=dry_run), accepted=accepted)
+    pushed = store(location).push(collect(root), progress, dry_run=dry_run, signer=signer)
+    return replace(pushed, accepted=accepted)
 
 
-def pull(location: Location, target: Path, progress: Progress, *, force: bool = False) -> Pulled:
-    """Bring a revision into a folder: whole, verified, or not at all.
+def revisions(location: Location) -> tuple[Stored, ...]:
+    """Every revision at a location, the newest first. Raises NOT_PUSHED."""
+    retention.refuse_pinned(location, "a list is of all of them")
+    return store(location).revisions()
+
+
+def prune(location: Location, keep: int, progress: Progress, *, dry_run: bool = False) -> Pruned:
+    """Remove all but the ``keep`` newest revisions and those that something refers to."""
+    retention.refuse_pinned(location, "the newest ones are kept")
+    return retention.prune(store(location), location, keep, progress, dry_run=dry_run)
+
+
+def verified(location: Location, trust: Trust) -> tuple[Location, str]:
+    """The address of the very revision that an allowed key signed, and that key's fingerprint.
+
+    Whoever reads from this address reads what was verified, wherever the pointer is moved meanwhile. Raises
+    BAD_SIGNATURE.
+    """
+    place = store(location)
+    subject = place.subject()
+
+    def read(key: str) -> bytes | None:
+        return place.signature(subject, key)
+
+    key = signature.require(subject, trust, read, str(location), lambda: place.signers(subject))
+    pinned: Any = replace(location, revision=subject.digest)  # type: ignore[type-var]
+    return pinned, key.fingerprint
+
+
+def pull(
+    location: Location, target: Path, progress: Progress, *, force: bool = False, trust: Trust | None = None
+) -> Pulled:
+    """Bring a revision into a folder: whole, verified, or not at all; with ``trust`` only a signed one.
 
     A folder with anything else in it is replaced only with ``force``; one that already holds this revision
     stays untouched.
     """
+    named, signed_by = location, ""
+    if trust is not None:
+        location, signed_by = verified(location, trust)
     recovery.recover(target)
     with staging.staging(target, how="as FOLDER") as stage:
         full = target.exists() and (not target.is_dir() or any(target.iterdir()))
         new = stage / "new"
         new.mkdir()
-        pulled = replace(store(location).pull(new, progress), target=str(target))
+        pulled = replace(
+            store(location).pull(new, progress),
+            location=str(named).partition("@")[0],
+            target=str(target),
+            signed_by=signed_by,
+        )
         if full and target.is_dir() and collect(target).index == collect(new).index:
             return replace(pulled, changed=False)
         if full and not force:

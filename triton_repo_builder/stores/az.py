@@ -12,4 +12,5 @@ class AzureStore(BucketStore):
     HINTS = Hints(
         credentials="set AZURE_STORAGE_ACCOUNT_NAME and a key, or AZURE_STORAGE_CONNECTION_STRING",
         unreachable="check the network and AZURE_STORAGE_ACCOUNT_NAME",
+        tries=4,  # azure-storage-blob's own
     )

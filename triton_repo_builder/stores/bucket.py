@@ -3,6 +3,8 @@
     PREFIX/current.json              the pointer, written last: one object, so readers see the old or the new
     PREFIX/revisions/DIGEST.json     the index; there only when the revision is complete
     PREFIX/revisions/DIGEST/…        the repository, as Triton reads it
+    PREFIX/revisions/DIGEST.KEY.sig  a signature of the revision, by one key
+    PREFIX/revisions/DIGEST.removing its removal has begun; the index is removed first
 
 The name of a revision is the digest of its content: nothing is ever written over something else, and an
 interrupted push resumes.
@@ -11,33 +13,36 @@ interrupted push resumes.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import File
-from triton_repo_builder.stores import filesystem, location
+from triton_repo_builder.files import DAMAGED, load_json
+from triton_repo_builder.repository import MANIFEST, Manifest
+from triton_repo_builder.stores import location, pointer
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Bucket
+from triton_repo_builder.stores.objects import Objects
+from triton_repo_builder.stores.pointer import Pointer
 from triton_repo_builder.stores.revision import (
-    DIGEST,
     Entry,
     Index,
     LocalRevision,
-    mismatch,
+    labels,
     read_index,
     write_verified,
 )
-from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, overtaken
+from triton_repo_builder.stores.signature import Signer, Subject, stated_key
+from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 POINTER = "current.json"
 REVISIONS = "revisions"
+INDEX = re.compile(r"([0-9a-f]{64})\.json")
+SIGNATURE = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{32})\.sig")
 
 
-class BucketStore:
+class BucketStore(Objects):
     """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
 
     SCHEME: ClassVar[str]
@@ -45,40 +50,33 @@ class BucketStore:
     FORMS: ClassVar[str]
     HINTS: ClassVar[Hints]
 
-    def __init__(self, location: Bucket, system: Any = None) -> None:
-        self.location = location
-        self._system = system
-        self._shown = str(location).partition("@")[0]
-
     @classmethod
     def parse(cls, text: str, rest: str, revision: str) -> Bucket:
         return location.bucket(text, cls.SCHEME, rest, revision)
-
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def system(self) -> Any:
-        """The file system, connected when it is first needed."""
-        if self._system is None:
-            url = f"{self.location.scheme}://{self.location.bucket}"
-            # A cached listing would hide another user's push.
-            fresh = {"skip_instance_cache": True, "use_listings_cache": False}
-            with explained(self.HINTS, str(self.location)):
-                self._system, _ = filesystem.connect(url, str(self.location), **fresh, **self.options())
-        return self._system
 
     def serve_from(self, target: Path, progress: Progress) -> str:
         """Empty: Triton reads only S3."""
         return ""
 
-    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
+    def push(
+        self,
+        local: LocalRevision,
+        progress: Progress,
+        *,
+        dry_run: bool = False,
+        signer: Signer | None = None,
+    ) -> Pushed:
         digest = local.index.digest
         with explained(self.HINTS, self._shown):
             previous = self._current_revision()
+            if not dry_run and self._read(_removing(digest)) is not None:
+                self._remove(_removing(digest))
             sent, copied = self._send(local, previous, progress, dry_run=dry_run)
             if not dry_run:
                 self._write(f"{REVISIONS}/{digest}.json", local.index.document)
+                if signer is not None:  # before it is current: who asks for signatures sees no gap
+                    subject = Subject(revision=f"sha256:{digest}")
+                    self._write(_signature(digest, signer.public.id), signer.sign(subject))
                 previous = self._move_pointer(local)
         return Pushed(
             location=self._shown,
@@ -91,6 +89,7 @@ class BucketStore:
             sent_bytes=sum(entry.bytes for entry in sent),
             copied=tuple(entry.path for entry in copied),
             labels=dict(local.labels),
+            signed_by=signer.public.fingerprint if signer else "",
             dry_run=dry_run,
         )
 
@@ -105,6 +104,88 @@ class BucketStore:
             if document is None:
                 raise self._not_pushed(f"there is no revision sha256:{digest}")
             return digest, read_index(document, digest, self._url(f"{REVISIONS}/{digest}.json"))
+
+    def subject(self) -> Subject:
+        return Subject(revision=f"sha256:{self.index()[0]}")
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        with explained(self.HINTS, self._shown):
+            return self._read(_signature(subject.digest, key))
+
+    def signers(self, subject: Subject) -> tuple[str, ...]:
+        with explained(self.HINTS, self._shown):
+            return self._signers(subject.digest, self._names(REVISIONS))
+
+    def revisions(self) -> tuple[Stored, ...]:
+        with explained(self.HINTS, self._shown):
+            current = self._pointer()
+            if current is None:
+                raise self._not_pushed("nothing was pushed here: there is no current.json")
+            names = self._names(REVISIONS)
+            digests = [match[1] for name in names if (match := INDEX.fullmatch(name))]
+            found = [self._stored(digest, current, names) for digest in digests]
+        return tuple(sorted(found, key=lambda stored: stored.pushed, reverse=True))
+
+    def remove(self, revision: str) -> bool:
+        digest = revision.removeprefix("sha256:")
+        with explained(self.HINTS, self._shown):
+            current = self._pointer()
+            if current is not None and digest in (current.revision, current.previous):
+                return False
+            names = self._names(REVISIONS)
+            self._write(_removing(digest), b"trb push --prune\n")
+            self._remove(f"{REVISIONS}/{digest}.json")
+            for key in self._signers(digest, names):
+                self._remove(_signature(digest, key))
+            self._remove_below(f"{REVISIONS}/{digest}")
+            self._remove(_removing(digest))
+        return True
+
+    def leftovers(self) -> tuple[str, ...]:
+        with explained(self.HINTS, self._shown):
+            names = self._names(REVISIONS)
+        begun = (name.removesuffix(".removing") for name in names if name.endswith(".removing"))
+        # One whose index is there was pushed again, or was hardly begun.
+        return tuple(f"sha256:{digest}" for digest in begun if f"{digest}.json" not in names)
+
+    def _signers(self, digest: str, names: list[str]) -> tuple[str, ...]:
+        found = (SIGNATURE.fullmatch(name) for name in names)
+        return tuple(match[2] for match in found if match and match[1] == digest)
+
+    def _stored(self, digest: str, current: Pointer, names: list[str]) -> Stored:
+        path = f"{REVISIONS}/{digest}.json"
+        document = self._read(path) or b""
+        entries: tuple[Entry, ...] = ()
+        if hashlib.sha256(document).hexdigest() == digest:  # a damaged one is still listed
+            entries = read_index(document, digest, self._url(path)).entries
+        documents = (self._read(_signature(digest, key)) or b"" for key in self._signers(digest, names))
+        holds = {"current": current.revision, "previous": current.previous}
+        return Stored(
+            revision=f"sha256:{digest}",
+            pushed=current.pushed.get(digest) or self._modified(path),
+            bytes=sum(entry.bytes for entry in entries),
+            labels=self._labels(digest, entries),
+            signed_by=tuple(stated_key(document) for document in documents),
+            holds=tuple(name for name, held in holds.items() if held == digest),
+        )
+
+    def _labels(self, digest: str, entries: tuple[Entry, ...]) -> dict[str, str]:
+        """Labels of a revision, from the manifest.json in it; empty without one that is whole."""
+        wanted = next((entry for entry in entries if entry.path == MANIFEST), None)
+        data = self._read(f"{REVISIONS}/{digest}/{MANIFEST}") if wanted else None
+        if wanted is None or data is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
+            return {}
+        try:
+            return labels(Manifest.of_json(load_json(data)))
+        except DAMAGED:  # of another tool
+            return {}
+
+    def _modified(self, path: str) -> str:
+        """When an object was written; empty if the library cannot say."""
+        try:
+            return str(self.system.modified(self._at(path)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+        except (NotImplementedError, FileNotFoundError, AttributeError):
+            return ""
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
         """Write the revision's files below ``target``, an empty folder, each verified."""
@@ -171,82 +252,37 @@ class BucketStore:
             return False
         return self._whole(path, entry)
 
-    def _whole(self, path: str, entry: Entry) -> bool:
-        """Whether exactly this file is stored: it is read back, as a size alone proves nothing."""
-        try:
-            size = self.system.info(self._at(path))["size"]
-        except FileNotFoundError:
-            return False
-        return size == entry.bytes and self._hash(path) == entry.sha256
-
-    def _verify(self, path: str, entry: Entry) -> None:
-        actual = self._hash(path)
-        if actual != entry.sha256:
-            raise mismatch(self._url(path), actual, entry.sha256)
-
-    def _put(self, path: str, file: File) -> None:
-        if file.source is None:
-            self.system.pipe_file(self._at(path), file.content)
-        else:
-            self.system.put_file(str(file.source), self._at(path))
-
-    def _hash(self, path: str) -> str:
-        return transfer.digest(self._blocks(path))
-
-    def _blocks(self, path: str) -> Iterator[bytes]:
-        return filesystem.blocks(self.system, self._at(path))
-
-    def _read(self, path: str) -> bytes | None:
-        try:
-            data: bytes = self.system.cat_file(self._at(path))
-        except FileNotFoundError:
-            return None
-        return data
-
-    def _write(self, path: str, data: bytes) -> None:
-        """Write one small object, and read it back."""
-        if self._read(path) == data:
-            return
-        self.system.pipe_file(self._at(path), data)
-        arrived = self._read(path) or b""
-        if arrived != data:
-            actual, expected = (hashlib.sha256(blob).hexdigest() for blob in (arrived, data))
-            raise mismatch(self._url(path), actual, expected)
-
     def _move_pointer(self, local: LocalRevision) -> str:
         """Move the pointer; returns its previous value: another push may have moved it since ours began."""
-        digest, before = local.index.digest, self._current_revision()
-        if before != digest:
-            self.system.pipe_file(self._at(POINTER), _pointer(local, before))
+        digest, before = local.index.digest, self._pointer()
+        if before is None or before.revision != digest:
+            moved = before.moved(digest, local.labels) if before else pointer.first(digest, local.labels)
+            self.system.pipe_file(self._at(POINTER), moved.document)
             now = self._current_revision()
             if now != digest:
                 pinned = f"{self._shown}@sha256:{digest}"
                 raise overtaken(self._shown, f"sha256:{now}" if now else "", pinned)
-        return before
+        return before.revision if before else ""
 
-    def _current_revision(self) -> str:
-        """Hex digest of the current revision; empty if there is none."""
+    def _pointer(self) -> Pointer | None:
+        """The pointer; None if nothing was pushed."""
         document = self._read(POINTER)
         if document is None:
-            return ""
-        try:
-            match = DIGEST.fullmatch(files.load_json(document)["revision"])
-        except files.DAMAGED:
-            match = None
-        if match is None:
+            return None
+        found = Pointer.read(document)
+        if found is None:
             raise TrbError(
                 Code.NOT_PUSHED,
                 "not a pointer that trb wrote",
                 where=self._url(POINTER),
                 remedy="choose another prefix, or remove that object",
             )
-        return match[1]
+        return found
 
-    def _at(self, path: str) -> str:
-        return f"{self.location.root}/{path}"
-
-    def _url(self, path: str) -> str:
-        return f"{self._shown}/{path}"
+    def _current_revision(self) -> str:
+        """Hex digest of the current revision; empty if there is none."""
+        found = self._pointer()
+        return found.revision if found else ""
 
     def _not_pushed(self, message: str) -> TrbError:
         return TrbError(
@@ -254,13 +290,9 @@ class BucketStore:
         )
 
 
-def _pointer(local: LocalRevision, previous: str) -> bytes:
-    digest = local.index.digest
-    document = {
-        "schema": 1,
-        "revision": f"sha256:{digest}",
-        "path": f"{REVISIONS}/{digest}",
-        "previous": f"sha256:{previous}" if previous else None,
-        "labels": dict(local.labels),
-    }
-    return f"{json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)}\n".encode()
+def _signature(digest: str, key: str) -> str:
+    return f"{REVISIONS}/{digest}.{key}.sig"
+
+
+def _removing(digest: str) -> str:
+    return f"{REVISIONS}/{digest}.removing"

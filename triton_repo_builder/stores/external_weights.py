@@ -18,7 +18,7 @@ from pathlib import Path
 from triton_repo_builder import files, repository, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
-from triton_repo_builder.stores import STORES, failures, filesystem
+from triton_repo_builder.stores import STORES, failures, filesystem, retries
 from triton_repo_builder.stores.store import Hints
 
 WEB = ("http", "https")
@@ -127,7 +127,7 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
                 present += 1
                 continue
             tell(f"{name} from {url}")
-            actual = transfer.receive(_blocks(url), target, sha256)
+            actual = _receive(url, target, sha256)
         if actual != sha256:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,
@@ -139,6 +139,15 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
     return fetched, present
 
 
+def _receive(url: str, target: Path, sha256: str) -> str:
+    """Digest of what arrived; a web server is asked again, the libraries of buckets do that themselves."""
+
+    def once() -> str:
+        return transfer.receive(_blocks(url), target, sha256)
+
+    return retries.patiently(once) if _scheme(url) in WEB else once()
+
+
 def _blocks(url: str) -> Iterator[bytes]:
     # Not all by fsspec: it comes with trb's [push], and files and web servers need nothing more.
     scheme = _scheme(url)
@@ -147,7 +156,12 @@ def _blocks(url: str) -> Iterator[bytes]:
             yield from transfer.blocks(stream)
     elif scheme in WEB:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-            yield from transfer.blocks(answer)
+            left = int(answer.headers.get("Content-Length") or 0)
+            for block in transfer.blocks(answer):
+                left -= len(block)
+                yield block
+            if left > 0:  # urllib itself takes a connection that breaks off for the end
+                raise http.client.IncompleteRead(b"", left)
     else:
         yield from filesystem.blocks(*filesystem.connect(url))
 
@@ -193,6 +207,8 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
     else:
         reason = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
         reason = f"failed: {reason}" + (f": {getattr(error, 'filename', '')}" if local else "")
+    if scheme in WEB:
+        reason += retries.tried(error, retries.TRIES)
     return TrbError(Code.DOWNLOAD_FAILED, reason, where=url, remedy=remedy)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.store import Hints
 
 MISSING = "make it first: trb makes no bucket, as only you know its region and who may read it"
@@ -62,17 +63,18 @@ def explain(error: Exception, hints: Hints, where: str) -> TrbError:
     if denied or any(word in names for word in DENIED):
         remedy = PROFILE if "ProfileNotFound" in names else hints.credentials
         return TrbError(Code.ACCESS_DENIED, f"access denied: {text}", where=where, remedy=remedy)
+    often = retries.tried(error, hints.tries)
     network = isinstance(error, ConnectionError | TimeoutError) or any(word in names for word in BUSY)
     if network or text.startswith("Invalid endpoint"):
         return TrbError(
             Code.STORAGE_UNREACHABLE,
-            f"does not answer: {text}",
+            f"does not answer: {text}{often}",
             where=where,
             remedy=hints.unreachable,
         )
     return TrbError(
         Code.STORAGE_FAILED,
-        f"failed: {type(error).__name__}: {text}",
+        f"failed: {type(error).__name__}: {text}{often}",
         where=where,
         remedy=AGAIN,
     )

@@ -12,4 +12,5 @@ class GoogleStore(BucketStore):
     HINTS = Hints(
         credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'",
         unreachable="check the network, and STORAGE_EMULATOR_HOST if that is set",
+        tries=6,  # gcsfs's own
     )

@@ -16,6 +16,7 @@ import requests
 
 from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.failures import AGAIN
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_layers import Reader
@@ -29,6 +30,7 @@ REPAIR = "push the same files again: that repairs it, or reports what the regist
 TIMEOUT = (10, 300)
 """Seconds to connect, and between two pieces of an answer."""
 BLOCK = 1 << 20
+READING = ("GET", "HEAD")
 HINTS = Hints(
     credentials="log in with 'docker login REGISTRY' (or podman, oras): trb uses what that stores",
     unreachable="check the network and the registry's name and port",
@@ -36,6 +38,15 @@ HINTS = Hints(
     plain_http="check the port; plain HTTP is only for a registry on this machine (localhost or 127.…)",
 )
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+class _Busy(Exception):
+    """A 5xx."""
+
+    def __init__(self, answer: requests.Response) -> None:
+        super().__init__(answer.status_code)
+        self.answer = answer
+        self.status = answer.status_code
 
 
 class Client:
@@ -65,6 +76,37 @@ class Client:
         """Write a manifest; under a tag this moves the tag."""
         answer = self._ask("PUT", f"manifests/{reference}", data=document, headers={"Content-Type": MANIFEST})
         self._check(answer, 201)
+
+    def delete_manifest(self, digest: str) -> None:
+        """Remove a manifest and with it its tags; blobs are the registry's garbage collector's."""
+        answer = self._ask("DELETE", f"manifests/{digest}")
+        if answer.status_code in (404, 405) and (
+            answer.status_code == 405 or b"UNSUPPORTED" in answer.content
+        ):
+            raise TrbError(
+                Code.STORAGE_FAILED,
+                f"the registry lets nobody delete: {_reason(answer)}",
+                where=str(self._image),
+                remedy="ask its administrator to allow it (docker-registry: storage.delete.enabled: true)",
+            )
+        if answer.status_code != 404:
+            self._check(answer, 202)
+
+    def tags(self) -> list[str]:
+        """Every tag of the image name; none if there is no such name."""
+        found: list[str] = []
+        path = "tags/list"
+        while path:
+            answer = self._ask("GET", path)
+            if answer.status_code == 404:
+                break
+            self._check(answer, 200)
+            found += answer.json().get("tags") or ()
+            following = answer.links.get("next", {}).get("url", "")
+            path = urljoin(urljoin(self._base, path), following) if following else ""
+            if not path.startswith(self._base):  # no login goes to another server
+                break
+        return found
 
     def size(self, digest: str) -> int | None:
         """Bytes of a blob; None if it is not there."""
@@ -118,6 +160,22 @@ class Client:
             ) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
+        """One request; one that only reads is tried again after a 5xx or a dropped connection."""
+        if method not in READING:
+            return self._once(method, path, **more)
+
+        def ask() -> requests.Response:
+            answer = self._once(method, path, **more)
+            if answer.status_code >= 500:
+                raise _Busy(answer)
+            return answer
+
+        try:
+            return retries.patiently(ask)
+        except _Busy as busy:
+            return busy.answer
+
+    def _once(self, method: str, path: str, **more: Any) -> requests.Response:
         """One request, repeated over TLS or with a login if the registry asks for that."""
         url = urljoin(self._base, path)
         answer = self._session.request(method, url, timeout=TIMEOUT, **more)
@@ -156,6 +214,8 @@ class Client:
         if answer.status_code == expected:
             return
         reason = _reason(answer)
+        if answer.status_code >= 500 and answer.request.method in READING:
+            reason += f" (tried {retries.TRIES} times)"
         where = str(self._image)
         if answer.status_code in (401, 403):
             raise TrbError(

@@ -10,24 +10,30 @@ from pathlib import Path
 from triton_repo_builder import stores
 from triton_repo_builder.serve.engine import Opened
 from triton_repo_builder.stores import Location
+from triton_repo_builder.stores.signature import Trust
 from triton_repo_builder.stores.store import Progress
 
 
 @contextlib.contextmanager
-def opened(location: Path | Location, progress: Progress, *, direct: bool) -> Iterator[Opened]:
+def opened(
+    location: Path | Location, progress: Progress, *, direct: bool, trust: Trust | None = None
+) -> Iterator[Opened]:
     """A repository for as long as it is served.
 
     With ``direct`` a server reads the models itself from a store that Triton supports; else the whole
-    revision is pulled and verified.
+    revision is pulled and verified. So it is with ``trust``, whatever ``direct`` says: what a server reads by
+    itself nobody has compared with what was signed.
     """
     if isinstance(location, Path):
         yield Opened(path=location)
         return
+    if trust is not None:
+        location, _ = stores.verified(location, trust)
     with tempfile.TemporaryDirectory(prefix="trb-pulled-") as folder:
         target = Path(folder) / location.name
         target.mkdir()
         store = stores.store(location)
-        url = store.serve_from(target, progress) if direct else ""
+        url = store.serve_from(target, progress) if direct and trust is None else ""
         if not url:
             store.pull(target, progress)
         yield Opened(path=target, models_url=url)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tarfile
 import tempfile
 from pathlib import Path
@@ -12,16 +10,15 @@ from typing import Any, ClassVar
 from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED, load_json
-from triton_repo_builder.stores import location, oci_layers
+from triton_repo_builder.stores import location, oci_layers, oci_manifest, registry_tags, retries
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Image
-from triton_repo_builder.stores.oci_client import HINTS, MANIFEST, REPAIR, Client
+from triton_repo_builder.stores.oci_client import HINTS, REPAIR, Client
 from triton_repo_builder.stores.oci_layers import Layer
 from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect, mismatch
-from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, overtaken
+from triton_repo_builder.stores.signature import Signer, Subject, stated_key
+from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
-CONFIG = "application/vnd.oci.image.config.v1+json"
-TAR = "application/vnd.oci.image.layer.v1.tar"
 REVISION = "trb.revision"
 UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
 """A damaged manifest as clients see it: another one, or error 500 if the registry cannot parse it."""
@@ -46,19 +43,29 @@ class RegistryStore:
         """Empty: Triton does not read images."""
         return ""
 
-    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
-        """Send the blobs that are missing, then the manifest by its digest, at last the tag."""
+    def push(
+        self,
+        local: LocalRevision,
+        progress: Progress,
+        *,
+        dry_run: bool = False,
+        signer: Signer | None = None,
+    ) -> Pushed:
+        """Send the blobs that are missing, the manifest by its digest, its signature, at last the tag."""
         parts = oci_layers.split(local)
         labels = {REVISION: f"sha256:{local.index.digest}", **local.labels}
-        config = _config(parts, labels)
-        manifest = _manifest(parts, config, labels)
-        digest = _digest(manifest)
+        config = oci_manifest.config(parts, labels)
+        manifest = oci_manifest.manifest(parts, config, labels)
+        digest = oci_manifest.digest(manifest)
         with explained(self.HINTS, str(self.location)):
             before = self._current_revision()
             sent = self._send(parts, config, progress, dry_run=dry_run)
             if not dry_run:
                 self._client.put_manifest(digest, manifest)
                 self._check_arrived(digest)
+                if signer is not None:  # before it is current: who asks for signatures sees no gap
+                    document = signer.sign(Subject(revision=labels[REVISION], image=digest))
+                    registry_tags.write_signature(self._client, digest, signer.public.id, document)
                 before = self._tag(digest, manifest)
         return Pushed(
             location=str(self.location),
@@ -70,7 +77,100 @@ class RegistryStore:
             sent=tuple(blob for blob, _ in sent),
             sent_bytes=sum(size for _, size in sent),
             labels=labels,
+            signed_by=signer.public.fingerprint if signer else "",
             dry_run=dry_run,
+        )
+
+    def subject(self) -> Subject:
+        with explained(self.HINTS, str(self.location)):
+            digest, manifest = self._manifest()
+            _, stated = self._parts(manifest)
+        return Subject(revision=stated or "", image=digest)
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        with explained(self.HINTS, str(self.location)):
+            return registry_tags.read_signature(self._client, subject.image, key)
+
+    def signers(self, subject: Subject) -> tuple[str, ...]:
+        with explained(self.HINTS, str(self.location)):
+            found = registry_tags.signatures(self._client.tags())
+        return tuple(key for digest, key in found if digest == subject.image)
+
+    def revisions(self) -> tuple[Stored, ...]:
+        with explained(self.HINTS, str(self.location)):
+            tags = self._client.tags()
+            holds = self._holds(tags)
+            if not any("current" in reasons for reasons in holds.values()):
+                raise self._not_pushed()
+            pushed = {digest: time for time, digest in registry_tags.moves(tags)}
+            found = [self._stored(digest, pushed, holds, tags) for digest in {**pushed, **holds}]
+        return tuple(sorted(filter(None, found), key=lambda stored: stored.pushed, reverse=True))
+
+    def remove(self, revision: str) -> bool:
+        with explained(self.HINTS, str(self.location)):
+            tags = self._client.tags()
+            if self._holds(tags).get(revision):
+                return False
+            self._client.delete_manifest(revision)
+            for digest, key in registry_tags.signatures(tags):
+                found = self._client.manifest(registry_tags.signature_tag(digest, key))
+                if digest == revision and found is not None:
+                    self._client.delete_manifest(found[0])
+        return True
+
+    def leftovers(self) -> tuple[str, ...]:
+        """Images that are gone while their signatures are there."""
+        with explained(self.HINTS, str(self.location)):
+            signed = dict.fromkeys(digest for digest, _ in registry_tags.signatures(self._client.tags()))
+            return tuple(digest for digest in signed if self._client.manifest(digest) is None)
+
+    def _holds(self, tags: list[str]) -> dict[str, list[str]]:
+        """Images that tags name, and the one before the current one, with the reasons to keep them."""
+        holds: dict[str, list[str]] = {}
+        for tag in tags:
+            if registry_tags.ours(tag):
+                continue
+            found = self._client.manifest(tag)
+            if found is None:
+                continue
+            reason = "current" if tag == self.location.tag else f"tag {tag}"
+            # A list of images refers to each of them.
+            try:
+                listed = [each["digest"] for each in load_json(found[1]).get("manifests") or ()]
+            except DAMAGED as error:
+                raise self._no_manifest(error) from None
+            for digest in (found[0], *listed):
+                holds.setdefault(digest, []).append(reason)
+        current = next((digest for digest, reasons in holds.items() if "current" in reasons), "")
+        moves = [digest for _, digest in registry_tags.moves(tags)]
+        end = len(moves) - moves[::-1].index(current) if current in moves else len(moves)
+        previous = next((digest for digest in reversed(moves[:end]) if digest != current), "")
+        if current and previous:
+            holds.setdefault(previous, []).append("previous")
+        return holds
+
+    def _stored(
+        self, digest: str, pushed: dict[str, str], holds: dict[str, list[str]], tags: list[str]
+    ) -> Stored | None:
+        """An image; None if it is gone, or not one of ours."""
+        found = self._client.manifest(digest)
+        try:
+            manifest = load_json(found[1]) if found else {}
+            annotations = {str(key): str(value) for key, value in (manifest.get("annotations") or {}).items()}
+        except DAMAGED as error:
+            raise self._no_manifest(error) from None
+        if REVISION not in annotations or "layers" not in manifest:
+            return None
+        layers, _ = self._parts(manifest)
+        keys = [key for signed, key in registry_tags.signatures(tags) if signed == digest]
+        documents = (registry_tags.read_signature(self._client, digest, key) or b"" for key in keys)
+        return Stored(
+            revision=digest,
+            pushed=pushed.get(digest, ""),
+            bytes=sum(size for _, size in layers),
+            labels=annotations,
+            signed_by=tuple(stated_key(document) for document in documents),
+            holds=tuple(holds.get(digest, ())),
         )
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
@@ -103,7 +203,7 @@ class RegistryStore:
         sent: list[tuple[str, int]] = []
         total, done = sum(part.size for part in parts) + len(config), 0
         blobs = [(part.digest, part.size, part.blocks) for part in parts]
-        blobs.append((_digest(config), len(config), lambda: iter([config])))
+        blobs.append((oci_manifest.digest(config), len(config), lambda: iter([config])))
         for digest, size, blocks in blobs:
             progress(digest, done, total)
             # Read back, both what was there and what was sent: a registry that has a file under a digest
@@ -133,6 +233,7 @@ class RegistryStore:
         """Move the tag; returns its previous value: another push may have moved it since ours began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
+            self._client.put_manifest(registry_tags.moved(digest), manifest)
             self._client.put_manifest(self.location.tag, manifest)
             now = self._current_revision()
             if now != digest:
@@ -164,12 +265,7 @@ class RegistryStore:
         """Digest and manifest of the location's image."""
         answer = self._client.manifest(self.location.reference)
         if answer is None:
-            raise TrbError(
-                Code.NOT_PUSHED,
-                "there is no such image",
-                where=str(self.location),
-                remedy=f"push first: trb push {self.location} REPO",
-            )
+            raise self._not_pushed()
         digest, document = answer
         try:
             manifest = load_json(document)
@@ -205,12 +301,21 @@ class RegistryStore:
             remedy=REPAIR,
         )
 
+    def _not_pushed(self) -> TrbError:
+        return TrbError(
+            Code.NOT_PUSHED,
+            "there is no such image",
+            where=str(self.location),
+            remedy=f"push first: trb push {self.location} REPO",
+        )
+
     def _unpack(self, digest: str, target: Path) -> None:
         """One layer: fetched whole, verified, then unpacked, and only its files under ``models/``."""
         with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
             layer = Path(scratch) / "layer"
             expected = digest.removeprefix("sha256:")
-            actual = transfer.receive(self._client.blob(digest), layer, expected)
+            # From its start: what arrived of a connection that was dropped proves nothing.
+            actual = retries.patiently(lambda: transfer.receive(self._client.blob(digest), layer, expected))
             if actual != expected:
                 raise mismatch(f"{self._name}@{digest}", f"sha256:{actual}", digest, REPAIR)
             with tarfile.open(layer, mode="r:*") as archive:
@@ -226,35 +331,3 @@ class RegistryStore:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     with stream, file.open("wb") as sink:
                         sink.writelines(transfer.blocks(stream))
-
-
-def _config(parts: tuple[Layer, ...], labels: dict[str, str]) -> bytes:
-    """Configuration of an image that runs nothing: it is mounted for its files."""
-    return _json(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Labels": labels},
-            "rootfs": {"type": "layers", "diff_ids": [part.digest for part in parts]},
-        }
-    )
-
-
-def _manifest(parts: tuple[Layer, ...], config: bytes, labels: dict[str, str]) -> bytes:
-    return _json(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": {"mediaType": CONFIG, "digest": _digest(config), "size": len(config)},
-            "layers": [{"mediaType": TAR, "digest": part.digest, "size": part.size} for part in parts],
-            "annotations": labels,
-        }
-    )
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode()
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -28,6 +28,7 @@ class S3Store(BucketStore):
         "with TLS s3://https://HOST:PORT/…",
         ca_variables=("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"),
         plain_http="check the port, or write s3://HOST:PORT/BUCKET/PREFIX, which is plain HTTP",
+        tries=5,  # botocore's own
     )
 
     @classmethod

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores.retries import TRIES
 from triton_repo_builder.stores.revision import LocalRevision
+from triton_repo_builder.stores.signature import Signer, Subject
 
 Progress = Callable[[str, int, int], None]
 """Receives the current file or blob, the bytes done and the bytes of the whole."""
@@ -40,6 +42,8 @@ class Hints:
     """Variables that name a file of CA certificates; the first that is set counts."""
     plain_http: str = "check the port"
     """The server there does not speak TLS."""
+    tries: int = TRIES
+    """How often a request is sent that a 5xx answers or a dropped connection ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,25 @@ class Pushed:
     """Files that the bucket itself copied from the revision before."""
     accepted: tuple[str, ...] = ()
     """Errors of ``trb check`` that --force let pass, a line each."""
+    signed_by: str = ""
+    """Fingerprint of the key of --sign."""
     dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A revision that lies in a store."""
+
+    revision: str
+    """``sha256:…``."""
+    pushed: str
+    """When it last became current: UTC, ISO 8601; empty if the store does not know."""
+    bytes: int
+    labels: dict[str, str]
+    signed_by: tuple[str, ...]
+    """Fingerprints that its signatures state; nothing was verified."""
+    holds: tuple[str, ...]
+    """Why no prune may remove it: ``current``, ``previous``, ``tag NAME``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +99,8 @@ class Pulled:
     bytes: int
     target: str
     changed: bool = True
+    signed_by: str = ""
+    """Fingerprint of the allowed key whose signature was verified; empty if none was asked for."""
 
 
 class Store(Protocol):
@@ -93,8 +117,33 @@ class Store(Protocol):
     def parse(cls, text: str, rest: str, revision: str) -> Location:
         """Read the address ``text``: ``rest`` is its part between ``://`` and ``@sha256:``."""
 
-    def push(self, local: LocalRevision, progress: Progress, *, dry_run: bool = False) -> Pushed:
-        """Send what is missing, verify what arrived, then move the pointer."""
+    def push(
+        self,
+        local: LocalRevision,
+        progress: Progress,
+        *,
+        dry_run: bool = False,
+        signer: Signer | None = None,
+    ) -> Pushed:
+        """Send what is missing, verify what arrived, sign it, then move the pointer."""
+
+    def subject(self) -> Subject:
+        """What a signature of the location's revision is about. Raises NOT_PUSHED."""
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        """The stored signature by the key of this ``id``, not verified; found without a listing."""
+
+    def signers(self, subject: Subject) -> tuple[str, ...]:
+        """Ids of the keys whose signatures are stored, whatever they are worth."""
+
+    def revisions(self) -> tuple[Stored, ...]:
+        """Every whole revision, the newest first. Raises NOT_PUSHED."""
+
+    def remove(self, revision: str) -> bool:
+        """Remove a revision, first what makes it whole; False if meanwhile it became current."""
+
+    def leftovers(self) -> tuple[str, ...]:
+        """Revisions whose removal was begun and killed; ``remove`` ends it."""
 
     def pull(self, target: Path, progress: Progress) -> Pulled:
         """Write the revision's files below ``target``, an empty folder, each verified."""

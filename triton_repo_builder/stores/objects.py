@@ -1,0 +1,107 @@
+"""Objects below one prefix of a bucket: read, written and read back, by fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from triton_repo_builder import transfer
+from triton_repo_builder.files import File
+from triton_repo_builder.stores import filesystem
+from triton_repo_builder.stores.failures import explained
+from triton_repo_builder.stores.location import Bucket
+from triton_repo_builder.stores.revision import Entry, mismatch
+from triton_repo_builder.stores.store import Hints
+
+
+class Objects:
+    """What is stored below a location; paths are relative to it."""
+
+    HINTS: ClassVar[Hints]
+
+    def __init__(self, location: Bucket, system: Any = None) -> None:
+        self.location = location
+        self._system = system
+        self._shown = str(location).partition("@")[0]
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def system(self) -> Any:
+        """The file system, connected when it is first needed."""
+        if self._system is None:
+            url = f"{self.location.scheme}://{self.location.bucket}"
+            # A cached listing would hide another user's push.
+            fresh = {"skip_instance_cache": True, "use_listings_cache": False}
+            with explained(self.HINTS, str(self.location)):
+                self._system, _ = filesystem.connect(url, str(self.location), **fresh, **self.options())
+        return self._system
+
+    def _whole(self, path: str, entry: Entry) -> bool:
+        """Whether exactly this file is stored: it is read back, as a size alone proves nothing."""
+        try:
+            size = self.system.info(self._at(path))["size"]
+        except FileNotFoundError:
+            return False
+        return size == entry.bytes and self._hash(path) == entry.sha256
+
+    def _verify(self, path: str, entry: Entry) -> None:
+        actual = self._hash(path)
+        if actual != entry.sha256:
+            raise mismatch(self._url(path), actual, entry.sha256)
+
+    def _put(self, path: str, file: File) -> None:
+        if file.source is None:
+            self.system.pipe_file(self._at(path), file.content)
+        else:
+            self.system.put_file(str(file.source), self._at(path))
+
+    def _hash(self, path: str) -> str:
+        return transfer.digest(self._blocks(path))
+
+    def _blocks(self, path: str) -> Iterator[bytes]:
+        return filesystem.blocks(self.system, self._at(path))
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            data: bytes = self.system.cat_file(self._at(path))
+        except FileNotFoundError:
+            return None
+        return data
+
+    def _remove(self, path: str) -> None:
+        """Remove one object; nothing if it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.rm_file(self._at(path))
+
+    def _remove_below(self, folder: str) -> None:
+        """Remove every object whose path begins with ``folder/``."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.rm(self._at(folder), recursive=True)
+
+    def _names(self, folder: str) -> list[str]:
+        """Names of the objects right below a folder, sorted."""
+        try:
+            found = self.system.ls(self._at(folder), detail=True)
+        except FileNotFoundError:
+            return []
+        return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+
+    def _write(self, path: str, data: bytes) -> None:
+        """Write one small object, and read it back."""
+        if self._read(path) == data:
+            return
+        self.system.pipe_file(self._at(path), data)
+        arrived = self._read(path) or b""
+        if arrived != data:
+            actual, expected = (hashlib.sha256(blob).hexdigest() for blob in (arrived, data))
+            raise mismatch(self._url(path), actual, expected)
+
+    def _at(self, path: str) -> str:
+        return f"{self.location.root}/{path}"
+
+    def _url(self, path: str) -> str:
+        return f"{self._shown}/{path}"
