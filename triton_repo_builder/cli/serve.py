@@ -19,6 +19,7 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, 
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
+    from triton_repo_builder.cli.following import Following
     from triton_repo_builder.serve import RunningServer, ServeOptions
     from triton_repo_builder.stores import Location
 
@@ -60,6 +61,17 @@ PORT = click.IntRange(0, 65535)
 @click.option(
     "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
 )
+@click.option(
+    "--follow", is_flag=True, help="For a URL: take up each new revision, proven by trb smoke, or stay."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 86_400),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow: time between two looks at the pointer.",
+)
 @click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
 @click.option("--logs", is_flag=True, help="Print the server's output.")
 @click.option("--verbose", is_flag=True, help="Let the server log every request.")
@@ -80,6 +92,8 @@ def command(
     open_apis: bool,
     verify: bool,
     public_keys: Path | None,
+    follow: bool,
+    interval: float,
     log_file: Path | None,
     logs: bool,
     verbose: bool,
@@ -101,6 +115,7 @@ def command(
       trb serve --load none
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
+      trb serve s3://models/minilm --follow          and each later revision, once it is proven
       trb serve --verify                             refuse a repository that was altered since its build
       trb serve --host 0.0.0.0 --admin-key key       reached from elsewhere; trb load --admin-key key
     """
@@ -120,20 +135,31 @@ def command(
         admin_key=key_file.read(admin_key) if admin_key else "",
         open_apis=open_apis,
     )
+    following = None
+    if follow:
+        from triton_repo_builder.cli.following import prepared
+
+        following = prepared(repo, engine.name, models, public_keys, interval)
     with engines.signals():
         if detach:
             arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
+            arguments += ["--follow", f"--interval={interval}"] if follow else []
             return _detached(arguments, as_json=as_json)
         with (
             _shown(options) if logs else nullcontext(options) as options,
             # What a server reads from a bucket by itself cannot be compared before it does.
-            engines.opened(repo, engine, direct=not verify, signed_by=public_keys) as opened,
+            engines.opened(
+                following.start if following else repo,
+                engine,
+                direct=not verify and following is None,
+                signed_by=public_keys,
+            ) as opened,
         ):
             if verify:
                 _verify(opened.path)
             options = replace(options, models_url=opened.models_url)
             name = str(repo) if opened.path != repo else str(opened.path.resolve())
-            return _run(opened.path, name, engine, options, as_json=as_json, entry_file=supervise)
+            return _run(opened.path, name, engine, options, following, as_json=as_json, entry_file=supervise)
 
 
 @contextmanager
@@ -157,6 +183,7 @@ def _run(
     source: str,
     engine: engines.Choice,
     options: ServeOptions,
+    following: Following | None,
     *,
     as_json: bool,
     entry_file: Path | None,
@@ -176,7 +203,8 @@ def _run(
             registry.write(entry_file, _entry(about, begun))
         else:
             _show(about, as_json=as_json)
-        server.wait()
+        with following.started(server, repo) if following else nullcontext():
+            server.wait()
     except TrbError as error:
         if not as_json:
             raise

@@ -121,6 +121,17 @@ def verified(location: Location, trust: Trust) -> tuple[Location, str]:
     return pinned, key.fingerprint
 
 
+def pinned(location: Location, trust: Trust | None) -> Location:
+    """The address of the revision that is current now, with ``trust`` of a signed one.
+
+    Raises NOT_PUSHED, BAD_SIGNATURE.
+    """
+    if trust is not None:
+        return verified(location, trust)[0]
+    current: Any = replace(location, revision=store(location).subject().digest)  # type: ignore[type-var]
+    return current  # type: ignore[no-any-return]
+
+
 def pull(
     location: Location, target: Path, progress: Progress, *, force: bool = False, trust: Trust | None = None
 ) -> Pulled:

@@ -1,0 +1,87 @@
+"""A running server takes up what a store's pointer names, whenever it moves, or stays with what it serves."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from triton_repo_builder import smoke, stores
+from triton_repo_builder.deploy import apply
+from triton_repo_builder.errors import Code, Exit, TrbError
+from triton_repo_builder.stores import Location
+from triton_repo_builder.stores.signature import Trust
+
+LONGEST = 600.0
+"""Seconds between two looks at a store that fails."""
+REFUSALS = (Code.BAD_SIGNATURE, Code.DIGEST_MISMATCH)
+"""Failures of what is stored, not of the store: only another revision helps."""
+
+
+class Follower(threading.Thread):
+    """Looks at the pointer until stopped; each revision is taken up once, proven by smoke, or refused."""
+
+    def __init__(
+        self,
+        location: Location,
+        root: Path,
+        urls: smoke.Urls,
+        *,
+        revision: str,
+        interval: float,
+        trust: Trust | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="trb-follow", daemon=True)
+        self._location = location
+        self._root = root
+        self._urls = urls
+        self._interval = interval
+        self._trust = trust
+        self._tell = tell
+        self._seen = revision
+        """The revision that was taken up or refused last."""
+        self._serves = revision
+        self._said = ""
+        self._end = threading.Event()
+
+    def stop(self) -> None:
+        """End after what is under way."""
+        self._end.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look, take up, wait: longer and longer while the store fails."""
+        pause = self._interval
+        while not self._end.wait(pause):
+            pause = self._interval if self.look() else min(2 * pause, max(LONGEST, self._interval))
+
+    def look(self) -> bool:
+        """Take up the current revision if it is a new one; False if the store failed."""
+        try:
+            pinned = stores.pinned(self._location, self._trust)
+            if pinned.revision == self._seen:
+                return True
+            self._tell(f"{self._location} is now sha256:{pinned.revision}")
+            self._take_up(pinned)
+        except TrbError as error:
+            self._say(f"{error}\n  still serves sha256:{self._serves}")
+            return error.code in REFUSALS or error.code.exit != Exit.STORE
+        return True
+
+    def _take_up(self, pinned: Location) -> None:
+        with tempfile.TemporaryDirectory(prefix="trb-follow-") as folder:
+            stores.store(pinned).pull(Path(folder), lambda name, done, total: None)
+            self._seen = pinned.revision
+            applied = apply.run(Path(folder), self._root, self._urls, apply.Options(force=True), self._tell)
+        if applied.failed:
+            raise apply.error(applied)
+        self._serves, self._said = pinned.revision, ""
+        self._tell(f"serves sha256:{pinned.revision}, proven by trb smoke")
+
+    def _say(self, text: str) -> None:
+        """The same failure is told once."""
+        if text != self._said:
+            self._said = text
+            self._tell(text)
