@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 from needs import unavailable
 
-from tests.integration.test_push_s3 import Stalling, push
+from tests.integration.test_push_s3 import Refusing, Stalling, listed, push
 from tests.support import serve_repository as made
+from tests.support.cli import kind
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.oci_client import Client
 
 
@@ -209,3 +211,77 @@ def test_failures_each_have_a_message_and_a_code(tmp_path: Path, registry: str, 
     absent = made.trb(tmp_path, "pull", f"oci://{registry}/absent:1", str(tmp_path / "pulled"))
     assert (absent.returncode, "there is no such image" in absent.stderr) == (10, True), absent.stderr
     assert not (tmp_path / "pulled").exists()
+
+
+@pytest.mark.parametrize(("status", "times"), [(503, 2), (0, 2), (503, 99), (0, 99), (403, 99)])
+@pytest.mark.parametrize("path", ["/manifests/", "/blobs/"])
+def test_a_read_is_tried_again_after_a_5xx_and_a_dropped_connection(
+    tmp_path: Path,
+    registry: str,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    status: int,
+    times: int,
+) -> None:
+    monkeypatch.setattr(retries, "PAUSES", (0.01,) * (retries.TRIES - 1))
+    url = f"oci://{registry}/team/retried:1"
+    push(tmp_path, url, str(repository))
+    with Refusing(registry, status=status, times=times, path=path) as proxy:
+        pulled = made.trb(tmp_path, "pull", url.replace(registry, proxy.address), str(tmp_path / "pulled"))
+    assert (pulled.returncode == 0) is (times == 2), pulled.stderr
+    assert (tmp_path / "pulled").exists() is (times == 2)
+    assert proxy.refused == (2 if times == 2 else 1 if status == 403 else retries.TRIES)
+    assert (f"tried {retries.TRIES} times" in pulled.stderr) is (status != 403 and times > 2), pulled.stderr
+
+
+def test_revisions_are_listed_and_what_another_tag_names_is_kept(
+    tmp_path: Path, registry: str, repository: Path
+) -> None:
+    url = f"oci://{registry}/team/kept:latest"
+    assert made.trb(tmp_path, "push", url, "--list").returncode == Code.NOT_PUSHED.exit
+    pushed = []
+    for number in range(5):
+        (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + f"# {number}\n")
+        pushed.append(push(tmp_path, url, str(repository))["revision"])
+        if number == 1:
+            push(tmp_path, url.replace("latest", "release-1"), str(repository))
+    found = listed(tmp_path, url)
+    assert [stored["revision"] for stored in found] == pushed[::-1]
+    assert [stored["holds"] for stored in found] == [["current"], ["previous"], [], ["tag release-1"], []]
+    assert all(stored["labels"]["trb.revision"].startswith("sha256:") for stored in found)
+    told = made.trb(tmp_path, "push", url, "--prune", "--keep", "1", "--dry-run", "--json")
+    assert len(listed(tmp_path, url)) == 5
+    done = made.trb(tmp_path, "push", url, "--prune", "--keep", "1", "--json")
+    for report in (told, done):
+        assert report.returncode == 0, report.stderr
+        removed = [stored["revision"] for stored in json.loads(report.stdout)["removed"]]
+        assert removed == [pushed[2], pushed[0]]
+    # Its layers are those of the others: they are still there.
+    for number, revision in enumerate(pushed):
+        at = f"oci://{registry}/team/kept@{revision}"
+        pulled = made.trb(tmp_path, "pull", at, str(tmp_path / f"pulled{number}"))
+        assert (pulled.returncode == 0) is (number in (1, 3, 4)), pulled.stderr
+    # What was removed can be pushed again.
+    (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + "# 0\n")
+    assert push(tmp_path, url, str(repository))["revision"] == pushed[0]
+    assert listed(tmp_path, url)[0]["revision"] == pushed[0]
+
+
+def test_a_registry_that_lets_nobody_delete_says_what_to_do(
+    tmp_path: Path, registry: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"oci://{registry}/team/forever:1"
+    for number in range(3):
+        (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + f"# {number}\n")
+        push(tmp_path, url, str(repository))
+    once = Client._once
+
+    def refuses(self: Client, method: str, path: str, **more: Any) -> Any:
+        # What docker-registry does as it is installed: it has no such method.
+        return once(self, "PATCH" if method == "DELETE" else method, path, **more)
+
+    monkeypatch.setattr(Client, "_once", refuses)
+    failed = made.trb(tmp_path, "push", url, "--prune", "--keep", "1")
+    assert kind(failed.stderr) == Code.STORAGE_FAILED
+    assert len(listed(tmp_path, url)) == 3

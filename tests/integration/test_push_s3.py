@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -327,6 +328,79 @@ def test_no_credentials_and_denied(
     assert (denied.returncode, "access denied" in denied.stderr) == (10, True), denied.stderr
 
 
+@pytest.mark.parametrize(("status", "times"), [(503, 2), (0, 2), (503, 99), (403, 99)])
+def test_a_read_is_tried_again_after_a_5xx_and_a_dropped_connection(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest, status: int, times: int
+) -> None:
+    where = f"s3://{address}/{s3_server.BUCKET}/retried"
+    push(tmp_path, where, str(repository))
+    with Refusing(address, status=status, times=times) as proxy:
+        pulled = made.trb(tmp_path, "pull", where.replace(address, proxy.address), str(tmp_path / "pulled"))
+    assert (pulled.returncode == 0) is (times == 2), pulled.stderr
+    assert ("tried 5 times" in pulled.stderr) is (status == 503 and times > 2), pulled.stderr
+    assert (tmp_path / "pulled").exists() is (times == 2)
+    if status == 403:
+        assert proxy.refused == 1
+    if times == 2:
+        assert proxy.refused == 2
+
+
+class Refusing:
+    """A proxy of HTTP requests that answers the first ones itself: with a status, or (0) not at all."""
+
+    def __init__(self, target: str, *, status: int, times: int, path: str = "") -> None:
+        outer = self
+        self.refused = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if outer.refused < times and path in self.path:
+                    outer.refused += 1
+                    self.refuse()
+                    return
+                far = http.client.HTTPConnection(target)
+                far.request(self.command, self.path, body, dict(self.headers))
+                answer = far.getresponse()
+                data = answer.read()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                        self.send_header(name, value)
+                length = answer.headers.get("Content-Length") if self.command == "HEAD" else len(data)
+                self.send_header("Content-Length", str(length or 0))
+                self.end_headers()
+                self.wfile.write(data)
+                far.close()
+
+            def refuse(self) -> None:
+                self.close_connection = True
+                if status:
+                    self.send_response(status)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                else:
+                    self.connection.shutdown(socket.SHUT_RDWR)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Refusing:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
 class Answering:
     """A server that says the same to everybody."""
 
@@ -361,6 +435,62 @@ def test_nothing_pushed(tmp_path: Path, address: str) -> None:
         failed = made.trb(tmp_path, "pull", f"s3://{address}/{what}", str(tmp_path / "pulled"))
         assert failed.returncode == code, failed.stderr
         assert not (tmp_path / "pulled").exists()
+
+
+def listed(tmp: Path, where: str) -> list[dict[str, Any]]:
+    done = made.trb(tmp, "push", where, "--list", "--json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["revisions"]
+    return found
+
+
+def test_revisions_are_listed_and_old_ones_removed(
+    tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
+) -> None:
+    where = url(address, request)
+    assert made.trb(tmp_path, "push", where, "--list").returncode == Code.NOT_PUSHED.exit
+    pushed = []
+    for number in range(4):
+        (repository / "step" / "1" / "model.py").write_text(made.HEALTHY + f"# {number}\n")
+        pushed.append(push(tmp_path, where, str(repository))["revision"])
+    found = listed(tmp_path, where)
+    assert [stored["revision"] for stored in found] == pushed[::-1]
+    assert [stored["holds"] for stored in found] == [["current"], ["previous"], [], []]
+    table = made.trb(tmp_path, "push", where, "--list").stdout
+    assert all(revision in table for revision in pushed)
+    before = s3_server.keys(address, f"{request.node.name}/")
+    told = made.trb(tmp_path, "push", where, "--prune", "--keep", "3", "--dry-run", "--json")
+    assert s3_server.keys(address, f"{request.node.name}/") == before
+    done = made.trb(tmp_path, "push", where, "--prune", "--keep", "3", "--json")
+    for report in (told, done):
+        assert [stored["revision"] for stored in json.loads(report.stdout)["removed"]] == pushed[:1]
+    assert made.trb(tmp_path, "push", where, "--prune", "--keep", "1").returncode == 0
+    assert [stored["revision"] for stored in listed(tmp_path, where)] == pushed[:1:-1]
+    left = s3_server.keys(address, f"{request.node.name}/revisions/")
+    assert not any(revision.removeprefix("sha256:") in key for revision in pushed[:2] for key in left)
+    gone = made.trb(tmp_path, "pull", f"{where}@{pushed[0]}", str(tmp_path / "gone"))
+    assert kind(gone.stderr) == Code.NOT_PUSHED
+    for number, address_of in enumerate((where, f"{where}@{pushed[2]}")):
+        assert made.trb(tmp_path, "pull", address_of, str(tmp_path / f"left{number}")).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--list", "--prune", "--keep", "2"),
+        ("--prune",),
+        ("--keep", "2"),
+        ("--prune", "--keep", "0"),
+        ("--list", "--dry-run"),
+        ("--list", "--force"),
+        ("--list", "--sign", "key"),
+        ("--list", "repository"),
+        ("--prune", "--keep", "2", "--sign", "key"),
+        ("--prune", "--keep", "2", "repository"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert made.trb(tmp_path, "push", "s3://models/x", *arguments).returncode == 2
 
 
 # --- the real server

@@ -69,6 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.note(image, f"tag {name}", digest)
         return self.reply(201, Docker_Content_Digest=digest)
 
+    def do_PATCH(self) -> None:
+        self.refuse(405, "UNSUPPORTED")
+
     def do_DELETE(self) -> None:
         """A manifest by its digest, and the tags that name it."""
         image, kind, digest = self.parts()

@@ -22,22 +22,27 @@ DROPPED = frozenset(
     }
 )
 """Exceptions of a connection that was there; one that never came about is another matter, and final."""
+_MARK = "trb_tried"
 Result = TypeVar("Result")
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Call until it succeeds, fails for good, or was tried TRIES times."""
+    """Call until it succeeds, fails for good, or was tried TRIES times; then a ``TrbError`` says so."""
     for pause in PAUSES:
         try:
             return action()
         except Exception as error:
-            if not passing(error):
+            # A request inside of this action that was tried so often is not worth more.
+            if not passing(error) or any(hasattr(inner, _MARK) for inner in _causes(error)):
                 raise
         time.sleep(pause)
     try:
         return action()
-    except TrbError as error:
+    except Exception as error:
         if not passing(error):
+            raise
+        setattr(error, _MARK, True)
+        if not isinstance(error, TrbError):
             raise
         message = f"{error.message} (tried {TRIES} times)"
         raise TrbError(error.code, message, where=error.where, remedy=error.remedy) from error
