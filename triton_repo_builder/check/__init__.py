@@ -87,4 +87,5 @@ def _all(repo: RepositoryContext) -> Iterator[Finding]:
         else:
             for rule in RULES.values():
                 yield from rule(repo.of(model))
+    yield from layout.case_clashes(repo.repository)
     yield from manifest.check(repo.repository)

@@ -64,6 +64,8 @@ _LAYOUT = _group(
      "put the file there, or set default_model_filename"),
     ("error", "lfs-pointer", "A git-LFS pointer in place of the file.",
      "run 'git lfs pull'"),
+    ("error", "case-clash", "Two names in a folder that differ only in case; a warning outside models.",
+     "rename one of them"),
     ("error", "labels-missing", "`label_filename` names no file in the model directory.",
      "the path is relative to the model directory, beside config.pbtxt"),
 )  # fmt: skip

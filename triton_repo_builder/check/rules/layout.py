@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, report
-from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.repository import VERSION, Model
+from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.files import is_foreign
+from triton_repo_builder.repository import MANIFEST, VERSION, Model, Repository
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION
 
@@ -28,6 +30,26 @@ def not_a_model(model: Model) -> Finding:
     message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
     remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
     return report("not-a-model", str(model.path), message, remedy=remedy)
+
+
+def case_clashes(repository: Repository) -> Iterator[Finding]:
+    """Names of one folder that a disk which ignores case would mix up: macOS, Windows, some volumes."""
+    ours = {model.name for model in repository.models}
+    if repository.manifest is not None:
+        ours |= {name.split("/")[0] for name in (*repository.manifest.files, MANIFEST)}
+    for top, folders, names in os.walk(repository.path):
+        folders[:] = sorted(name for name in folders if not is_foreign(name))
+        first: dict[str, str] = {}
+        for name in sorted((*folders, *names)):
+            other = first.setdefault(name.casefold(), name)
+            if other == name:
+                continue
+            path = Path(top, name)
+            below = path.relative_to(repository.path).parts
+            needed = below[0] in ours or (len(below) == 1 and other in ours)
+            message = f"differs from {other} only in case: a disk that ignores case keeps one of the two"
+            severity: Severity = "error" if needed else "warning"
+            yield report("case-clash", str(path), message, severity=severity)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
