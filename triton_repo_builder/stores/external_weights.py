@@ -208,7 +208,7 @@ def _failed(url: str, error: Exception, remedy: str) -> TrbError:
         reason = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
         reason = f"failed: {reason}" + (f": {getattr(error, 'filename', '')}" if local else "")
     if scheme in WEB:
-        reason += retries.tried(error, retries.TRIES)
+        reason += retries.tried(error)
     return TrbError(Code.DOWNLOAD_FAILED, reason, where=url, remedy=remedy)
 
 

@@ -54,15 +54,18 @@ def passing(error: BaseException) -> bool:
     return any(500 <= _status(inner) < 600 or type(inner).__name__ in DROPPED for inner in causes)
 
 
-def tried(error: BaseException, tries: int) -> str:
-    """How often it was tried, for the end of a message; empty for a failure that was not worth it."""
+def tried(error: BaseException, library: int = 0) -> str:
+    """How often it was tried, for the end of a message; empty for a failure that was not worth it.
+
+    ``library``: how often its library tries, at least; 0 where ``patiently`` does.
+    """
     if not passing(error):
         return ""
     for inner in _causes(error):
         metadata = _metadata(inner)
         if "RetryAttempts" in metadata:  # botocore's own count
-            tries = int(metadata["RetryAttempts"]) + 1
-    return f" (tried {tries} times)"
+            return f" (tried {int(metadata['RetryAttempts']) + 1} times)"
+    return f" (tried {f'at least {library}' if library else TRIES} times)"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -123,7 +123,7 @@ def read_signer(file: Path) -> Signer:
     try:
         key = _load(load, data, passphrase)
     except UnsupportedAlgorithm as error:
-        remedy = "convert it: openssl pkcs8 -topk8, or take the passphrase off a copy: ssh-keygen -p -f COPY"
+        remedy = "pip install bcrypt, or take the passphrase off a copy of it: ssh-keygen -p -f COPY"
         raise _bad(file, f"cannot be decrypted here: {error}", remedy) from None
     except TypeError:
         raise _bad(file, "needs a passphrase", f"put the passphrase into {PASSPHRASE}") from None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores.retries import TRIES
 from triton_repo_builder.stores.revision import LocalRevision
 from triton_repo_builder.stores.signature import Signer, Subject
 
@@ -42,8 +41,9 @@ class Hints:
     """Variables that name a file of CA certificates; the first that is set counts."""
     plain_http: str = "check the port"
     """The server there does not speak TLS."""
-    tries: int = TRIES
-    """How often a request is sent that a 5xx answers or a dropped connection ends."""
+    tries: int = 0
+    """How often, at least, the library itself sends a request that fails with a 5xx or a dropped connection; 0:
+    ``retries`` does."""
 
 
 @dataclass(frozen=True, kw_only=True)
