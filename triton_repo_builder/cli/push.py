@@ -151,8 +151,9 @@ def _table(found: tuple[Stored, ...]) -> None:
         )
         for stored in found
     ]
-    columns = ("revision", "is", "pushed (UTC)", "bytes", "trb", "signed by (not verified)")
-    console.table(columns, rows, right=("bytes",), whole=("revision", "pushed (UTC)"))
+    signed = "signed by (not verified)"
+    columns = ("revision", "is", "pushed (UTC)", "bytes", "trb", signed)
+    console.table(columns, rows, right=("bytes",), whole=("revision", "pushed (UTC)", signed))
 
 
 def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:

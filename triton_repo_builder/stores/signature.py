@@ -265,7 +265,7 @@ def require(
             others = False
         message = f"is signed, but by no key of {trust.file}" if others else "is not signed"
         remedy = "let who has an allowed key sign it: trb push URL REPO --sign KEYFILE"
-    raise TrbError(Code.BAD_SIGNATURE, f"{subject.revision} {message}", where=where, remedy=remedy)
+    raise TrbError(Code.BAD_SIGNATURE, f"sha256:{subject.digest} {message}", where=where, remedy=remedy)
 
 
 def _read(file: Path) -> bytes:

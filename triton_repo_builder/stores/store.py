@@ -42,8 +42,8 @@ class Hints:
     plain_http: str = "check the port"
     """The server there does not speak TLS."""
     tries: int = 0
-    """How often, at least, the library itself sends a request that fails with a 5xx or a dropped connection; 0:
-    ``retries`` does."""
+    """How often, at least, the library itself sends a request that a 5xx or a dropped connection ends;
+    0: ``retries`` does."""
 
 
 @dataclass(frozen=True, kw_only=True)
