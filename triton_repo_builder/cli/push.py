@@ -147,13 +147,17 @@ def _table(found: tuple[Stored, ...]) -> None:
             stored.pushed[:19].replace("T", " "),
             f"{stored.bytes:,}",
             stored.labels.get("trb.version", ""),
-            "\n".join(stored.signed_by),
+            "\n".join(_short(key) for key in stored.signed_by),
         )
         for stored in found
     ]
-    signed = "signed by (not verified)"
-    columns = ("revision", "is", "pushed (UTC)", "bytes", "trb", signed)
-    console.table(columns, rows, right=("bytes",), whole=("revision", "pushed (UTC)", signed))
+    columns = ("revision", "is", "pushed (UTC)", "bytes", "trb", "signed by (not verified)")
+    console.table(columns, rows, right=("bytes",), whole=("revision", "pushed (UTC)"))
+
+
+def _short(fingerprint: str) -> str:
+    """As much of a fingerprint as people compare; --json has all of it."""
+    return f"{fingerprint[:23]}…" if len(fingerprint) > 24 else fingerprint
 
 
 def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:
