@@ -1,0 +1,1 @@
+"""How reliability is measured, and the helper that writes docs/reliability.md."""
