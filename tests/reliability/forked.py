@@ -57,7 +57,7 @@ def warm() -> None:
 def trb(
     argv: Sequence[str], cwd: Path, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> Ended:
-    """Run ``trb ARGV`` in ``cwd``, with ``options`` under strace; names of temporary files are the same each time."""
+    """Run ``trb ARGV`` in ``cwd``, ``options`` for strace; temporary files have the same names each time."""
     output, log = (cwd.with_name(f"{cwd.name}.{kind}") for kind in ("out", "log"))
     log.unlink(missing_ok=True)
     wait, start = os.pipe()

@@ -13,16 +13,21 @@ import tiny
 
 from tests.reliability import forked, scenarios
 from tests.reliability.scenarios import REPO, Scenario, State
-from triton_repo_builder.errors import Code, Exit
+from triton_repo_builder.errors import Exit
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {
     "ENOSPC": re.compile(r"disk is full|No space left", re.IGNORECASE),
     "EIO": re.compile(r"Input/output error", re.IGNORECASE),
-    "EACCES": re.compile(r"Permission denied", re.IGNORECASE),
+    "EACCES": re.compile(r"Permission denied|insufficient permission", re.IGNORECASE),
 }
 """How the message has to name each cause."""
+_OF_GIT = re.compile(
+    r"git \S+ failed: .*(unable to|cannot|could ?n[o']t|failed to)", re.IGNORECASE | re.DOTALL
+)
+"""git does not always say why it could not write; what it could not write is enough."""
 _UNCHANGED = re.compile(r"is unchanged|is untouched|nothing was (?!sent)|no branch has moved|stays as it")
+_DONE = re.compile(r"is built, but|is made, but")
 _REPAIRED = re.compile(r"^note: .*(kill|interrupted|undone|finished|repaired|put back|half)", re.MULTILINE)
 _REMEDY = re.compile(r"^  fix: .*remove", re.MULTILINE)
 _NEXT = (
@@ -52,15 +57,7 @@ class Known:
         """``old``, ``new``, or empty for anything else."""
         if state == self.new or state in self.passing:
             return "new"
-        if state == self.old or (
-            self.old.beside and state.beside == self.old.beside and self._halfway(state)
-        ):
-            return "old"
-        return ""
-
-    def _halfway(self, state: State) -> bool:
-        """The branch has not moved; of the files, those of git's that a commit writes may be there."""
-        return state.files in (self.old.files, self.new.files)
+        return "old" if state == self.old else ""
 
 
 @dataclass(kw_only=True)
@@ -68,7 +65,7 @@ class Verdict:
     """What came of one fault."""
 
     left: str = ""
-    """``old``, ``new``, ``repaired`` by the next command, ``refused`` by it with a remedy; empty: none of these."""
+    """``old``, ``new``, ``repaired`` or ``refused`` by the next command, with a remedy; else empty."""
     findings: list[str] = field(default_factory=list)
     missed: bool = False
     """The fault did not happen: the call was not made."""
@@ -93,11 +90,11 @@ class Judge:
         elif ended.code == Exit.BUG or "Traceback" in ended.output:
             findings.append(f"traceback: {_last(ended.output)}")
         elif ended.code:
-            if not ERRORS[error].search(ended.output):
+            if not (ERRORS[error].search(ended.output) or _OF_GIT.search(ended.output)):
                 findings.append(f"the message does not name the cause: {_last(ended.output)}")
             if _UNCHANGED.search(ended.output) and state != "old":
                 findings.append(f"says that nothing was changed, and it was: {_last(ended.output)}")
-            elif state == "new":
+            elif state == "new" and not _DONE.search(ended.output):
                 findings.append(f"fails though all is done: {_last(ended.output)}")
         elif state == "old" and self.known.old != self.known.new:
             findings.append(f"exits 0 though nothing was done: {_last(ended.output)}")
@@ -118,12 +115,11 @@ class Judge:
     def _left(self, root: Path, state: str) -> tuple[str, list[str]]:
         findings = []
         kinds = {state}
-        if not state:
-            if self.scenario.look == "files":
-                for command in _NEXT:
-                    kind, text = self._after(root, command)
-                    kinds.add(kind)
-                    findings += [f"trb {command[0]} afterwards {text}"] if text else []
+        if not state and self.scenario.look == "files":
+            for command in _NEXT:
+                kind, text = self._after(root, command)
+                kinds.add(kind)
+                findings += [f"trb {command[0]} afterwards {text}"] if text else []
         kind, text = self._again(root, state)
         findings += [f"the same command again {text}"] if text else []
         kinds.add(kind)
@@ -210,6 +206,3 @@ def _last(output: str) -> str:
     ] or output.splitlines()
     text = (lines or ["no message"])[-1]
     return re.sub(r"/\S*/", "…/", re.sub(r"\b[0-9a-f]{7,}\b|\.\d+\b", "…", text))[:160]
-
-
-__all__ = ["ERRORS", "KILL", "LOST", "Code", "Judge", "Known", "Verdict"]

@@ -1,4 +1,4 @@
-"""The commands whose system calls are broken: how each begins, and what counts as its old and its new state."""
+"""The commands whose system calls are broken: how each begins, and its old and its new state."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ looseCompression = 0
 [gc]
 auto = 0
 """
+OF_GIT = (".gitattributes", ".gitignore")
+"""Files that a commit writes into the repository; they are not the repository's."""
 Setup = Sequence[Sequence[str]]
 """Commands of trb, or of git if they begin so."""
 
@@ -47,7 +49,7 @@ class Scenario:
     again: tuple[str, ...] = ()
     """The command that a user runs after a failure, if it is not the same."""
     parts: tuple[str, ...] = STAGING
-    """How paths begin, from the folder of a run, that count as the repository, its staging or git's folder."""
+    """How paths of the repository, its staging and git's folder begin, from the folder of a run."""
     passing: Setup = ()
     """Further commands after which the repository is in a good state, too: a step of the command."""
     each: Setup = ()
@@ -193,6 +195,7 @@ def look(root: Path, scenario: Scenario) -> State:
 
 def _digest(folder: Path) -> str:
     files = sorted(tiny.tree(folder).items()) if folder.exists() else []
+    files = [(path, digest) for path, digest in files if path not in OF_GIT]
     return hashlib.sha256(repr(files).encode()).hexdigest()
 
 

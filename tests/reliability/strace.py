@@ -51,7 +51,7 @@ def calls(log: str, root: str, parts: Sequence[str] = ("",), *, names: Sequence[
     """The calls of a record (``-y``, with or without ``-f``) that change what lies below ``root``.
 
     ``parts``: how paths below ``root`` have to begin; relative ones are taken to begin at ``root``. Calls
-    that only read, unless ``names`` has reading ones, and those elsewhere count in ``number`` and are left out.
+    elsewhere, and those that only read (unless ``names`` has such), count in ``number`` and are left out.
     """
     counted: Counter[tuple[int, str]] = Counter()
     chosen = []

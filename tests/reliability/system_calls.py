@@ -1,6 +1,6 @@
 """``make reliability``: each system call that changes files fails, or is the last one; what is left then?
 
-    PYTHONPATH=.:tests:tests/support python -m tests.reliability.system_calls [--only NAME] [--sample N] [--output FILE]
+    PYTHONPATH=.:tests:tests/support python -m tests.reliability.system_calls [--only NAME] [--sample N]
 
 strace records a command's calls to the repository, its staging folders and git's folder. Then the command
 runs again for each of them, with strace making that call fail (ENOSPC, EIO, EACCES), killing the process
@@ -50,6 +50,8 @@ class Prepared:
     base: Path
     judge: Judge
     points: tuple[Point, ...]
+    renames: int
+    """Renames of ``trb`` itself, each looked at for what was not synced before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,9 @@ class Result:
 
     name: str
     calls: int
+    renames: int
+    of: int
+    """All faults; more than ``verdicts`` if only a sample was tried."""
     verdicts: tuple[tuple[Point, Verdict], ...]
     seconds: float
 
@@ -99,7 +104,16 @@ def run(chosen: Sequence[Scenario], *, sample: int = 0, faults: str = "") -> lis
             verdicts = _all(prepared, points)
             calls = len({(point.turn, point.call) for point in prepared.points})
             seconds = time.monotonic() - started
-            results.append(Result(name=scenario.name, calls=calls, verdicts=tuple(verdicts), seconds=seconds))
+            results.append(
+                Result(
+                    name=scenario.name,
+                    calls=calls,
+                    renames=prepared.renames,
+                    of=len(prepared.points),
+                    verdicts=tuple(verdicts),
+                    seconds=seconds,
+                )
+            )
             _show(results[-1])
             shutil.rmtree(prepared.base.parent)
     return results
@@ -116,6 +130,7 @@ def registry(folder: Path) -> Iterator[None]:
     child = os.fork()
     if child == 0:
         os.close(read)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # clients that are killed are no news
         (folder / "registry").mkdir()
         with small_registry.running(folder / "registry") as address:
             os.write(write, address.encode() + b"\n")
@@ -142,7 +157,9 @@ def prepare(scenario: Scenario, base: Path) -> Prepared:
     recorded = _fresh(base, home / f"{base.name}.record", scenario)
     old = scenarios.look(recorded, scenario)
     argv = scenarios.filled(scenario.argv, recorded)
-    options = ["-f", "-y", "-s", "0", "-e", f"trace={','.join(scenario.calls)}"]
+    # git has a strace of its own: no process can have two.
+    follow = [] if scenario.look == "git" else ["-f"]
+    options = [*follow, "-y", "-s", "0", "-e", f"trace={','.join(scenario.calls)}"]
     ended = forked.trb(argv, recorded, env=_environment(recorded, "record"), options=options)
     if ended.code:
         raise SystemExit(f"{scenario.name}: exits {ended.code} under strace:\n{ended.output}")
@@ -156,7 +173,9 @@ def prepare(scenario: Scenario, base: Path) -> Prepared:
         passing.append(scenarios.look(there, scenario))
         again.add(_then(there, scenario, scenario.argv))
     known = Known(old=old, new=new, passing=tuple(passing), again=frozenset({new, *again}))
-    return Prepared(scenario=scenario, base=base, judge=Judge(scenario, known), points=points)
+    renames = {point.call for point in points if point.turn == 0 and point.call.name in strace.RENAMES}
+    judge = Judge(scenario, known)
+    return Prepared(scenario=scenario, base=base, judge=judge, points=points, renames=len(renames))
 
 
 def _then(root: Path, scenario: Scenario, argv: Sequence[str]) -> scenarios.State:
@@ -186,8 +205,10 @@ def _environment(root: Path, target: str, options: Sequence[str] = ()) -> dict[s
 def _points(scenario: Scenario, root: Path, log: str) -> Iterator[Point]:
     """Every fault of a record."""
     everything = strace.calls(log, str(root), scenario.parts, names=scenario.calls)
-    main = log.split(maxsplit=1)[0] if log else ""
-    own = [call for call in everything if str(call.pid) == main]
+    main = next((call.pid for call in everything), 0)
+    own = [call for call in everything if call.pid == main]
+    if len(own) < len(everything):
+        raise SystemExit(f"{scenario.name}: calls of other threads or processes, which no fault would reach")
     logs = sorted(Path(f"{root}.git").glob("log.*"), key=lambda file: int(file.suffix[1:]))
     turns = {int(file.suffix[1:]): file.read_text(errors="replace") for file in logs}
     others = {
@@ -286,9 +307,9 @@ def _show(result: Result) -> None:
 def table(results: Sequence[Result]) -> str:
     """The section of docs/reliability.md."""
     lines = [
-        "| command | calls | failures | kills | power cuts | old | new | repaired | refused, with a remedy | findings "
-        "| not reached | s |",
-        "|---|" + "---:|" * 11,
+        "| command | calls | tried | failures | kills | renames, of them unsynced | old | new | repaired "
+        "| refused, with a remedy | findings | not reached | s |",
+        "|---|" + "---:|" * 12,
         *map(row, results),
     ]
     total = sum(len(result.verdicts) for result in results)
@@ -309,7 +330,8 @@ def row(result: Result) -> str:
     kinds = Counter(point.fault if point.fault in (KILL, LOST) else "error" for point, _ in result.verdicts)
     left = Counter(verdict.left for _, verdict in result.verdicts if not verdict.missed)
     numbers = (
-        *(result.calls, kinds["error"], kinds[KILL], kinds[LOST]),
+        *(f"{result.calls:,}", f"{len(result.verdicts):,} of {result.of:,}"),
+        *(kinds["error"], kinds[KILL], f"{result.renames}, {kinds[LOST]}"),
         *(left[kind] for kind in ("old", "new", "repaired", "refused")),
         sum(bool(verdict.findings) for _, verdict in result.verdicts),
         sum(verdict.missed for _, verdict in result.verdicts),

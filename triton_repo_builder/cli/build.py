@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.cli.build_options import NEXT, TopicCommand, build_options, option
 from triton_repo_builder.cli.options import Place
 from triton_repo_builder.read.declaration import Topic
+
+if TYPE_CHECKING:
+    from triton_repo_builder.build.build import Build
 
 
 @click.command("build", cls=TopicCommand)
@@ -131,7 +134,7 @@ def _build_one(
         if write:
             progress("writing")
             publish.publish(publication)
-            removed, edited = versions.prune(options.output, built.name, keep) if keep else ((), ())
+            removed, edited = _prune(options.output, built, keep) if keep else ((), ())
             notes = [f"removed version {version} (--keep)" for version in removed]
             notes += [f"{file} was edited: its version is kept (--keep)" for file in edited]
             built = replace(built, notes=(*built.notes, *notes))
@@ -144,3 +147,16 @@ def _build_one(
     if explain and show != "json":
         build_report.print_settings(built)
     return 0
+
+
+def _prune(output: Path, built: Build, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Remove older versions; a failure says that the new one is there already."""
+    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.write import versions
+
+    try:
+        return versions.prune(output, built.name, keep)
+    except TrbError as error:
+        reason = error.message.removesuffix("; the repository is unchanged")
+        error.message = f"version {built.version} is built, but no older one was removed (--keep): {reason}"
+        raise

@@ -39,10 +39,12 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
 
 
 def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
+    names = (swap.JOURNAL, swap.DONE, staging.REPLACED, undo.BEFORE)
+    begun = any((stage / name).exists() for name in names)  # now: what is put back is gone from there
     yield from swap.recover(stage, repository, write=write)
     yield from undo.recover(stage, repository, write=write)
     yield from _put_back(stage, repository, write=write)
-    if write and any((stage / name).exists() for name in (swap.JOURNAL, swap.DONE, staging.REPLACED)):
+    if write and begun:
         shutil.rmtree(stage, ignore_errors=True)
 
 
