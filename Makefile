@@ -37,6 +37,12 @@ conformance: $(VENV)/.dev $(EXPORT)/.ready
 faults: $(VENV)/.dev
 	@$(VENV)/bin/python -m tests.faults $(FAULTS)
 
+# Each system call of build, commit, push … fails or is the last one (strace; hours); writes docs/reliability.md.
+# CALLS="--only promote --sample 20": less.
+.PHONY: reliability
+reliability: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.system_calls $(or $(CALLS),--output docs/reliability.md)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
