@@ -51,6 +51,12 @@ metamorphic: $(VENV)/.dev
 history: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.history --output docs/reliability.md
 
+# Each system call of build, commit, push … fails or is the last one (strace; hours); writes docs/reliability.md.
+# CALLS="--only promote --sample 20": less.
+.PHONY: reliability
+reliability: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.system_calls $(or $(CALLS),--output docs/reliability.md)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -138,7 +138,7 @@ def _build_one(
         if write and same is None:
             progress("writing")
             publish.publish(publication)
-            removed, edited = versions.prune(options.output, built.name, keep) if keep else ((), ())
+            removed, edited = _prune(options.output, built, keep) if keep else ((), ())
             notes = [f"removed version {version} (--keep)" for version in removed]
             notes += [f"{file} was edited: its version is kept (--keep)" for file in edited]
             built = replace(built, notes=(*built.notes, *notes))
@@ -168,3 +168,16 @@ def _as_it_is(built: Build, output: Path, version: int) -> Build:
         f"{serve if version != entry.served.version else ''}"
     )
     return replace(built, version=version, entry=entry, notes=(*built.notes, note))
+
+
+def _prune(output: Path, built: Build, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Remove older versions; a failure says that the new one is there already."""
+    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.write import versions
+
+    try:
+        return versions.prune(output, built.name, keep)
+    except TrbError as error:
+        reason = error.message.removesuffix("; the repository is unchanged")
+        error.message = f"version {built.version} is built, but no older one was removed (--keep): {reason}"
+        raise

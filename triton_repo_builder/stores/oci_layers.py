@@ -11,9 +11,10 @@ import hashlib
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from triton_repo_builder.files import File
+from triton_repo_builder.errors import Code
+from triton_repo_builder.files import File, unreadable
 from triton_repo_builder.stores.revision import LocalRevision
 
 ROOT = "models"
@@ -101,11 +102,18 @@ def _stream(files: Sequence[File]) -> Iterator[bytes]:
         if file.source is None:
             yield file.content
         else:
-            with file.source.open("rb") as stream:
-                while block := stream.read(BLOCK):
-                    yield block
+            yield from _content(file.source)
         yield bytes(-size % _RECORD)
     yield bytes(2 * _RECORD)
+
+
+def _content(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as stream:
+            while block := stream.read(BLOCK):
+                yield block
+    except OSError as error:
+        raise unreadable(file, error, code=Code.REPOSITORY_UNREADABLE) from None
 
 
 def _header(name: str, size: int, kind: bytes) -> bytes:

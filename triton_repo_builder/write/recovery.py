@@ -39,7 +39,8 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
 
 
 def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
-    begun = staging.holds(stage) or (stage / swap.DONE).exists()
+    names = (swap.DONE, undo.BEFORE)
+    begun = staging.holds(stage) or any((stage / name).exists() for name in names)
     yield from swap.recover(stage, repository, write=write)
     yield from undo.recover(stage, repository, write=write)
     yield from _put_back(stage, repository, write=write)

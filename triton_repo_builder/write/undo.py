@@ -19,7 +19,7 @@ from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
 
-_BEFORE = "before"
+BEFORE = "before"
 """Subfolder of the staging folder: the files as they were."""
 _ABSENT = ""
 """In place of a digest: there is no such file."""
@@ -37,7 +37,7 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
         journal = {path: [_digest(root / path), *map(_sha256, among)] for path, among in contents.items()}
         for path, (before, *_) in journal.items():
             if before:
-                _link(root / path, stage / _BEFORE / path)
+                _link(root / path, stage / BEFORE / path)
         files.sync_all(stage)
         files.write(stage / staging.UNDO, json.dumps(journal).encode())
         files.sync(stage)
@@ -70,7 +70,7 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
             "a trb that was killed left a promotion half done, and that cannot be undone, since files were "
             f"changed after that: {', '.join(other[:5])}",
             where=str(root),
-            remedy=f"the files as they were are in {stage / _BEFORE}: copy back what you need, then remove "
+            remedy=f"the files as they were are in {stage / BEFORE}: copy back what you need, then remove "
             f"{stage}",
         )
     _put_back(stage, root, journal)
@@ -94,7 +94,7 @@ def _put_back(stage: Path, root: Path, journal: Journal) -> None:
             (root / path).unlink(missing_ok=True)
         elif _digest(root / path) != before:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (stage / _BEFORE / path).replace(root / path)
+            (stage / BEFORE / path).replace(root / path)
     files.sync(root)
     (stage / staging.UNDO).unlink()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import itertools
 import tarfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import oci_layers, revision
 
 
@@ -52,3 +55,16 @@ def test_a_stream_can_be_read_in_any_pieces(step: int) -> None:
     while piece := reader.read(step):
         data += piece
     assert data == b"abcdefg"
+
+
+def test_a_file_that_cannot_be_read_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = revision.collect(repository)
+
+    def denied(path: Path, *_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(TrbError) as caught:
+        oci_layers.split(local)
+    assert caught.value.code is Code.REPOSITORY_UNREADABLE
+    assert "weights.bin" in caught.value.where

@@ -1,0 +1,37 @@
+"""What a process that was killed left is undone by the next command, which leaves nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from triton_repo_builder.write import recovery, staging, undo
+
+
+class Killed(BaseException):
+    """In place of a signal: nothing of the process runs after it."""
+
+
+def test_a_killed_change_of_files_leaves_no_folder(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output.mkdir()
+    (output / "one").write_text("old")
+    before = tiny.tree(output)
+    monkeypatch.setattr(undo, "_put_back", lambda *_: None)
+    with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
+        (output / "one").unlink()
+        (output / "one").write_text("new")
+        raise Killed
+    monkeypatch.undo()
+    assert staging.leftovers(output)
+    assert len(recovery.recover(output)) == 1
+    assert (tiny.tree(output), staging.leftovers(output)) == (before, [])
+
+
+def test_what_was_killed_before_its_journal_leaves_no_folder(output: Path) -> None:
+    output.mkdir()
+    stage = output.with_name(f".{output.name}.trb-1")
+    (stage / undo.BEFORE).mkdir(parents=True)
+    assert recovery.recover(output) == ()
+    assert not stage.exists()
