@@ -17,7 +17,7 @@ from triton_repo_builder.errors import Exit
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {
-    "ENOSPC": re.compile(r"disk is full|No space left", re.IGNORECASE),
+    "ENOSPC": re.compile(r"disk is full|No space left|Out of diskspace", re.IGNORECASE),
     "EIO": re.compile(r"Input/output error", re.IGNORECASE),
     "EACCES": re.compile(r"Permission denied|insufficient permission", re.IGNORECASE),
 }

@@ -43,10 +43,12 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
         files.sync(stage)
         try:
             yield
+            (
+                stage / staging.UNDO
+            ).unlink()  # if that fails the next command would undo it, so it is undone now
         except BaseException:
             _put_back(stage, root, journal)
             raise
-        (stage / staging.UNDO).unlink()
 
 
 def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:

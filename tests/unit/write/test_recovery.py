@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import tiny
 
+from triton_repo_builder import files
+from triton_repo_builder.errors import TrbError
 from triton_repo_builder.write import recovery, staging, undo
 
 
@@ -35,3 +37,22 @@ def test_what_was_killed_before_its_journal_leaves_no_folder(output: Path) -> No
     (stage / undo.BEFORE).mkdir(parents=True)
     assert recovery.recover(output) == ()
     assert not stage.exists()
+
+
+def test_a_change_whose_journal_stays_is_undone_at_once(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.mkdir()
+    (output / "one").write_text("old")
+    unlink, refusals = Path.unlink, iter([PermissionError(13, "Permission denied")])
+
+    def denied(path: Path, missing_ok: bool = False) -> None:
+        if path.name == staging.UNDO and (error := next(refusals, None)):
+            raise error
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", denied)
+    with pytest.raises(TrbError), undo.undoable(output, {"one": [b"new"]}):
+        files.write(output / "one", b"new")
+    assert (output / "one").read_text() == "old"
+    assert staging.leftovers(output) == []
