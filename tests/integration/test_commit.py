@@ -434,8 +434,9 @@ def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:
     assert "a merge is in progress" in refused(project / "model_repository", Code.GIT_REFUSED)
 
 
-def test_another_git_process_at_work_is_waited_for(project: Path) -> None:
-    lock = project / ".git" / "index.lock"
+@pytest.mark.parametrize("name", ["index", "HEAD", "refs/heads/main"])
+def test_another_git_process_at_work_is_waited_for(name: str, project: Path) -> None:
+    lock = project / ".git" / f"{name}.lock"
     lock.touch()
     message = refused(project / "model_repository", Code.GIT_REFUSED)
     assert str(lock) in message and "remove this file" in message

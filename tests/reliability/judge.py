@@ -30,6 +30,8 @@ _UNCHANGED = re.compile(r"is unchanged|is untouched|nothing was (?!sent)|no bran
 _DONE = re.compile(r"is built, but|is made, but")
 _REPAIRED = re.compile(r"^note: .*(kill|interrupted|undone|finished|repaired|put back|half)", re.MULTILINE)
 _REMEDY = re.compile(r"^  fix: .*remove", re.MULTILINE)
+_LOCK = re.compile(r"^error: (\S+\.lock): ", re.MULTILINE)
+"""git's, which it leaves to people to remove."""
 _NEXT = (
     ("check", REPO),
     ("provenance", REPO),
@@ -146,8 +148,7 @@ class Judge:
             argv = scenarios.filled(self.scenario.again or self.scenario.argv, root)
             ended = forked.trb(argv, copy, env=scenarios.environment(copy))
             kind = "repaired"
-            lock = re.search(r"^error: (\S+\.lock): ", ended.output, re.MULTILINE)
-            if ended.code and lock and _REMEDY.search(ended.output):
+            while ended.code and _REMEDY.search(ended.output) and (lock := _LOCK.search(ended.output)):
                 (copy / lock[1]).unlink()
                 kind = "refused"
                 ended = forked.trb(argv, copy, env=scenarios.environment(copy))

@@ -70,7 +70,7 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     git = Git(folder=top)
     target = target_branch.target(git, options.branch)
     remote = target_branch.remote(git, target.branch) if options.push else ""
-    target_branch.check_lock(git)
+    target_branch.check_lock(git, target.branch)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
     large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
     notes += large_notes

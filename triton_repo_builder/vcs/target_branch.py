@@ -146,13 +146,14 @@ def remote(git: Git, branch: str) -> str:
     return name
 
 
-def check_lock(git: Git) -> None:
-    """Raise GIT_REFUSED while another git process holds the index, which a commit has to change."""
-    lock = git.path("index.lock")
-    if lock.exists():
-        raise TrbError(
-            Code.GIT_REFUSED,
-            "another git process is running there, nothing was committed",
-            where=str(lock),
-            remedy="wait until it ends; if none runs, it crashed: remove this file, then commit again",
-        )
+def check_lock(git: Git, branch: str) -> None:
+    """Raise GIT_REFUSED while another git process holds what a commit has to change: index, HEAD, branch."""
+    for name in ("index", "HEAD", *([f"refs/heads/{branch}"] if branch else [])):
+        lock = git.path(f"{name}.lock")
+        if lock.exists():
+            raise TrbError(
+                Code.GIT_REFUSED,
+                "another git process is running there, nothing was committed",
+                where=str(lock),
+                remedy="wait until it ends; if none runs, it crashed: remove this file, then commit again",
+            )
