@@ -87,14 +87,14 @@ class _Registry:
 def _image_parts() -> tuple[bytes, bytes]:
     """A manifest, and its one layer."""
     from triton_repo_builder.files import File
-    from triton_repo_builder.stores import oci_layers, registry
+    from triton_repo_builder.stores import oci_layers, oci_manifest
 
     files = (
         File(path="a/config.pbtxt", content=b'name: "a"\n'),
         File(path="a/1/model.py", content=b"x" * 600),
     )
     layer = oci_layers._layer(files)
-    return registry._manifest((layer,), b"{}", {"trb.x": "y"}), b"".join(layer.blocks())
+    return oci_manifest.manifest((layer,), b"{}", {"trb.x": "y"}), b"".join(layer.blocks())
 
 
 def _oci(manifest: bytes, layer: bytes, case: Path) -> None:
