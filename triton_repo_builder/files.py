@@ -185,12 +185,23 @@ def explain(
     )
 
 
+LFS_POINTER_SIZE = 1024
+"""Bytes that a pointer of git-LFS has at most, by its specification."""
+_LFS_OID = re.compile(rb"^oid sha256:([0-9a-f]{64})$", re.MULTILINE)
 LFS_POINTER = b"version https://git-lfs.github.com/spec"
 
 
 def is_lfs_pointer(start: bytes) -> bool:
     """Whether a file that begins with these bytes is a pointer of git-LFS, not the file itself."""
     return start.startswith(LFS_POINTER)
+
+
+def lfs_sha256(content: bytes) -> str:
+    """The hex sha256 that a pointer of git-LFS states; empty if the content is none."""
+    stated = (
+        _LFS_OID.search(content) if len(content) <= LFS_POINTER_SIZE and is_lfs_pointer(content) else None
+    )
+    return stated[1].decode() if stated else ""
 
 
 def unreadable(path: Path, error: OSError, *, code: Code = Code.NOT_FOUND) -> TrbError:

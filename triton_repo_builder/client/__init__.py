@@ -16,6 +16,7 @@ from triton_repo_builder.client.values import (
     NoAnswer,
     RequestFailed,
     Urls,
+    ready_versions,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "NoAnswer",
     "RequestFailed",
     "Urls",
+    "ready_versions",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +74,19 @@ class IndexEntry:
     def failed(self) -> bool:
         """Whether its load failed; one that was unloaded on request has the reason ``unloaded``."""
         return self.state == "UNAVAILABLE" and self.reason not in ("", "unloaded")
+
+
+def ready_versions(index: Iterable[IndexEntry]) -> dict[str, tuple[int, ...]]:
+    """The versions of each model that answer requests, ascending; models without one are left out.
+
+    Raises ``RequestFailed`` if a version is not a number.
+    """
+    found: dict[str, list[int]] = {}
+    with understood():
+        for entry in index:
+            if entry.ready:
+                found.setdefault(entry.name, []).append(int(entry.version or 0))
+    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository, smoke
-from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy import drift, live, preflight, stages
 from triton_repo_builder.deploy.drift import Action, Drift
 from triton_repo_builder.deploy.stages import Side, Stage
@@ -226,6 +226,9 @@ class _Applier:
             },
         )
 
+    def _loaded(self) -> dict[str, tuple[int, ...]]:
+        return ready_versions(self.http.index_or_empty())
+
     def _models(self, name: str) -> frozenset[str]:
         """The model folders that change with an endpoint: not those that only others need."""
         old, new = (side.manifest.endpoints.get(name) for side in (self.have, self.want))
@@ -266,7 +269,7 @@ class _Applier:
         used = [
             number for side in (self.have, self.want) for model in models for number in side.numbers(model)
         ]
-        free = max((*used, *(n for numbers in drift.ready(self.http).values() for n in numbers))) + 1
+        free = max((*used, *(n for numbers in self._loaded().values() for n in numbers))) + 1
         return stages.changing(self.have, self.want, name, models, free, interrupt=self.options.interrupt)
 
     def _preflight(self, name: str) -> None:
@@ -317,7 +320,7 @@ class _Applier:
             if reason := self._load(model):
                 raise _failed(name, f"{model} could not be loaded: {reason}", "see the server's log")
         self._unload(tuple(_models(before) - _models(stage) - {*stage.unloads}))
-        loaded = drift.ready(self.http)
+        loaded = self._loaded()
         for model, numbers in stage.expected.items():
             if missing := {*numbers} - {*loaded.get(model, ())}:
                 raise _failed(
@@ -350,12 +353,12 @@ class _Applier:
         """Have the server forget loads that failed: until then it reports that it is not ready."""
         failed = [(e.name, int(e.version or 0)) for e in self.http.index_or_empty() if e.failed]
         failed = [each for each in failed if each[0] in _models(stage)]
-        fresh = {model for model, _ in failed if model not in drift.ready(self.http)}
+        fresh = {model for model, _ in failed if model not in self._loaded()}
         clear_failed.failures(self.urls.http, fresh)
         lost = []
         for model, number in failed:
             config = before.state.get(f"{model}/{CONFIG}")
-            numbers = drift.ready(self.http).get(model)
+            numbers = self._loaded().get(model)
             if model in fresh or config is None or not numbers:
                 continue
             posed = stages.posed(before, model, max(numbers), number)
@@ -383,7 +386,7 @@ class _Applier:
 
     def _unload(self, models: Collection[str]) -> None:
         """Unload what is loaded of these, and wait until requests in flight are answered."""
-        loaded = drift.ready(self.http)
+        loaded = self._loaded()
         for model in models:
             if model in loaded:
                 if reason := self.http.unload(model):

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy.stages import Side
 from triton_repo_builder.repository import as_loaded
 from triton_repo_builder.repository.pbtxt import PbtxtError
@@ -52,18 +52,9 @@ class Drift:
         return {**asdict(self), "action": self.action.value}
 
 
-def ready(http: HttpClient) -> dict[str, tuple[int, ...]]:
-    """The versions of each model that answer."""
-    found: dict[str, list[int]] = {}
-    for entry in http.index_or_empty():
-        if entry.ready:
-            found.setdefault(entry.name, []).append(int(entry.version or 0))
-    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
-
-
 def compare(have: Side, want: Side, root: Path, http: HttpClient) -> tuple[Drift, ...]:
     """Every endpoint of the folder and of the revision; what has to go comes last."""
-    loaded = ready(http)
+    loaded = ready_versions(http.index_or_empty())
     found = [_endpoint(have, want, name, loaded, http) for name in sorted(want.manifest.endpoints)]
     for name, entry in sorted(have.manifest.endpoints.items()):
         if name not in want.manifest.endpoints:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import repository, smoke
-from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy import preflight, promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
@@ -57,13 +57,10 @@ class LiveServer:
         """Raises ``TrbError`` UNREACHABLE."""
         return cls(urls=urls, loader=Loader(urls.http), http=HttpClient(urls.http, 10))
 
-    def versions(self, models: Sequence[str]) -> dict[str, set[int]]:
+    def versions(self, models: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """The loaded versions of these models; empty if the server keeps its index to itself."""
-        loaded: dict[str, set[int]] = {}
-        for entry in self.http.index_or_empty():
-            if entry.ready and entry.name in models:
-                loaded.setdefault(entry.name, set()).add(int(entry.version or 0))
-        return loaded
+        loaded = ready_versions(self.http.index_or_empty())
+        return {model: loaded[model] for model in models if model in loaded}
 
 
 class _Steps:
@@ -167,7 +164,7 @@ def settle(root: Path, name: str, urls: smoke.Urls, tell: Tell) -> bool:
 def _settle(move: Move, server: LiveServer, steps: _Steps) -> None:
     """Take back what a killed promotion left on the server: the repository is as before already."""
     loaded = server.versions(move.models)
-    if not loaded or all(numbers == {move.old} for numbers in loaded.values()):
+    if not loaded or all(numbers == (move.old,) for numbers in loaded.values()):
         return
     steps(f"the server has another version loaded than the repository serves: back to version {move.old}")
     with promote.undoable(move, *_posed(move).values()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from triton_repo_builder import files, repository, stores
 from triton_repo_builder.deploy import snapshot
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import integrity
+from triton_repo_builder.repository import integrity, manifest
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.stores.bucket import BucketStore
 from triton_repo_builder.stores.store import Location, Progress
@@ -100,8 +99,8 @@ def _committed(found: Tree, scratch: Path, weights: bool, progress: Progress) ->
         digests = tree.small_files(found, scratch, lambda blob: snapshot.describes(blob.path, blob.size))
         return Revision(name=name, path=scratch, commit=found.commit, digests=digests)
     path = tree.all_files(found, scratch)
-    if manifest := repository.read_manifest(path):
-        external_weights.fetch(path, manifest, lambda text: progress(text, 0, 0))
+    if recorded := manifest.read(path):
+        external_weights.fetch(path, recorded, lambda text: progress(text, 0, 0))
     return Revision(name=name, path=path, commit=found.commit)
 
 
@@ -129,10 +128,9 @@ def _only(top: Tree, revision: str) -> Tree:
 def _is_ours(content: bytes) -> bool:
     """Whether a manifest.json is one of trb."""
     try:
-        document = json.loads(content)
+        return manifest.is_ours(files.load_json(content))
     except ValueError:
         return False
-    return isinstance(document, dict) and {"endpoints", "files"} <= document.keys()
 
 
 def _pushed(location: Location, scratch: Path, weights: bool, progress: Progress) -> Revision:
@@ -157,8 +155,8 @@ def _shown(location: Location, digest: str) -> str:
 
 def _check_files(revision: Revision) -> None:
     """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as manifest.json says."""
-    manifest = repository.read_manifest(revision.path)
-    if altered := integrity.altered(revision.path, manifest.files if manifest else {}):
+    recorded = manifest.read(revision.path)
+    if altered := integrity.altered(revision.path, recorded.files if recorded else {}):
         raise TrbError(
             Code.DIGEST_MISMATCH,
             f"not as manifest.json says: {integrity.listed(altered)}",

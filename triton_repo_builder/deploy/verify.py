@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy.expected import Expected, expected, hashed, listed
 from triton_repo_builder.deploy.revision import Revision, opened, quiet
 from triton_repo_builder.errors import Code, TrbError
@@ -106,10 +106,7 @@ def verify(
             where=http.url,
             remedy="name the HTTP url of a running tritonserver with --url",
         ) from None
-    ready: dict[str, tuple[int, ...]] = {}
-    for entry in index:
-        if entry.ready:
-            ready[entry.name] = tuple(sorted((*ready.get(entry.name, ()), int(entry.version or 0))))
+    ready = ready_versions(index)
     return tuple(_Comparison(server, http, ready, each).verdict(strict) for each in endpoints)
 
 

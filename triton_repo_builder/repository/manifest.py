@@ -254,14 +254,19 @@ def read(folder: Path) -> Manifest | None:
         document = files.load_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise _damaged(file, f"cannot be read as JSON: {error}") from None
-    if not isinstance(document, dict) or not {"endpoints", "files"} <= document.keys():
-        return None  # other tools write a manifest.json, too
+    if not is_ours(document):
+        return None
     try:
         manifest = Manifest.of_json(document)
     except files.DAMAGED as error:
         raise _damaged(file, f"is a damaged manifest of trb: {type(error).__name__} {error}") from None
     _check_paths(file, manifest)
     return manifest
+
+
+def is_ours(document: object) -> bool:
+    """Whether trb wrote the document: other tools write a manifest.json, too."""
+    return isinstance(document, dict) and {"endpoints", "files"} <= document.keys()
 
 
 def _check_paths(file: Path, manifest: Manifest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.client import HttpClient, RequestFailed
+from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.provenance import Facts
@@ -55,13 +55,9 @@ def of_server(url: str) -> tuple[Link, ...]:
     """Every ready model of a server, from its configuration. Raises ``TrbError`` UNREACHABLE."""
     http = HttpClient(url)
     try:
-        ready: dict[str, list[int]] = {}
-        for entry in http.index():
-            if entry.state == "READY":
-                ready.setdefault(entry.name, []).append(int(entry.version or 0))
         links = []
-        for name, versions in sorted(ready.items()):
-            facts = Facts.of_config(name, http.config(name), tuple(sorted(versions)))
+        for name, versions in sorted(ready_versions(http.index()).items()):
+            facts = Facts.of_config(name, http.config(name), versions)
             links.append(Link(facts=facts, server=http.url))
         return tuple(links)
     except RequestFailed as error:

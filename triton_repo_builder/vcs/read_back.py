@@ -6,7 +6,6 @@ A filter, a line-end setting or a hook of the user may have made something else 
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +18,6 @@ from triton_repo_builder.vcs import large_files
 from triton_repo_builder.vcs.git import Git
 
 _CHUNK = 1 << 20
-_POINTER = 1024
-"""Bytes that a pointer of git-LFS has at most, by its specification."""
-_OID = re.compile(rb"^oid sha256:([0-9a-f]{64})$", re.MULTILINE)
 _REWRITING = ("filter", "text", "eol", "ident", "working-tree-encoding")
 """Attributes with which git stores other bytes than the file has."""
 
@@ -144,7 +140,7 @@ def _digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, .
             if len(header) != 3:  # missing, in a damaged git repository
                 digests[oid] = ("",)
                 continue
-            left = size = int(header[2])
+            left = int(header[2])
             sha256, start = hashlib.sha256(), b""
             while left:
                 block = stream.read(min(left, _CHUNK))
@@ -154,8 +150,8 @@ def _digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, .
                 start = start or block
                 left -= len(block)
             stream.read(1)
-            pointed = _OID.search(start) if size <= _POINTER and files.is_lfs_pointer(start) else None
-            digests[oid] = (sha256.hexdigest(), *((pointed[1].decode(),) if pointed else ()))
+            pointed = files.lfs_sha256(start)
+            digests[oid] = (sha256.hexdigest(), *((pointed,) if pointed else ()))
     return digests
 
 

@@ -12,10 +12,6 @@ from triton_repo_builder import files, process, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.vcs.git import Git, lfs_settings, refused
 
-POINTER = 1024
-"""Bytes that a pointer of git LFS has at most."""
-_OID = b"oid sha256:"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Blob:
@@ -108,7 +104,7 @@ def small_files(tree: Tree, target: Path, wanted: Callable[[Blob], bool]) -> Map
     """
     try:
         blobs = tree.blobs()
-        small = tuple(blob for blob in blobs if wanted(blob) or blob.size <= POINTER)
+        small = tuple(blob for blob in blobs if wanted(blob) or blob.size <= files.LFS_POINTER_SIZE)
         contents = tree.contents(small)
     except process.ProcessFailed as error:
         raise refused(error, f"{tree.commit}:{tree.path}", "see 'git fsck'") from None
@@ -117,9 +113,8 @@ def small_files(tree: Tree, target: Path, wanted: Callable[[Blob], bool]) -> Map
         (target / blob.path).parent.mkdir(parents=True, exist_ok=True)
     digests = {}
     for blob, content in zip(small, contents, strict=True):
-        if files.is_lfs_pointer(content):
-            oid = next((line for line in content.splitlines() if line.startswith(_OID)), b"")
-            digests[blob.path] = oid.removeprefix(_OID).decode("ascii", "replace")
+        if sha256 := files.lfs_sha256(content):
+            digests[blob.path] = sha256
         elif wanted(blob):
             (target / blob.path).write_bytes(content)
     return digests

@@ -22,7 +22,7 @@ from triton_repo_builder.write import staging
 BEFORE = "before"
 """Subfolder of the staging folder: the files as they were."""
 _ABSENT = ""
-"""In place of a digest: there is no such file."""
+"""In place of a digest: no file."""
 Journal = dict[str, list[str]]
 """Path → digests: the first is what it was, the others are what the change may make of it."""
 
