@@ -121,7 +121,7 @@ def no_model(folder: Path) -> list[str]:
     "several-models",
     Code.NOT_FOUND,
     "{folder}: several ONNX files: decoder.onnx, encoder.onnx",
-    "name one, e.g. --model {folder}/decoder.onnx",
+    "name one, e.g. --file decoder.onnx",
 )
 def several(folder: Path) -> list[str]:
     for name in ("encoder", "decoder"):

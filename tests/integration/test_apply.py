@@ -124,6 +124,7 @@ def test_it_changes_over_under_load_and_does_nothing_twice(revisions: Path, root
         assert not (root / "net").exists()
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_fails_goes_back_and_others_are_applied(
     revisions: Path, root: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ GRAPHS = 12
 MANY = 120
 
 
+@pytest.mark.slow
 def test_a_dozen_graphs(zoo: Zoo, tmp_path: Path) -> None:
     tally = metamorphic.Tally()
     metamorphic.run(tmp_path, range(GRAPHS), zoo, tally)

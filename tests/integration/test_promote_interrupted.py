@@ -136,6 +136,7 @@ class Probe(threading.Thread):
         self.join(30)
 
 
+@pytest.mark.slow
 def test_the_endpoint_is_ready_all_the_time(repo: Path) -> None:
     with serve(repo) as server:
         with Probe(server.urls.http, "sentiment") as endpoint:

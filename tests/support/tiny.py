@@ -58,7 +58,9 @@ def text_model(
     rows: int = ROWS,
     names: Sequence[tuple[str, str]] = (),
 ) -> Path:
-    """input_ids, attention_mask, token_type_ids → token vectors, or ``logits`` where that is ``output``.
+    """input_ids, attention_mask, token_type_ids → token vectors.
+
+    Logits of a text, or of each token, if ``output`` is ``logits`` or ``token_logits``.
 
     ``mask``: ``input``, ``none`` (padding is read like text) or ``inner`` (made from the ids in the graph,
     under the name attention_mask). ``names`` renames tensors, to collide with ours.
@@ -113,6 +115,10 @@ def text_model(
             node("MatMul", ["first_token", "classifier"], ["logits"]),
         ]
         outputs = [tensor("logits", [batch, labels], dtype)]
+    elif output == "token_logits":
+        initializers.append(numpy_helper.from_array(weights(WIDTH, rows, seed=5, dtype=dtype), "vocabulary"))
+        nodes.append(node("MatMul", ["hidden", "vocabulary"], ["logits"]))
+        outputs = [tensor("logits", [batch, length, rows], dtype)]
     else:
         nodes.append(node("Identity", ["hidden"], [output]))
         outputs = [tensor(output, [batch, length, WIDTH], dtype)]

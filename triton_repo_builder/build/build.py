@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from triton_repo_builder import hardware, releases, tasks
 from triton_repo_builder.build import check_files, limits
+from triton_repo_builder.errors import TrbError
 from triton_repo_builder.golden import original
 from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.hardware import Hardware
@@ -21,6 +22,7 @@ from triton_repo_builder.plan.model import RepositoryPlan
 from triton_repo_builder.read import source
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import refine
+from triton_repo_builder.read.source import Given
 from triton_repo_builder.render import endpoint as render_endpoint
 from triton_repo_builder.render import provenance, shared_tokenizer
 from triton_repo_builder.repository.manifest import EndpointEntry
@@ -51,7 +53,7 @@ def build(
     """
     stated_name = source.check_name(options.name) if options.name is not None else None
     progress("reading the model")
-    read = reader.read_source(options.model, options.tokenizer, options.preprocessor)
+    read = reader.read_source(options.model, Given.of(options))
     name = stated_name or source.check_name(source.default_name(read.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     limits.check_release(read, release)
@@ -68,12 +70,20 @@ def build(
     limits.check_sizes(src)
 
     suited, guess = tasks.choose(src, options.task)
+    if suited.KIND is Kind.TENSOR:
+        exported = reader.as_exported(src)
+        src = replace(exported, signature=refine(exported.signature, shapes))
     task: Task = raw_outputs if options.raw_output and suited.KIND is Kind.TEXT else suited
     tasks.check_options(options, task, common, guess if task.KIND is Kind.TENSOR else "")
+    try:
+        planned = task.plan(src, options)
+    except TrbError as error:
+        error.message += f" ({guess})" if guess else ""
+        raise
     request = Request(
         name=name,
         source=src,
-        task=task.plan(src, options),
+        task=planned,
         options=options,
         release=release,
         machine=machine,
@@ -102,6 +112,6 @@ def build(
         version=stamped.version,
         files=files,
         entry=EndpointEntry(served=entry),
-        notes=tuple(filter(None, (guess, *request.task.notes, *plan.notes, *vendor_notes))),
+        notes=tuple(filter(None, (guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))),
         settings=plan.settings,
     )

@@ -12,7 +12,7 @@ from triton_repo_builder.graph import reader
 from triton_repo_builder.read import slow_tokenizer, tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import TensorSpec
-from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.source import Given, Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class Inspection:
     problem: TrbError | None
 
 
-def inspect(path: Path, given_tokenizer: Path | None = None) -> Inspection:
+def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
     """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
-    src = reader.read_source(path, given_tokenizer)
+    src = reader.read_source(path, given)
     signature = src.signature
     problem: TrbError | None = None
     task, reason = "tensor", ""

@@ -73,13 +73,13 @@ def command(
       trb apply s3://models/minilm --url http://localhost:8000 --dry-run
       trb apply HEAD:model_repository --url http://localhost:8000 --to /srv/models
     """
-    from triton_repo_builder.deploy import apply
+    from triton_repo_builder.deploy import apply, transition
     from triton_repo_builder.deploy.revision import opened
 
     send_key(url, admin_key)
     urls = addresses(url, grpc_url)
     root = apply.folder(urls.http, to)
-    options = apply.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)
+    options = transition.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)
     tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}", err=True))
     with console.progress("bytes") as progress, opened(revision, weights=True, progress=progress) as source:
         name, digest = source.name, source.digest

@@ -124,7 +124,7 @@ def _build_one(
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, config)
     console.recovered(options.output, write=write)
     if add:
-        name = options.name or source.default_name(source.model_file(options.model))
+        name = options.name or source.default_name(source.model_file(options.model, options.file))
         options = replace(options, version=versions.following(options.output, name))
     with console.status() as progress:
         built = build.build(options, progress)

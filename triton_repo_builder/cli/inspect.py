@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     type=Place(),
     help="tokenizer.json or its folder, if not beside the model.",
 )
+@click.option("--file", metavar="NAME", help="Which ONNX file, if PATH is a folder with several.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
-def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
+def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool) -> None:
     """Show what an ONNX model contains: tensors, batching, tokenizer, task, size, releases that can load it.
 
     Reads the graph only, however large the weights are.
@@ -33,8 +34,9 @@ def command(path: Path, tokenizer: Path | None, as_json: bool) -> None:
       trb inspect exported/minilm --json | jq .releases
     """
     from triton_repo_builder.build import inspect
+    from triton_repo_builder.read.source import Given
 
-    inspection = inspect.inspect(path, tokenizer)
+    inspection = inspect.inspect(path, Given(tokenizer=tokenizer, file=file))
     if as_json:
         import json
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
-from triton_repo_builder.deploy.stages import Side
+from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.repository import as_loaded
 from triton_repo_builder.repository.pbtxt import PbtxtError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from triton_repo_builder import smoke, stores
-from triton_repo_builder.deploy import apply
+from triton_repo_builder.deploy import apply, transition
 from triton_repo_builder.errors import Code, Exit, TrbError
 from triton_repo_builder.stores import Location
 from triton_repo_builder.stores.signature import Trust
@@ -74,7 +74,9 @@ class Follower(threading.Thread):
         with tempfile.TemporaryDirectory(prefix="trb-follow-") as folder:
             stores.store(pinned).pull(Path(folder), lambda name, done, total: None)
             self._seen = pinned.revision
-            applied = apply.run(Path(folder), self._root, self._urls, apply.Options(force=True), self._tell)
+            applied = apply.run(
+                Path(folder), self._root, self._urls, transition.Options(force=True), self._tell
+            )
         if applied.failed:
             raise apply.error(applied)
         self._serves, self._said = pinned.revision, ""

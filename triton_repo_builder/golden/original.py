@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
@@ -32,10 +32,13 @@ class OriginalModel:
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
     """That of the CPU, which these answers come from."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """``Skeleton.renamed``: the file's own names of inputs."""
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """As ``onnxruntime.InferenceSession.run``."""
-        values: list[Any] = self.session.run(outputs, feeds)
+        own = {usual: name for name, usual in self.renamed.items()}
+        values: list[Any] = self.session.run(outputs, {own.get(name, name): feeds[name] for name in feeds})
         return values
 
 
@@ -72,7 +75,9 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
     own = HALF if source.signature.half_precision else ABSOLUTE
-    return OriginalModel(opened, HALF if gpu else own, own)
+    inputs = {value.name for value in opened.get_inputs()}
+    renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in inputs}
+    return OriginalModel(opened, HALF if gpu else own, own, renamed)
 
 
 def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:

@@ -38,6 +38,14 @@ def make_room(graph: onnx.GraphProto, ours: Iterable[str]) -> dict[str, str]:
     return moved
 
 
+def rename_inputs(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
+    """Give inputs other names, which no other tensor keeps."""
+    if renamed:
+        make_room(graph, set(renamed.values()) - inputs(graph))
+        for inner in walk.graphs(graph):
+            _rename(inner, renamed)
+
+
 def set_apart(graph: onnx.GraphProto, outputs: Iterable[str], prefix: str) -> dict[str, str]:
     """Give the tensors behind ``outputs`` other names, so that these are free; returns old → new.
 

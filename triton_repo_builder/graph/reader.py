@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import onnx
 
 from triton_repo_builder import dtypes, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import walk
+from triton_repo_builder.graph import names, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
-from triton_repo_builder.read import skeleton, source
+from triton_repo_builder.read import input_names, skeleton, source
 from triton_repo_builder.read.signature import (
     Dim,
     ExternalFile,
@@ -20,16 +21,31 @@ from triton_repo_builder.read.signature import (
     batchability,
 )
 from triton_repo_builder.read.skeleton import Skeleton
-from triton_repo_builder.read.source import Source
+from triton_repo_builder.read.source import Given, Source
 
+NOTHING = Given()
 PASSES = ("Identity", "Cast")
 """Operators that change no number."""
 
 
-def read_source(model: Path, tokenizer: Path | None = None, preprocessor: Path | None = None) -> Source:
+def read_source(model: Path, given: Given = NOTHING) -> Source:
     """The ONNX file at or in ``model``, its signature, and the files beside it. Raises ``TrbError``."""
-    graph = skeleton.read(source.model_file(model))
-    return source.describe(graph, signature(graph), tokenizer, preprocessor)
+    graph = skeleton.read(source.model_file(model, given.file))
+    read = source.describe(graph, signature(graph), model, given)
+    if read.tokenizer is None and not given.inputs:
+        return read
+    renamed = input_names.recognise(read.signature, given.inputs)
+    return _renamed(read, renamed) if renamed else read
+
+
+def as_exported(read: Source) -> Source:
+    """The same with the inputs under the file's own names."""
+    return _renamed(read, {}) if read.skeleton.renamed else read
+
+
+def _renamed(read: Source, renamed: Mapping[str, str]) -> Source:
+    graph = replace(read.skeleton, renamed=renamed)
+    return replace(read, skeleton=graph, signature=signature(graph))
 
 
 def read_signature(path: Path) -> ModelSignature:
@@ -65,6 +81,7 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
             where=str(path),
             remedy="copy or download the model again and compare sizes",
         )
+    names.rename_inputs(model.graph, graph.renamed)
     return model
 
 

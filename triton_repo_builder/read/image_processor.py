@@ -81,10 +81,14 @@ class ImageSpec:
         }
 
 
-def find(model: Path, named: Path | None = None) -> Path | None:
-    """The file beside the model at ``model``, or the one that was named. Raises ``TrbError`` NOT_FOUND."""
+def find(model: Path, named: Path | None = None, original: Path | None = None) -> Path | None:
+    """The file beside the model at ``model``, or the one that was named. Raises ``TrbError`` NOT_FOUND.
+
+    ``original``: the folder of the model that was exported, if given.
+    """
     if named is None:
-        places = [place / name for place in tokenizer.places(model.parent) for name in FILES]
+        folders = (*tokenizer.places(model.parent), *((original,) if original else ()))
+        places = [place / name for place in folders for name in FILES]
     else:
         places = [named / name for name in FILES] if named.is_dir() else [named]
     file = next((file for file in places if file.is_file() and _json(file)), None)

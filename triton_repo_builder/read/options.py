@@ -48,6 +48,32 @@ class BuildOptions:
             FilePath(), Topic.MODEL, "ONNX file, or a folder that an exporter wrote.", recorded=False
         )
     )
+    file: str | None = option(
+        None,
+        Text(),
+        Topic.MODEL,
+        "Which ONNX file of that folder, e.g. onnx/model_fp16.onnx.",
+        default="model.onnx, or the only one",
+        metavar="NAME",
+        recorded=False,
+    )
+    from_model: Path | None = option(
+        None,
+        FilePath(),
+        Topic.MODEL,
+        "Folder of the model that was exported: its modules.json, prompts, pooling and activation, which "
+        "exporters leave behind.",
+        recorded=False,
+    )
+    input: tuple[tuple[str, str], ...] = option(
+        (),
+        Labels(),
+        Topic.MODEL,
+        "What the graph calls an input, e.g. input_ids=input.1; repeatable.",
+        default="known names",
+        metavar="NAME=INPUT",
+        rare=True,
+    )
     name: str | None = option(
         None, Text(), Topic.MODEL, "Endpoint name.", default="from the file or folder", recorded=False
     )

@@ -11,8 +11,8 @@ Field numbers are those of onnx.proto (github.com/onnx/onnx).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from triton_repo_builder import files
@@ -57,6 +57,8 @@ class Skeleton:
     path: Path
     parts: tuple[bytes | tuple[bytes | LargeTensor, ...], ...]
     """The fields of the model as they are in the file; a tuple is a graph."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """What trb calls inputs that the file calls otherwise, by the file's names (``input_names.py``)."""
 
     @property
     def external_bytes(self) -> int:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
 from triton_repo_builder.read import image_processor, tokenizer
+from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.read.tokenizer import TokenizerSpec
@@ -22,6 +23,31 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
 WHILE = 32 << 20
 """Size of a file from which its checksum takes a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the user names beside the model; None and empty: what is found there."""
+
+    file: str | None = None
+    """The ONNX file in the model's folder, as a relative path."""
+    original: Path | None = None
+    """The folder of the model that was exported, for files that the export has not."""
+    tokenizer: Path | None = None
+    preprocessor: Path | None = None
+    inputs: tuple[tuple[str, str], ...] = ()
+    """(usual name, graph's name) of inputs."""
+
+    @staticmethod
+    def of(options: BuildOptions) -> Given:
+        """What the options of a build name."""
+        return Given(
+            file=options.file,
+            original=options.from_model,
+            tokenizer=options.tokenizer,
+            preprocessor=options.preprocessor,
+            inputs=options.input,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +63,10 @@ class Source:
     """The tokenizer.json found or given."""
     preprocessor: Path | None = None
     """The preprocessor_config.json found or given: how images are made ready."""
+    original: Path | None = None
+    """The folder of the model that was exported, if given."""
+    others: tuple[str, ...] = ()
+    """Other ONNX files in the folder that the user gave."""
     checksums: Mapping[Path, Checksum] = field(default_factory=dict, compare=False)
     """Checksums of large files, being computed."""
     _tokenizers: dict[Path, TokenizerSpec] = field(default_factory=dict, compare=False, repr=False)
@@ -70,24 +100,69 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The folder of modules.json and its like: the tokenizer's, else the model's."""
-        return self.tokenizer.parent if self.tokenizer else self.path.parent
+        """The folder of modules.json and its like: the original's, else the tokenizer's, else the model's."""
+        beside = self.tokenizer.parent if self.tokenizer else self.path.parent
+        return self.original or beside
+
+    def settings(self, name: str) -> Mapping[str, Any]:
+        """A JSON file of ``folder``, else of the model's own; empty without. Raises ``TrbError``."""
+        return tokenizer.settings(self.folder, name) or tokenizer.settings(self.path.parent, name)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was chosen among several readings."""
+        several = f"of several ONNX files {self.path.name} is taken (--file takes another: "
+        listed = ", ".join(self.others)
+        chosen = (f"{several}{listed})",) if self.others else ()
+        named = (
+            f"input '{own}' is taken for {usual} (--input {usual}={own})"
+            for own, usual in sorted(self.skeleton.renamed.items())
+        )
+        return (*chosen, *named)
 
 
-def describe(
-    graph: Skeleton,
-    signature: ModelSignature,
-    given_tokenizer: Path | None = None,
-    given_preprocessor: Path | None = None,
-) -> Source:
+def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Given) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
-    path = graph.path
-    file = tokenizer.locate(given_tokenizer) if given_tokenizer else tokenizer.find(path.parent)
-    folder = file.parent if file and given_tokenizer else path.parent
+    path, original = graph.path, given.original
+    if given.tokenizer:
+        file: Path | None = tokenizer.locate(given.tokenizer)
+    else:
+        file = (tokenizer.find(original) if original else None) or tokenizer.find(path.parent)
+    folder = file.parent if file and given.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
-    images = image_processor.find(path, given_preprocessor)
-    return Source(skeleton=graph, signature=signature, config=config, tokenizer=file, preprocessor=images)
+    if original:
+        _check_original(original, config)
+    return Source(
+        skeleton=graph,
+        signature=signature,
+        config=config,
+        tokenizer=file,
+        preprocessor=image_processor.find(path, given.preprocessor, original),
+        original=original,
+        others=() if given.file else _others(model, path),
+    )
+
+
+def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
+    """``TrbError`` for a folder that is not that of the model which was exported."""
+    if not files.is_file(folder / "config.json"):
+        raise TrbError(
+            Code.NOT_FOUND,
+            "no config.json: this is not the folder of a model",
+            where=str(folder),
+            remedy="give --from-model the folder that the model was exported from",
+        )
+    own = tokenizer.settings(folder, "config.json")
+    for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
+        if name in own and name in config and own[name] != config[name]:
+            raise TrbError(
+                Code.TASK_UNCLEAR,
+                f"this is another model: its {name} is {own[name]!r:.40}, the exported one's is "
+                f"{config[name]!r:.40}",
+                where=str(folder / "config.json"),
+                remedy="give --from-model the folder that the model was exported from",
+            )
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
@@ -107,8 +182,11 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def model_file(path: Path) -> Path:
-    """The ONNX file at ``path`` or in that folder; ``TrbError`` if there is none or more than one."""
+def model_file(path: Path, name: str | None = None) -> Path:
+    """The ONNX file at ``path`` or in that folder; ``TrbError`` if there is none or more than one.
+
+    ``name``: which one in the folder.
+    """
     try:
         exists = path.exists()
     except OSError:  # a name that is too long, a folder that may not be entered
@@ -121,27 +199,60 @@ def model_file(path: Path) -> Path:
             remedy="check the path",
         )
     if not path.is_dir():
+        if name is not None:
+            raise usage("file", "goes with a folder, and --model names a file", "leave it out")
         return _named(path)
-    for name in PREFERRED:
-        if (path / name).is_file():
-            return _named(path / name)
-    files = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
-    if not files:
+    if name is not None:
+        return _named(_inside(path, name))
+    for preferred in PREFERRED:
+        if files.is_file(path / preferred):
+            return _named(path / preferred)
+    found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
+    if not found:
         raise TrbError(
             Code.NOT_FOUND,
             "no .onnx file in this folder",
             where=str(path),
             remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
         )
-    if len(files) > 1:
-        names = ", ".join(str(file.relative_to(path)) for file in files)
+    if len(found) > 1:
         raise TrbError(
             Code.NOT_FOUND,
-            f"several ONNX files: {names}",
+            f"several ONNX files: {_listed(found, path)}",
             where=str(path),
-            remedy=f"name one, e.g. --model {_likely(files)}",
+            remedy=f"name one, e.g. --file {_likely(found).relative_to(path)}",
         )
-    return _named(files[0])
+    return _named(found[0])
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The file of that name in the folder. Raises ``TrbError`` NOT_FOUND."""
+    file = folder / name
+    if files.is_file(file):
+        return file
+    found = _every(folder)
+    raise TrbError(
+        Code.NOT_FOUND,
+        f"no such file: {name}",
+        where=str(folder),
+        remedy=f"its ONNX files are {_listed(found, folder)}" if found else "it has no ONNX file",
+    )
+
+
+def _every(folder: Path) -> list[Path]:
+    return [*sorted(folder.glob("*.onnx")), *sorted(folder.glob("onnx/*.onnx"))]
+
+
+def _listed(found: Sequence[Path], folder: Path) -> str:
+    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+    return ", ".join(str(file.relative_to(folder)) for file in found[:6]) + more
+
+
+def _others(model: Path, taken: Path) -> tuple[str, ...]:
+    """The other ONNX files in the folder that the user named."""
+    if not model.is_dir():
+        return ()
+    return tuple(str(file.relative_to(model)) for file in _every(model) if file != taken)[:6]
 
 
 def _named(file: Path) -> Path:

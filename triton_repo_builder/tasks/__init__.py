@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import input_names
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
@@ -22,8 +23,8 @@ from triton_repo_builder.tasks import (
     unsupported,
     zero_shot_classification,
 )
-from triton_repo_builder.tasks.support import vision
-from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, takes_text
+from triton_repo_builder.tasks.support import head_output, vision
+from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, architecture, takes_text
 
 TASKS: dict[str, Task] = {
     task.NAME: task
@@ -111,21 +112,52 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
             tensor,
             "no tokenizer.json beside the model: served as plain tensors (name one with --tokenizer)",
         )
-    for name, task in TASKS.items():
-        if task.KIND is Kind.TEXT and task.fits(source):
-            sure = bool(source.config.get("architectures")) or bool(embedding.modules(source))
+    return _fitting(source, Kind.TEXT) or (
+        tensor,
+        _headless(source, tensor) or "no task is known for this model: served as plain tensors",
+    )
+
+
+def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
+    """The first task of this kind that fits, and the reason if it is a guess; None if none does."""
+    task = next((task for task in TASKS.values() if task.KIND is kind and task.fits(source)), None)
+    if task is None:
+        return None
+    if embedding.modules(source):
+        return task, ""
+    if headless := _headless(source, task):
+        return task, headless
+    sure = bool(source.config.get("architectures"))
+    guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
+    return task, "" if sure else guess
+
+
+def _headless(source: Source, task: Task) -> str:
+    """What config.json names and the graph does not have; empty if the graph bears it out."""
+    for other in TASKS.values():
+        name = architecture(source, *other.ARCHITECTURES)
+        if name and other.ARCHITECTURES != task.ARCHITECTURES and not other.fits(source):
             return (
-                task,
-                "" if sure else f"task '{name}' is a guess from the model's files; --task overrides it",
+                f"config.json names {name}, and the graph does not have its head (outputs: "
+                f"{head_output.shown(source)}): task '{task.NAME}'; for {other.NAME} export it with "
+                f"optimum-cli export onnx --task {other.NAME}"
             )
-    return tensor, "no task is known for this model: served as plain tensors"
+    return ""
 
 
 def _unfilled(source: Source) -> str:
     """Why a text model is served as tensors; empty for other models."""
-    if source.tokenizer is None or source.signature.input("input_ids") is None:
+    signature = source.signature
+    if source.tokenizer is None or not input_names.looks_like_text(signature):
         return ""
-    names = [f"'{spec.name}'" for spec in source.signature.inputs if spec.name not in TEXT_INPUTS]
+    if signature.input("input_ids") is None:
+        listed = ", ".join(f"'{spec.name}'" for spec in signature.inputs)
+        example = f"--input input_ids={signature.inputs[0].name}"
+        return (
+            f"more than one of {listed} could be the token ids: served as plain tensors (for texts name "
+            f"each, e.g. {example})"
+        )
+    names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
 
 
@@ -139,12 +171,8 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return task, ""
     vision.check_towers(source)
     if vision.images(source):
-        for task in TASKS.values():
-            if task.KIND is Kind.IMAGE and task.fits(source):
-                sure = bool(source.config.get("architectures"))
-                guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
-                return task, "" if sure else guess
-        return tensor, "neither an image classifier nor an image embedding: served as plain tensors"
+        neither = "neither an image classifier nor an image embedding: served as plain tensors"
+        return _fitting(source, Kind.IMAGE) or (tensor, _headless(source, tensor) or neither)
     pixels = vision.image_input(source.signature)
     if pixels is not None and pixels.name == vision.NAME:
         return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"

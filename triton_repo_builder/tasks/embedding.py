@@ -16,18 +16,22 @@ from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.support import dense, head_output, prompts
 from triton_repo_builder.tasks.support.dense import Dense
 from triton_repo_builder.tasks.support.prompts import Prompt
 from triton_repo_builder.tasks.support.reference import unit_length
-from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank, need_output
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
 
 NAME = "embedding"
 KIND = Kind.TEXT
 OPTIONS = ("pooling", "normalize", "truncate_dim", "prompt")
+ARCHITECTURES: tuple[str, ...] = ()
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
 
+PROJECTED = ("text_embeds",)
+"""Of a model of two towers, which sentence-transformers' files do not describe."""
+MODULES, POOLING = "modules.json", "1_Pooling/"
 ORDER = ("Pooling", "Dense", "Normalize")
 """How the head applies sentence-transformers' modules."""
 
@@ -47,13 +51,13 @@ def fits(source: Source) -> bool:
     signature = source.signature
     if signature.output("sentence_embedding") or modules(source):
         return True
-    return by_rank(signature, 3, *TOKENS) is not None and not signature.output("logits")
+    return _tokens(source, TOKENS) is not None and not signature.output(head_output.LOGITS)
 
 
 def modules(source: Source) -> list[dict[str, Any]]:
     """The entries of sentence-transformers' modules.json, or empty."""
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
-        file = place / "modules.json"
+        file = place / MODULES
         if file.is_file():
             try:
                 listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
@@ -78,9 +82,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         )
     signature = source.signature
     pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
-    if pooled is None and by_rank(signature, 3, *TOKENS) is None:
+    if pooled is None and _tokens(source, TOKENS) is None:
         pooled = by_rank(signature, 2)
-        pooled = None if pooled is not None and pooled.name == "logits" else pooled
+        pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
     in_graph = pooled is not None and options.pooling is None
     pooling, normalise, layers = _described(source, in_graph=in_graph)
     pooling = options.pooling or pooling
@@ -96,14 +100,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             )
         keep = _keep(source, options, pooled.dims[-1])
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep)
-    tokens = need_output(
-        source,
-        "token vectors",
-        ("batch", "tokens", "width"),
-        "use --task tensor to serve it as it is",
-        TOKENS,
-    )
+        left = () if pooled.name in PROJECTED else _left_behind(source, options)
+        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)
+    tokens = need_tokens(source, TOKENS)
     if pooling is None:
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -111,13 +110,53 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)} "
             "(see the model card; mean and cls are usual), "
-            "or put the sentence-transformers files (modules.json, 1_Pooling/) beside the tokenizer",
+            f"or take {MODULES}, {POOLING} and {prompts.FILE}, which exporters leave behind, from the "
+            "original with --from-model FOLDER",
         )
     _check_widths(tokens, layers)
     skip = prompts.tokens(source, prompt.text) if prompt.text and not _pools_prompt(source) else 0
     full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
     keep = _keep(source, options, full)
-    return _task(tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip)
+    left = _left_behind(source, options)
+    return _task(
+        tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip, left
+    )
+
+
+def _left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
+    """A note on the files of sentence-transformers that are not there; exporters do not write them."""
+    missing = [] if modules(source) else [f"{MODULES} with {POOLING}"]
+    if not source.settings(prompts.FILE) and options.prompt is None:
+        missing.append(prompts.FILE)
+    if not missing:
+        return ()
+    unknown = "pooling, normalising and prompts" if len(missing) == 2 else "prompts"
+    unknown = unknown if missing[-1] == prompts.FILE else "pooling and normalising"
+    return (
+        f"not found beside the model: {' and '.join(missing)}, which say {unknown} (exporters leave them "
+        "behind; --from-model FOLDER takes them from the original)",
+    )
+
+
+def need_tokens(source: Source, names: tuple[str, ...]) -> TensorSpec:
+    """The output of token vectors: one of these names, or another of that rank. Raises ``TrbError``."""
+    spec = _tokens(source, names)
+    if spec is None:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"the model has no output of token vectors [batch, tokens, width]; it has "
+            f"{head_output.shown(source)}",
+            where=str(source.path),
+            remedy="export it for feature-extraction (optimum-cli export onnx --task feature-extraction), or "
+            "use --task tensor to serve it as it is",
+        )
+    return spec
+
+
+def _tokens(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
+    """As ``need_tokens``, None if there is none; logits of tokens are not their vectors."""
+    spec = by_rank(source.signature, 3, *names)
+    return None if spec is not None and spec.name == head_output.LOGITS else spec
 
 
 def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
@@ -125,7 +164,7 @@ def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
 
     Cut after normalising, as sentence-transformers does, so the remaining vector has no length of 1.
     """
-    saved = tokenizer.settings(source.folder, prompts.FILE).get("truncate_dim")
+    saved = source.settings(prompts.FILE).get("truncate_dim")
     keep = options.truncate_dim or saved
     if keep is None or keep == full:
         return None
@@ -238,8 +277,12 @@ def _task(
     prompt: Prompt,
     keep: int | None,
     skip: int = 0,
+    left: tuple[str, ...] = (),
 ) -> TaskPlan:
-    """``keep``: values of the embedding; ``skip``: tokens of the prompt, if they are not pooled."""
+    """``keep``: values of the embedding; ``skip``: tokens of the prompt, if they are not pooled.
+
+    ``left`` notes what the export left behind.
+    """
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})
     text = heads_pooling.embedding(
@@ -278,7 +321,7 @@ def _task(
         reference=reference,
         encoding=prompt.encoding,
         encode=prompt.encode if prompt.text else None,
-        notes=prompt.notes,
+        notes=(*prompt.notes, *left),
         facts=(
             ("pooling", pooling or "in the model"),
             *((("dense", [layer.weight.shape[1] for layer in layers]),) if layers else ()),

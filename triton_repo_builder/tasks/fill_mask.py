@@ -17,7 +17,7 @@ from triton_repo_builder.read import tokenizer as files
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
-from triton_repo_builder.tasks.support import reference
+from triton_repo_builder.tasks.support import head_output, reference
 from triton_repo_builder.tasks.task import (
     Encoding,
     Example,
@@ -30,20 +30,27 @@ from triton_repo_builder.tasks.task import (
 NAME = "fill-mask"
 KIND = Kind.TEXT
 OPTIONS = ("top_k",)
+ARCHITECTURES = ("ForMaskedLM",)
 TOP_K = 5
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture, or there is a logit for each token of the vocabulary."""
+    """There is a logit for each token of the vocabulary, and config.json names no other architecture."""
+    if task.architecture(source, *ARCHITECTURES):
+        return head_output.find_tokens(source) is not None
     width = task.unnamed_logits(source)
-    return task.architecture(source, "ForMaskedLM") or (width > 0 and width == source.signature.vocabulary)
+    return width > 0 and width == source.signature.vocabulary
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Softmax and top-k of the masked places in the graph; the tokens' names after it."""
     top_k = options.top_k or TOP_K
-    logits = task.need_output(
-        source, "scores", ("batch", "tokens", "vocabulary"), "use --task tensor to serve it as it is"
+    logits = head_output.need(
+        source,
+        head_output.find_tokens(source),
+        NAME,
+        ("batch", "tokens", "vocabulary"),
+        head_output.vocabularies(source),
     )
     mask, mask_id = task.token(source, "mask_token")
     if mask_id < 0:

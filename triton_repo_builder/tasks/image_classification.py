@@ -11,18 +11,19 @@ from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import labels, vision
+from triton_repo_builder.tasks.support import head_output, labels, vision
 from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
     Arrays,
     Kind,
     TaskPlan,
-    need_output,
+    architecture,
 )
 
 NAME = "image-classification"
 KIND = Kind.IMAGE
 OPTIONS = ("top_k",)
+ARCHITECTURES = ("ForImageClassification",)
 TOP_K = 5
 
 
@@ -30,9 +31,8 @@ def fits(source: Source) -> bool:
     """config.json names the architecture, or it names labels and the only output is [batch, labels]."""
     if not vision.images(source):
         return False
-    architectures = [str(name) for name in source.config.get("architectures") or ()]
-    if architectures:
-        return any(name.endswith(vision.CLASSIFIERS) for name in architectures)
+    if source.config.get("architectures"):
+        return bool(architecture(source, *ARCHITECTURES)) and head_output.find_labels(source, 2) is not None
     outputs = source.signature.outputs
     named = source.signature.output("logits") is not None or bool(source.config.get("id2label"))
     return named and len(outputs) == 1 and len(outputs[0].shape or ()) == 2
@@ -40,7 +40,9 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Labels and activation by the rules of transformers' ImageClassificationPipeline."""
-    logits = need_output(source, "scores", ("batch", "labels"), "use --task image-embedding or --task tensor")
+    logits = head_output.need(
+        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
+    )
     names, notes = labels.read(source, logits)
     activation, why = labels.activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))

@@ -21,6 +21,7 @@ from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 NAME = "image-embedding"
 KIND = Kind.IMAGE
 OPTIONS = ("pooling", "normalize")
+ARCHITECTURES: tuple[str, ...] = ()
 POOLED = ("image_embeds", "pooler_output", "embedding", "embeddings", "image_embedding")
 HIDDEN = "last_hidden_state"
 

@@ -32,12 +32,12 @@ from triton_repo_builder.tasks.task import (
     Example,
     Kind,
     TaskPlan,
-    need_output,
 )
 
 NAME = "late-interaction"
 KIND = Kind.TEXT
 OPTIONS = ("query", "query_length")
+ARCHITECTURES: tuple[str, ...] = ()
 PYLATE, COLBERT = prompts.FILE, "artifact.metadata"
 TOKENS = ("token_embeddings", "contextual", *embedding.TOKENS)
 QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
@@ -62,16 +62,14 @@ class Settings:
 
 def fits(source: Source) -> bool:
     """PyLate's modules, or the metadata of a ColBERT checkpoint."""
-    return bool(tokenizer.settings(source.folder, COLBERT)) or any(
+    return bool(source.settings(COLBERT)) or any(
         str(entry.get("type", "")).startswith("pylate.") for entry in embedding.modules(source)
     )
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Projection, markers and lengths from the model's files. Raises ``TrbError``."""
-    tokens = need_output(
-        source, "token vectors", ("batch", "tokens", "width"), "export it for feature-extraction", TOKENS
-    )
+    tokens = embedding.need_tokens(source, TOKENS)
     prompts.refuse(source, NAME)
     settings = _settings(source)
     is_query = bool(options.query or options.query_length)
@@ -141,7 +139,7 @@ def _rules(
     source: Source, settings: Settings, options: BuildOptions, is_query: bool, expanded: bool
 ) -> TokenRules:
     length = (options.query_length or settings.query_length) if is_query else settings.document_length
-    mask_token = tokenizer.settings(source.folder, "tokenizer_config.json").get("mask_token", "[MASK]")
+    mask_token = source.settings("tokenizer_config.json").get("mask_token", "[MASK]")
     mask_token = mask_token.get("content") if isinstance(mask_token, dict) else mask_token
     return TokenRules(
         marker=(settings.query if is_query else settings.document) or None,
@@ -165,7 +163,7 @@ def _settings(source: Source) -> Settings:
 
 
 def _stated(source: Source) -> Settings:
-    pylate = tokenizer.settings(source.folder, PYLATE)
+    pylate = source.settings(PYLATE)
     if "query_length" in pylate or "document_length" in pylate or "query_prefix" in pylate:
         return Settings(
             origin=PYLATE,
@@ -177,7 +175,7 @@ def _stated(source: Source) -> Settings:
             expand=bool(pylate.get("do_query_expansion", True)),
             skip=tuple(map(str, pylate.get("skiplist_words") or ())),
         )
-    colbert = tokenizer.settings(source.folder, COLBERT)
+    colbert = source.settings(COLBERT)
     return Settings(
         origin=COLBERT if colbert else "",
         query=str(colbert.get("query_token_id") or ""),

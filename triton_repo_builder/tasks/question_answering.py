@@ -18,7 +18,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
-from triton_repo_builder.tasks.support import reference
+from triton_repo_builder.tasks.support import head_output, reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
     Encoded,
@@ -34,6 +34,7 @@ from triton_repo_builder.tasks.task import (
 NAME = "question-answering"
 KIND = Kind.TEXT
 OPTIONS = ("handle_impossible_answer",)
+ARCHITECTURES = ("ForQuestionAnswering",)
 LONGEST = 384
 """``max_seq_len`` of the pipeline."""
 LONGEST_ANSWER = 15
@@ -66,10 +67,11 @@ EXAMPLES: tuple[tuple[str, Example], ...] = tuple(
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture, or the outputs are called so."""
+    """The graph has the logits of both ends of a span, and config.json names no other architecture."""
+    if task.architecture(source, *ARCHITECTURES):
+        return _spans(source) is not None
     named = {spec.name for spec in source.signature.outputs}
-    unnamed = not source.config.get("architectures") and {"start_logits", "end_logits"} <= named
-    return unnamed or task.architecture(source, "ForQuestionAnswering")
+    return not source.config.get("architectures") and {"start_logits", "end_logits"} <= named
 
 
 def stride(limit: int) -> int:
@@ -120,19 +122,34 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     )
 
 
-def _outputs(source: Source) -> tuple[str, str]:
-    flat = [spec.name for spec in source.signature.outputs if len(spec.dims) == 2]
+def _spans(source: Source) -> tuple[str, str] | None:
+    """The outputs of the logits of a span's start and end, [batch, tokens] each."""
+    ids = source.signature.input("input_ids")
+    flat = [
+        spec.name
+        for spec in source.signature.outputs
+        if len(spec.dims) == 2
+        and not head_output.FEATURES.fullmatch(spec.name)
+        and (ids is None or spec.dims[1] in (-1, ids.dims[-1]))
+    ]
     for names in (("start_logits", "end_logits"), ("start_scores", "end_scores")):
         if set(names) <= set(flat):
             return names
-    if len(flat) == 2:
-        return flat[0], flat[1]
-    raise TrbError(
-        Code.TASK_UNCLEAR,
-        "the model has no start_logits and end_logits [batch, tokens]",
-        where=str(source.path),
-        remedy="use --task tensor to serve it as it is",
-    )
+    return (flat[0], flat[1]) if len(flat) == 2 else None
+
+
+def _outputs(source: Source) -> tuple[str, str]:
+    spans = _spans(source)
+    if spans is None:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            "the model has no start_logits and end_logits [batch, tokens]; it has "
+            f"{head_output.shown(source)}",
+            where=str(source.path),
+            remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task embedding "
+            "or --task tensor",
+        )
+    return spans
 
 
 def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:

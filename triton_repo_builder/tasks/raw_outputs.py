@@ -11,6 +11,7 @@ from triton_repo_builder.tasks.task import Kind, TaskPlan
 NAME = "raw-output"
 KIND = Kind.TEXT
 OPTIONS: tuple[str, ...] = ()
+ARCHITECTURES: tuple[str, ...] = ()
 
 
 def fits(source: Source) -> bool:

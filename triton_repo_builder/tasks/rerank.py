@@ -10,10 +10,10 @@ import numpy.typing as npt
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
-from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import prompts
+from triton_repo_builder.tasks import text_classification
+from triton_repo_builder.tasks.support import head_output, prompts
 from triton_repo_builder.tasks.support.examples import PAIRS, renamed
 from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
@@ -22,32 +22,32 @@ from triton_repo_builder.tasks.task import (
     TaskPlan,
     TextInput,
     architecture,
-    by_rank,
     probabilities,
 )
 
 NAME = "rerank"
 KIND = Kind.TEXT
 OPTIONS: tuple[str, ...] = ()
+ARCHITECTURES: tuple[str, ...] = ()
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
 
 
 def fits(source: Source) -> bool:
     """A classifier of one logit whose files were saved by the CrossEncoder of sentence-transformers."""
-    logits = by_rank(source.signature, 2, "logits")
+    logits = head_output.find(source, 2, (1,))
     return (
         logits is not None
         and logits.dims[-1] == 1
         and _stated(source) is not None
-        and architecture(source, "ForSequenceClassification")
+        and bool(architecture(source, *text_classification.ARCHITECTURES))
     )
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The activation from the CrossEncoder's files, else the sigmoid that it takes for one logit."""
-    logits = by_rank(source.signature, 2, "logits")
+    logits = head_output.find(source, 2, (1,))
     if logits is None or logits.dims[-1] not in (1, -1):
-        problem = f"it has {logits.dims[-1]}" if logits else "it has no output of scores [batch, 1]"
+        problem = f"it has {logits.dims[-1]}" if logits else f"it has {head_output.shown(source)}"
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"a cross-encoder gives one logit for each pair of texts: {problem}",
@@ -67,7 +67,10 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     activation = ACTIVATIONS[named]
     ready = probabilities(source.signature, logits.name)
     activation = "none" if ready else activation
-    note = "no file states the cross-encoder's activation: sigmoid, as in sentence-transformers"
+    note = (
+        f"no file states the cross-encoder's activation ({prompts.FILE}, which exporters leave behind: "
+        "--from-model FOLDER takes it from the original): sigmoid, as in sentence-transformers"
+    )
     return TaskPlan(
         name=NAME,
         head=Head(text=pooling.rerank(activation=activation), bind={"logits": logits.name}),
@@ -82,7 +85,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 def _stated(source: Source) -> str | None:
     """The activation's class as sentence-transformers writes it: since 5.4 in a file of its own."""
-    saved = tokenizer.settings(source.path.parent, prompts.FILE)
+    saved = source.settings(prompts.FILE)
     section = source.config.get("sentence_transformers")
     stated = (
         saved.get("activation_fn"),

@@ -13,13 +13,14 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.support import prompts
-from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, need_output
+from triton_repo_builder.tasks import embedding, fill_mask
+from triton_repo_builder.tasks.support import head_output, prompts
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
 NAME = "sparse-embedding"
 KIND = Kind.TEXT
 OPTIONS = ("prompt",)
+ARCHITECTURES: tuple[str, ...] = ()
 MODULE = "SpladePooling"
 """Module of sentence-transformers; its config.json has pooling_strategy and activation_function."""
 ACTIVATIONS = {"relu": False, "log1p_relu": True}
@@ -32,11 +33,12 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Pooling and activation from the SpladePooling module, else those of the SPLADE papers: max, once."""
-    logits = need_output(
+    logits = head_output.need(
         source,
-        "logits",
+        head_output.find_tokens(source),
+        fill_mask.NAME,  # the export that has them
         ("batch", "tokens", "vocabulary"),
-        "export it for fill-mask (optimum-cli export onnx --task fill-mask)",
+        head_output.vocabularies(source),
     )
     module = _module(source)
     usual = "pooled by max, as the SPLADE papers do"

@@ -37,6 +37,8 @@ class Task(Protocol):
     KIND: Kind
     OPTIONS: tuple[str, ...]
     """Fields of ``BuildOptions`` that this task reads and not every task does."""
+    ARCHITECTURES: tuple[str, ...]
+    """Ends of the names in config.json's ``architectures`` of models with this task's head."""
 
     def fits(self, source: Source) -> bool:
         """Whether the model's files show that it was made for this task."""
@@ -188,17 +190,6 @@ def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | N
     return next((s for s in signature.outputs if s.shape is not None and len(s.shape) == rank), None)
 
 
-def need_output(
-    source: Source, what: str, axes: tuple[str, ...], remedy: str, names: tuple[str, ...] = ("logits",)
-) -> TensorSpec:
-    """``by_rank`` for these axes; raises ``TrbError`` TASK_UNCLEAR without such an output."""
-    spec = by_rank(source.signature, len(axes), *names)
-    if spec is None:
-        message = f"the model has no output of {what} [{', '.join(axes)}]"
-        raise TrbError(Code.TASK_UNCLEAR, message, where=str(source.path), remedy=remedy)
-    return spec
-
-
 def rows_of_texts(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:
     """One row for the original model by transformers' tokenizer: the text, or the pair of texts."""
     row = tokenizer(
@@ -234,9 +225,10 @@ def need_logits(source: Source, output: str, task: str) -> None:
         )
 
 
-def architecture(source: Source, kind: str) -> bool:
-    """Whether config.json names an architecture that ends so."""
-    return any(str(name).endswith(kind) for name in source.config.get("architectures") or ())
+def architecture(source: Source, *kinds: str) -> str:
+    """The first architecture of config.json that ends so; empty if there is none."""
+    names = map(str, source.config.get("architectures") or ())
+    return next((name for name in names if name.endswith(kinds)), "") if kinds else ""
 
 
 def unnamed_logits(source: Source) -> int:

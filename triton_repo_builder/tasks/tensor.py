@@ -16,6 +16,7 @@ from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 NAME = "tensor"
 KIND = Kind.TENSOR
 OPTIONS: tuple[str, ...] = ()
+ARCHITECTURES: tuple[str, ...] = ()
 
 
 def fits(source: Source) -> bool:

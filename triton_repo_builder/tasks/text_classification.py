@@ -11,7 +11,7 @@ from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import labels
+from triton_repo_builder.tasks.support import head_output, labels
 from triton_repo_builder.tasks.support.examples import PAIRS, SINGLE
 from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
@@ -19,27 +19,29 @@ from triton_repo_builder.tasks.task import (
     Kind,
     TaskPlan,
     TextInput,
-    need_output,
+    architecture,
 )
 
 NAME = "text-classification"
 KIND = Kind.TEXT
 OPTIONS: tuple[str, ...] = ()
+ARCHITECTURES = ("ForSequenceClassification",)
 TEXTS = (TextInput(name="TEXT"), TextInput(name="TEXT_PAIR", optional=True))
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture, or the only output is called logits and is [batch, labels]."""
-    architectures = [str(name) for name in source.config.get("architectures") or ()]
-    if architectures:
-        return any(name.endswith("ForSequenceClassification") for name in architectures)
+    """Scores [batch, labels], and config.json names the architecture, or none and they are called logits."""
+    if source.config.get("architectures"):
+        return bool(architecture(source, *ARCHITECTURES)) and head_output.find_labels(source, 2) is not None
     logits = source.signature.output("logits")
     return logits is not None and logits.shape is not None and len(logits.shape) == 2
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Activation and labels from config.json, by the rules of transformers' TextClassificationPipeline."""
-    logits = need_output(source, "scores", ("batch", "labels"), "use --task embedding or --task tensor")
+    logits = head_output.need(
+        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
+    )
     names, notes = labels.read(source, logits)
     width = len(names)
     activation, note = labels.activation(source, logits.name, width)

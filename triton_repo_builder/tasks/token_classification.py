@@ -15,7 +15,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
-from triton_repo_builder.tasks.support import labels, reference
+from triton_repo_builder.tasks.support import head_output, labels, reference
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
     Encoded,
@@ -30,6 +30,7 @@ from triton_repo_builder.tasks.task import (
 NAME = "token-classification"
 KIND = Kind.TEXT
 OPTIONS = ("aggregation",)
+ARCHITECTURES = ("ForTokenClassification",)
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 OUTPUTS = (
     TensorPlan(name="entities", data_type="TYPE_STRING", dims=(1,)),
@@ -49,12 +50,10 @@ MORE: tuple[tuple[str, Example], ...] = (
 
 
 def fits(source: Source) -> bool:
-    """config.json names the architecture, or there are some logits for each token."""
-    width = task.unnamed_logits(source)
-    return task.architecture(source, "ForTokenClassification") or width not in (
-        0,
-        source.signature.vocabulary,
-    )
+    """There are some logits for each token, and config.json names no other architecture."""
+    if task.architecture(source, *ARCHITECTURES):
+        return head_output.find_labels(source, 3) is not None
+    return task.unnamed_logits(source) not in (0, source.signature.vocabulary)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -62,8 +61,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     aggregation = options.aggregation or "simple"
     if aggregation not in AGGREGATIONS:
         raise usage("aggregation", f"'{aggregation}' is unknown", f"use one of {', '.join(AGGREGATIONS)}")
-    logits = task.need_output(
-        source, "scores", ("batch", "tokens", "labels"), "use --task tensor to serve it as it is"
+    logits = head_output.need(
+        source,
+        head_output.find_labels(source, 3),
+        NAME,
+        ("batch", "tokens", "labels"),
+        head_output.labels(source),
     )
     task.need_logits(source, logits.name, NAME)
     names, notes = labels.read(source, logits)

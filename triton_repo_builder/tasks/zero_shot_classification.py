@@ -18,7 +18,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import task
-from triton_repo_builder.tasks.support import labels, reference
+from triton_repo_builder.tasks.support import head_output, labels, reference
 from triton_repo_builder.tasks.support.examples import LONG
 from triton_repo_builder.tasks.task import (
     Encoded,
@@ -34,6 +34,7 @@ from triton_repo_builder.tasks.task import (
 NAME = "zero-shot-classification"
 KIND = Kind.TEXT
 OPTIONS = ("hypothesis_template", "multi_label")
+ARCHITECTURES: tuple[str, ...] = ()
 HYPOTHESIS = "This example is {}."
 OUTPUTS = (
     TensorPlan(name="labels", data_type="TYPE_STRING", dims=(-1,)),
@@ -58,11 +59,8 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The two logits of each hypothesis from the graph; shares and order after it."""
-    logits = task.need_output(
-        source,
-        "scores",
-        ("batch", "labels"),
-        "zero-shot classification needs a sequence classifier trained on NLI",
+    logits = head_output.need(
+        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
     )
     task.need_logits(source, logits.name, NAME)
     names, _ = labels.read(source, logits)

@@ -14,7 +14,7 @@ from pathlib import Path
 from triton_repo_builder import check, process, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
-from triton_repo_builder.vcs import large_files, read_back, scratch, target_branch
+from triton_repo_builder.vcs import gate, large_files, read_back, scratch, target_branch
 from triton_repo_builder.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.vcs.target_branch import Target
 from triton_repo_builder.vcs.trailers import trailers
@@ -80,10 +80,8 @@ def commit(path: Path, options: CommitOptions) -> Committed:
                 sha = _commit(private, target, path, prefix, options, folder, notes)
             hook = failed_hook(folder / "trace")
         except process.ProcessFailed as error:
-            rewritten = folder / "rewritten"
-            if rewritten.is_file() and rewritten.stat().st_size:
-                raise read_back.by_hook(os.fsdecode(rewritten.read_bytes()), path, prefix) from None
-            raise _explained(error, failed_hook(folder / "trace"), path) from None
+            explained = _explained(error, failed_hook(folder / "trace"), path)
+            raise gate.refusal(folder, path, prefix) or explained from None
     changed: tuple[str, ...] = ()
     if sha:
         changed = tuple(
@@ -155,8 +153,8 @@ def _commit(
         read_back.refuse(found, path)
     if not private("diff", "--cached", "--name-only"):
         return ""
-    gate = read_back.open_gate(folder) if options.force else read_back.gate(found.tree, folder / "rewritten")
-    trace = {"GIT_TRACE2_EVENT": str(folder / "trace"), "GIT_EDITOR": gate}
+    editor = gate.command(private, options.message, "" if options.force else found.tree, folder)
+    trace = {"GIT_TRACE2_EVENT": str(folder / "trace"), "GIT_EDITOR": editor}
     replace(private, variables={**private.variables, **trace})(
         *lfs,
         *("-c", "trailer.ifexists=addIfDifferent", "-c", "trailer.separators=:", "-c", "gc.auto=0"),

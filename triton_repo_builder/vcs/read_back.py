@@ -6,7 +6,6 @@ A filter, a line-end setting or a hook of the user may have made something else 
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,36 +63,6 @@ def refuse(found: ReadBack, path: Path) -> None:
         "committed",
         where=str(path / name),
         remedy="correct the cause and commit again, or commit anyway with --force",
-    )
-
-
-def gate(tree: str, rewritten: Path) -> str:
-    """A shell command for git to start as its editor: after the pre-commit hook, before the commit.
-
-    It fails, and with it the commit, if the hook has changed a file of ``tree``; ``rewritten`` lists those.
-    """
-    file = shlex.quote(str(rewritten))
-    compare = f"git diff-index --cached -z --no-renames --diff-filter=MDT --name-only {tree}"
-    return f"{compare} > {file} && test ! -s {file} && :"
-
-
-def open_gate(scratch: Path) -> str:
-    """The same for ``--force``: it only fails if the index is gone, of which git would commit nothing."""
-    return f"test -d {shlex.quote(str(scratch))} && :"
-
-
-def by_hook(rewritten: str, path: Path, prefix: str) -> TrbError:
-    """The error for what ``gate`` has found."""
-    names = rewritten.split("\0")[:-1]
-    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    name = names[0] if prefix == "." else names[0].removeprefix(f"{prefix}/")
-    return TrbError(
-        Code.GIT_REFUSED,
-        f"your pre-commit hook has changed a file of trb's{more}: the manifest would be untrue; nothing was "
-        "committed",
-        where=str(path / name),
-        remedy="let the hook leave out the repository, skip your hooks with --no-verify, or commit anyway "
-        "with --force",
     )
 
 

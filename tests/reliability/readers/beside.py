@@ -76,7 +76,7 @@ def _sidecars(case: Path) -> None:
     from triton_repo_builder.tasks.support import prompts
 
     path = case / _TOUCHED["folder"] / "model.onnx"
-    described = source.describe(*_graph(path))
+    described = source.describe(*_graph(path), path, source.Given())
     tokenizer.max_length(path.parent)
     tokenizer.table_of_positions(described.config)
     module, _ = tasks.choose(described, None)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read import source
+from triton_repo_builder.read.source import Given
 
 
 @pytest.mark.parametrize("name", ["bert", "a", "_a", "BERT-base_v1.5", "0", "a" * 128, "a..b", "a-"])
@@ -113,7 +114,7 @@ def test_several_models_are_listed(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         source.model_file(tmp_path)
     assert caught.value.message == "several ONNX files: a.onnx, b.onnx"
-    assert caught.value.remedy == f"name one, e.g. --model {tmp_path / 'a.onnx'}"
+    assert caught.value.remedy == "name one, e.g. --file a.onnx"
 
 
 @pytest.mark.parametrize("name", ["absent.onnx", "x" * 300, "nul\0byte"])
@@ -135,7 +136,7 @@ def test_a_broken_link_and_an_empty_folder(tmp_path: Path) -> None:
 def test_a_given_tokenizer_brings_its_configuration(tmp_path: Path) -> None:
     model = tiny.text_model(tmp_path / "model" / "model.onnx")
     folder = tiny.describe(tmp_path / "tokenizer", architectures=["X"])
-    read = reader.read_source(model, folder)
+    read = reader.read_source(model, Given(tokenizer=folder))
     assert (read.tokenizer, read.folder) == (folder / "tokenizer.json", folder)
     assert read.config["architectures"] == ["X"]
     assert reader.read_source(model).tokenizer is None

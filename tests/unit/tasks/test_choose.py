@@ -10,11 +10,12 @@ import tiny_onnx as t
 from triton_repo_builder import tasks
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
+from triton_repo_builder.read.source import Given
 from triton_repo_builder.tasks.task import takes_text
 
 
 def chosen(folder: Path, wanted: str | None = None, **given: Any) -> tuple[str, str]:
-    module, reason = tasks.choose(reader.read_source(folder, **given), wanted)
+    module, reason = tasks.choose(reader.read_source(folder, Given(**given)), wanted)
     return module.NAME, reason
 
 

@@ -164,7 +164,10 @@ def test_token_vectors_of_unknown_rank(tmp_path: Path) -> None:
     (folder / "model.onnx").write_bytes(
         t.model([], [t.tensor("input_ids", ["n", "s"], t.INT64)], [t.tensor("last_hidden_state", None)])
     )
-    refused(folder, Code.TASK_UNCLEAR, "the model has no output of token vectors [batch, tokens, width]")
+    message = (
+        "the model has no output of token vectors [batch, tokens, width]; it has last_hidden_state float[?]"
+    )
+    refused(folder, Code.TASK_UNCLEAR, message)
 
 
 def test_the_reference_pools_only_what_the_mask_shows(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import (
@@ -23,6 +22,8 @@ from triton_repo_builder.tasks.task import (
 )
 
 FILE = "config_sentence_transformers.json"
+NOT_FOUND = f"no {FILE} was found beside the model"
+MODEL_FOLDER = "the original with --from-model FOLDER"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +50,18 @@ class Prompt:
 
 def read(source: Source, options: BuildOptions) -> Prompt:
     """The prompt by ``--prompt``, else the file's default. Raises ``TrbError``."""
-    saved = tokenizer.settings(source.folder, FILE)
+    saved = source.settings(FILE)
     listed = _listed(source, saved)
     option = options.prompt
     if option is not None:
         if option in listed:
             return Prompt(text=listed[option], notes=_note(listed[option]))
-        if listed and option.replace("_", "").replace("-", "").isalnum():
+        if option.replace("_", "").replace("-", "").isalnum():
+            names = f"use one of {', '.join(listed)}" if listed else f"take {FILE} from {MODEL_FOLDER}"
             raise usage(
                 "prompt",
-                f"{FILE} lists no prompt '{option}'",
-                f"use one of {', '.join(listed)}; or a text, which has a space or a colon",
+                f"{FILE} lists no prompt '{option}'" if saved else f"'{option}' is a name, and {NOT_FOUND}",
+                f"{names}; or give the text, which has a space or a colon: --prompt '{option}: '",
             )
         return Prompt(text=option, notes=_note(option))
     default = _default(source, saved)
@@ -79,7 +81,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
 
 def refuse(source: Source, task: str) -> None:
     """``TrbError`` if the files want a prompt that the task would leave out."""
-    saved = tokenizer.settings(source.folder, FILE)
+    saved = source.settings(FILE)
     if (name := _default(source, saved)) and _listed(source, saved).get(name):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,

@@ -9,7 +9,6 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 NAME = "pixel_values"
-CLASSIFIERS = ("ForImageClassification",)
 ONE_TOWER = (
     "export one tower for each endpoint (transformers: CLIPVisionModelWithProjection and "
     "CLIPTextModelWithProjection; optimum: clip_vision_model and clip_text_model), or use --task tensor"

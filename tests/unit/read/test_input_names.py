@@ -1,0 +1,111 @@
+"""Graph inputs under other names than those of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+import tiny
+import tiny_onnx as t
+
+from triton_repo_builder import tasks
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import compose, reader, walk
+from triton_repo_builder.read import input_names
+from triton_repo_builder.read.source import Given
+from triton_repo_builder.releases import default
+
+USUAL = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def folder(path: Path, *names: str) -> Path:
+    tiny.embedder(path)
+    rename(path, dict(zip(USUAL, names, strict=True)))
+    return path
+
+
+def rename(path: Path, names: dict[str, str]) -> None:
+    """Tensors of the graph, its inputs among them."""
+    model = onnx.load(path / "model.onnx")
+    for value in model.graph.input:
+        value.name = names.get(value.name, value.name)
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    onnx.save(model, path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("input.1", "attention_mask", "token_type_ids"),
+        ("input_word_ids", "input_mask", "segment_ids"),
+        ("input_word_ids:0", "input_mask:0", "input_type_ids:0"),
+        ("serving_default_input_ids:0", "serving_default_mask:0", "serving_default_segment_ids:0"),
+        ("x", "mask.1", "type_ids"),
+    ],
+)
+def test_recognised(names: tuple[str, str, str], tmp_path: Path) -> None:
+    read = reader.read_source(folder(tmp_path, *names))
+    assert [spec.name for spec in read.signature.inputs] == list(USUAL)
+    assert tasks.choose(read, None)[0].NAME == "embedding"
+    assert f"input '{names[0]}' is taken for input_ids (--input input_ids={names[0]})" in read.notes
+    # As plain tensors they keep the names that the file has.
+    assert [spec.name for spec in reader.as_exported(read).signature.inputs] == list(names)
+
+
+def test_a_usual_name_that_another_tensor_has(tmp_path: Path) -> None:
+    tiny.embedder(tmp_path)
+    rename(tmp_path, {"input_ids": "input.1", "words": "input_ids"})
+    read = reader.read_source(tmp_path)
+    model = reader.load(read.skeleton)
+    assert "input_ids" not in {name for node in walk.nodes(model) for name in node.output}
+    compose.compose(read.skeleton, weights="weights.onnx", head=None, release=default())
+
+
+def test_more_than_one_reading_is_left_to_the_user(tmp_path: Path) -> None:
+    path = folder(tmp_path, "a", "b", "token_type_ids")
+    read = reader.read_source(path)
+    module, reason = tasks.choose(read, None)
+    assert module.NAME == "tensor"
+    assert "--input input_ids=a" in reason
+    named = reader.read_source(path, Given(inputs=(("input_ids", "b"), ("attention_mask", "a"))))
+    assert [spec.name for spec in named.signature.inputs] == ["attention_mask", "input_ids", "token_type_ids"]
+    assert tasks.choose(named, None)[0].NAME == "embedding"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((("ids", "a"),), "'ids' is unknown"),
+        ((("input_ids", "c"),), "the model has no input 'c'"),
+        ((("input_ids", "a"),), "a tokenizer cannot fill 'b'"),
+        ((("input_ids", "a"), ("attention_mask", "a")), "one input is named twice"),
+    ],
+)
+def test_what_does_not_fit_is_said(given: tuple[tuple[str, str], ...], message: str, tmp_path: Path) -> None:
+    path = folder(tmp_path, "a", "b", "token_type_ids")
+    with pytest.raises(TrbError) as caught:
+        reader.read_source(path, Given(inputs=given))
+    assert caught.value.code is Code.USAGE
+    assert caught.value.message == message
+
+
+def test_a_model_of_numbers_keeps_its_names(tmp_path: Path) -> None:
+    """A tokenizer may lie beside anything."""
+    floats = [t.tensor("mask", ["n", 4]), t.tensor("x", ["n", 4])]
+    (tmp_path / "model.onnx").write_bytes(t.model([], floats, [t.tensor("y", ["n", 4])]))
+    tiny.tokenizer(tmp_path / "tokenizer.json")
+    read = reader.read_source(tmp_path)
+    assert not input_names.looks_like_text(read.signature)
+    assert not read.skeleton.renamed
+
+
+def test_the_original_is_asked_by_its_own_names(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(folder(tmp_path / "m", "input.1", "input_mask", "segment_ids"), output, golden=True)
+    twin = tiny.make(folder(tmp_path / "n", *USUAL), output, golden=True, name="m")
+    (own,), (usual,) = (
+        [file.content for file in build.files if file.path == "m/smoke.json"] for build in (made, twin)
+    )
+    assert own == usual

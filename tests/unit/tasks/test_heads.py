@@ -1,0 +1,110 @@
+"""A task is taken only if the graph has its head; what config.json names and the graph lacks is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_images
+import tiny_onnx as t
+
+from triton_repo_builder import tasks
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read.option_checks import check
+from triton_repo_builder.read.options import BuildOptions
+
+WIDTH = 48
+"""Of the hidden states: as many as a file could have labels."""
+IDS = [t.tensor("input_ids", ["n", "t"], t.INT64), t.tensor("attention_mask", ["n", "t"], t.INT64)]
+HIDDEN = t.tensor("last_hidden_state", ["n", "t", WIDTH])
+POOLED = t.tensor("pooler_output", ["n", WIDTH])
+UNNAMED = t.tensor("1234", ["n", "t", WIDTH])
+
+
+def folder(path: Path, outputs: list[Any], **config: Any) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "model.onnx").write_bytes(t.model([], IDS, outputs))
+    tiny.describe(path, **config)
+    tiny.tokenizer(path / "tokenizer.json", extra=["[MASK]"])
+    tiny.put_json(path / "tokenizer_config.json", {"pad_token": "[PAD]", "mask_token": "[MASK]"})
+    return path
+
+
+HEADLESS = pytest.mark.parametrize(
+    ("architecture", "outputs", "task"),
+    [
+        ("BertForMaskedLM", [HIDDEN], "fill-mask"),
+        ("BertForMaskedLM", [HIDDEN, POOLED], "fill-mask"),
+        ("BertForMaskedLM", [UNNAMED], "fill-mask"),
+        ("BertForTokenClassification", [HIDDEN], "token-classification"),
+        ("BertForTokenClassification", [UNNAMED], "token-classification"),
+        ("BertForSequenceClassification", [HIDDEN, POOLED], "text-classification"),
+        ("BertForQuestionAnswering", [HIDDEN, POOLED], "question-answering"),
+    ],
+)
+
+
+@HEADLESS
+def test_a_checkpoint_exported_for_features_is_an_embedding(
+    architecture: str, outputs: list[Any], task: str, tmp_path: Path
+) -> None:
+    path = folder(tmp_path / "m", outputs, architectures=[architecture])
+    module, reason = tasks.choose(reader.read_source(path), None)
+    assert module.NAME == "embedding"
+    assert architecture in reason
+    assert f"--task {task}" in reason
+
+
+@HEADLESS
+def test_its_task_by_name_is_refused_and_embedding_is_named(
+    architecture: str, outputs: list[Any], task: str, tmp_path: Path
+) -> None:
+    path = folder(tmp_path / "m", outputs, architectures=[architecture])
+    read = reader.read_source(path)
+    module, _ = tasks.choose(read, task)
+    with pytest.raises(TrbError) as caught:
+        module.plan(read, check(BuildOptions(model=path, task=task)))
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "it has " in caught.value.message
+    assert "--task embedding" in caught.value.remedy
+
+
+def test_labels_decide_about_an_output_of_another_name(tmp_path: Path) -> None:
+    labels = {str(number): f"label {number}" for number in range(WIDTH)}
+    architecture = ["BertForTokenClassification"]
+    path = folder(tmp_path / "m", [UNNAMED], architectures=architecture, id2label=labels)
+    assert tasks.choose(reader.read_source(path), None)[0].NAME == "token-classification"
+    path = folder(tmp_path / "n", [HIDDEN], architectures=architecture, id2label=labels)
+    assert tasks.choose(reader.read_source(path), None)[0].NAME == "embedding"
+
+
+def test_logits_are_no_token_vectors(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", [t.tensor("logits", ["n", "t", WIDTH])], architectures=["BertForMaskedLM"])
+    read = reader.read_source(path)
+    module, _ = tasks.choose(read, "embedding")
+    with pytest.raises(TrbError) as caught:
+        module.plan(read, check(BuildOptions(model=path, task="embedding", pooling="mean")))
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "token vectors" in caught.value.message
+
+
+def test_the_build_says_it(tmp_path: Path, output: Path) -> None:
+    path = tiny.embedder(tmp_path / "m")
+    (path / "modules.json").unlink()
+    tiny.put_json(path / "config.json", {"architectures": ["BertForMaskedLM"]})
+    made = tiny.make(path, output, pooling="mean")
+    assert "config.json names BertForMaskedLM" in made.notes[0]
+    with pytest.raises(TrbError) as caught:
+        tiny.make(path, output)
+    assert "config.json names BertForMaskedLM" in caught.value.message
+
+
+def test_an_image_classifier_exported_for_features(tmp_path: Path) -> None:
+    config = {"architectures": ["ViTForImageClassification"]}
+    path = tiny_images.folder(tmp_path / "m", config=config, output="pooler_output")
+    module, reason = tasks.choose(reader.read_source(path), None)
+    assert module.NAME == "image-embedding"
+    assert "ViTForImageClassification" in reason

@@ -1,0 +1,96 @@
+"""The output that a task's head gives: known by its name and its width, not by its rank alone.
+
+A checkpoint of one task may be exported for another one (optimum-cli export onnx --task feature-extraction):
+config.json then names a head that the graph does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+
+LOGITS = "logits"
+FEATURES = re.compile(
+    r"(encoder_|decoder_)?(last_)?hidden_states?(\W\d+)?|pooler_output|pooled(_output)?|contextual"
+    r"|(sentence|token|text|image|word)_embed(ding)?s?|embeddings?"
+)
+"""Names that exporters give to what comes before a head."""
+USUAL_LABELS = 2
+"""Labels of a classifier whose config.json names none, as transformers' PretrainedConfig has it."""
+
+
+def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | None:
+    """``logits``, else the first output of this rank that may be a head's.
+
+    ``widths``: the sizes that the last axis of another name may have; empty if no file states any.
+    """
+    logits = source.signature.output(LOGITS)
+    if logits is not None and len(logits.shape or ()) == rank:
+        return logits
+    for spec in source.signature.outputs:
+        if len(spec.shape or ()) != rank or FEATURES.fullmatch(spec.name):
+            continue
+        if spec.dims[-1] == -1 or not widths or spec.dims[-1] in widths:
+            return spec
+    return None
+
+
+def find_tokens(source: Source) -> TensorSpec | None:
+    """The output of one logit for each token of the vocabulary."""
+    widths = vocabularies(source)
+    spec = find(source, 3, widths)
+    if spec is None or (spec.dims[-1] != -1 and widths and spec.dims[-1] not in widths):
+        return None
+    return spec
+
+
+def find_labels(source: Source, rank: int) -> TensorSpec | None:
+    """The output of one logit for each label, for each row (rank 2) or token (rank 3)."""
+    return find(source, rank, labels(source))
+
+
+def need(
+    source: Source, spec: TensorSpec | None, task: str, axes: tuple[str, ...], widths: Collection[int]
+) -> TensorSpec:
+    """``spec``; raises ``TrbError`` TASK_UNCLEAR if the graph has no such output."""
+    if spec is not None:
+        return spec
+    sizes = " or ".join(f"{width:,}" for width in sorted(widths))
+    shape = ", ".join(axes) + (f"] ({axes[-1]}: {sizes})" if sizes else "]")
+    image = task.startswith("image")
+    other = "image-embedding" if image else "embedding"
+    export = f"export it for {task} (optimum-cli export onnx --task {task})"
+    raise TrbError(
+        Code.TASK_UNCLEAR,
+        f"the model has no output of scores [{shape} for the task {task}; it has {shown(source)}",
+        where=str(source.path),
+        remedy=f"{export}, or use --task {other} or --task tensor",
+    )
+
+
+def shown(source: Source) -> str:
+    """The graph's outputs with their shapes, in one line."""
+    return ", ".join(map(str, source.signature.outputs[:4]))
+
+
+def labels(source: Source) -> frozenset[int]:
+    """How many labels config.json says; empty without such a file."""
+    config = source.config
+    named = config.get("id2label")
+    if isinstance(named, dict) and named:
+        return frozenset({len(named)})
+    if isinstance(count := config.get("num_labels"), int) and count > 0:
+        return frozenset({count})
+    return frozenset({USUAL_LABELS}) if config.get("architectures") else frozenset()
+
+
+def vocabularies(source: Source) -> frozenset[int]:
+    """The sizes of the vocabulary by the graph, config.json and the tokenizer; they may be padded."""
+    sizes = [source.signature.vocabulary, source.config.get("vocab_size")]
+    if source.tokenizer is not None:
+        sizes.append(source.tokenizer_spec.library.get_vocab_size(with_added_tokens=True))
+    return frozenset(size for size in sizes if isinstance(size, int) and size > 0)
