@@ -265,7 +265,7 @@ def bfloat16(folder: Path) -> list[str]:
     "sequence-output",
     Code.UNSUPPORTED_TYPE,
     "{folder}/m.onnx: output 'Y' is a sequence; Triton carries only tensors",
-    "export without it (scikit-learn: options={'zipmap': False})",
+    "export without it (skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False)",
 )
 def sequence(folder: Path) -> list[str]:
     nodes = [t.node("SequenceConstruct", ["X"], ["Y"])]

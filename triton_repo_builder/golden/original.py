@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF
@@ -21,6 +22,7 @@ MAPPED = 128 << 20
 """Bytes of weights from which on they are not loaded but mapped."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's onnxruntime_session_options_config_keys.h."""
+_LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
@@ -68,6 +70,8 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
     try:
         opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
+        if locale := _LOCALE.search(str(error)):
+            raise _locale_missing(source, locale[1]) from None
         raise TrbError(
             Code.GOLDEN_FAILED,
             f"ONNX Runtime cannot load the model: {first_line(error)}",
@@ -78,6 +82,20 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
     inputs = {value.name for value in opened.get_inputs()}
     renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in inputs}
     return OriginalModel(opened, HALF if gpu else own, own, renamed)
+
+
+def _locale_missing(source: Source, name: str) -> TrbError:
+    """A StringNormalizer, of scikit-learn's text pipelines, lower-cases by the rules of a locale."""
+    language, _, charset = name.partition(".")
+    charset = charset or "UTF-8"
+    return TrbError(
+        Code.GOLDEN_FAILED,
+        f"its StringNormalizer needs the locale {name}, which is not installed here",
+        where=str(source.path),
+        remedy="install it here and where it is served (in the server's image): apt-get update && apt-get "
+        f"install -y locales && localedef -i {language} -f {charset} {name}; or set that operator's "
+        "attribute locale to C.UTF-8, which every image has",
+    )
 
 
 def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
@@ -116,5 +134,4 @@ class Recording:
 
 def first_line(error: BaseException) -> str:
     """ONNX Runtime's message, without the place in its own code."""
-    text = _ONNXRUNTIME.sub("", str(error).strip())
-    return (text.splitlines() or [type(error).__name__])[0][:300]
+    return text.first_line(_ONNXRUNTIME.sub("", str(error).strip())) or type(error).__name__

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
+from triton_repo_builder.text import first_line
 
 
 def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
@@ -27,16 +28,18 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
         named = [(name, text.lower() if spec.lowered else text) for name, text in texts]
         differ = [name for name, text in named if other(text)["input_ids"] != served.encode(text).ids]
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TrbError(
             Code.TOKENIZER_INVALID,
-            f"transformers cannot load it: {first[:300]}",
+            f"transformers cannot load it: {first_line(error)}",
             where=str(spec.file.parent),
             remedy="save it again with save_pretrained; --no-golden builds without this proof",
         ) from None
     if not differ:
         return ""
+    followed = "tokenizer.json"
+    if spec.content is not None:
+        followed += " with tokenizer_config.json as transformers 4 did"
     return (
         f"{type(other).__name__} of transformers {transformers_library.version()} does not follow "
-        f"tokenizer.json (other tokens for the golden texts {', '.join(differ)}); the server does"
+        f"{followed} (other tokens for the golden texts {', '.join(differ)}); the server does"
     )

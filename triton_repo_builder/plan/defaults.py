@@ -184,7 +184,8 @@ def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
     if facts.obstacle:
         return Setting(value="off", why=because(Why.CANNOT_BATCH, obstacle=facts.obstacle))
     if options.batching == "off":
-        return Setting(value="off", why=set_by(options, "batching", "off"))
+        rows = Why.ONE_ROW if options.max_batch_size == 1 else Why.ROWS_OF_A_REQUEST
+        return Setting(value="off", why=replace(set_by(options, "batching", "off"), limited=because(rows)))
     if options.batching == "auto" and options.max_batch_size == 1:
         return Setting(value="off", why=because(Why.NOTHING_TO_JOIN))
     if options.batching == "on":

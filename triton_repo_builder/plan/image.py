@@ -90,6 +90,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     preprocess = repository.models[1].name
     root = f"{preprocess}/{options.version}"
     served = prepared.spec.settings(prepared.layout)
+    made_by = str(source.config.get("transformers_version", ""))
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
         File(path=f"{root}/image_pixels.py", content=resources.runtime("image_pixels.py").read_bytes()),
@@ -107,7 +108,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
         files=tuple(files),
         vendored=(Vendored(library="pillow", path=f"{root}/vendor", wheels=options.pillow_wheel),),
         facts=_facts(prepared.spec),
-        notes=not_batched(obstacle),
+        notes=(*filter(None, (prepared.spec.version_note(made_by),)), *not_batched(obstacle)),
     )
 
 

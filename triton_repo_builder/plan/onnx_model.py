@@ -52,6 +52,8 @@ class TokenSettings:
     """Position ids, if the model takes any, count from pad id + 1 over what is not padding."""
     stride: int = 0
     """Tokens that the chunks of a long second text share; 0: it is cut."""
+    max_text_bytes: int = 0
+    """Largest text; 0: that of the tokenizer model."""
 
 
 def text(
@@ -212,6 +214,7 @@ def _tokenizer(
             *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, tokens) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
             *((("stride", str(tokens.stride)),) if tokens.stride else ()),
+            *((("max_text_bytes", str(tokens.max_text_bytes)),) if tokens.max_text_bytes else ()),
             *((("spans", encoding.offsets),) if encoding.offsets else ()),
             *encoding.parameters,
         ),

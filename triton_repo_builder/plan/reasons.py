@@ -43,6 +43,10 @@ class Why(Enum):
     DECODING = "as many as of the model: reading a large photo takes as long as a small model"
 
     CANNOT_BATCH = "{obstacle}"
+    ROWS_OF_A_REQUEST = (
+        "requests are not joined, but the rows of one request run together; --max-batch-size 1 takes one"
+    )
+    ONE_ROW = "one row at a time"
     NOTHING_TO_JOIN = "there is nothing to join with a maximum batch size of 1"
     GPU_BATCHES = "a GPU runs a batch in little more time than one row"
     JOINS = "joins whatever waits while an instance is busy; a lone request is never delayed"

@@ -139,6 +139,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         truncation_side=spec.truncation_side,
         positions_from_pad=spec.positions_from_pad,
         stride=prepared.stride,
+        max_text_bytes=options.max_text_bytes or 0,
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
     warm = options.warmup and (recording is None or recording.cases is not None)
@@ -164,6 +165,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         cases=_cases(recording, batching),
         files=(
             File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
+            File(path=f"{root}/long_texts.py", content=resources.runtime("long_texts.py").read_bytes()),
             _tokenizer_file(f"{root}/tokenizer.json", spec),
             File(path=f"{request.name}/{options.version}/.gitkeep", content=PLACEHOLDER),
             *sample_files,

@@ -24,6 +24,8 @@ FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
 LONGEST_EDGE = 8192
+FILTERS = 6
+"""Of Pillow, to resize with."""
 """Pixels: a larger image is a mistake in the file, and takes all memory."""
 TYPES = ("image_processor_type", "feature_extractor_type")
 CLOSE = 1e-5
@@ -53,6 +55,8 @@ class ImageSpec:
     """BGR instead of RGB."""
     white: bool
     """What a palette's or a colour's transparency hides becomes white."""
+    converts: bool = False
+    """Whether transformers makes images RGB itself, which its releases do not all do alike."""
     jpeg: int = 0
     """Quality of a JPEG file that the resized image is written to and read from; 0: it is not."""
 
@@ -64,6 +68,17 @@ class ImageSpec:
         if self.resize is not None and "height" in self.resize:
             return self.resize["height"], self.resize["width"]
         return None
+
+    def version_note(self, made_by: str) -> str:
+        """A note if the release of transformers that made the model reads transparent images otherwise."""
+        installed = transformers_library.version()
+        if not self.converts or not made_by or made_by.split(".")[0] == installed.split(".")[0]:
+            return ""
+        place = "becomes white" if self.white else "is ignored"
+        return (
+            f"the transparency of a palette or a colour {place}, as in transformers {installed} (installed); "
+            f"config.json names {made_by}, and 5 and 4 differ in that"
+        )
 
     def settings(self, layout: str) -> dict[str, Any]:
         """``preprocess.json``, what the served code reads; ``layout`` is NCHW or NHWC."""
@@ -140,6 +155,8 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     normalise = values.get("do_normalize", "image_mean" in values and not kind)
     factor = values.get("rescale_factor", 1 / 255)
     resample = values.get("resample")
+    if resample is not None and int(resample) not in range(FILTERS):
+        raise ValueError(f"resample is {resample}, and Pillow's filters have the numbers 0 to {FILTERS - 1}")
     return ImageSpec(
         file=file,
         kind=kind,
@@ -150,7 +167,8 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
         mean=_channels(values["image_mean"]) if normalise else None,
         std=_channels(values.get("image_std", 1.0)) if normalise else None,
         flip=bool(values.get("do_flip_channel_order")),
-        white=bool(values.get("do_convert_rgb")) and bool(kind) and _makes_white(),
+        white=(converts := bool(values.get("do_convert_rgb")) and bool(kind)) and _makes_white(),
+        converts=converts,
         jpeg=0 if kind else int(values.get("jpeg_quality", 0)),
     )
 

@@ -165,6 +165,14 @@ class BuildOptions:
     max_length: int | None = option(
         None, Number(), Topic.TEXT, "Truncate after this many tokens.", default="the model's own maximum"
     )
+    max_text_bytes: int | None = option(
+        None,
+        Number(),
+        Topic.TEXT,
+        "Refuse a text of more bytes, and a request of more than eight times as many.",
+        default="1048576",
+        rare=True,
+    )
     padding: str = option(
         "ragged",
         Padding(),

@@ -13,8 +13,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
+from triton_repo_builder.text import first_line
 
 VOCABULARIES = (
     "vocab.txt",
@@ -26,6 +28,31 @@ VOCABULARIES = (
 )
 """The files that a slow tokenizer can be converted from."""
 COMPANIONS = ("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json")
+
+
+SPARSE, MISSING = 2, 100_000
+"""Ids that a vocabulary may leave out: as many as it has tokens, and so many more."""
+WITHOUT = "serve the model with --task tensor, and tokenize at the client"
+"""The remedy for a tokenizer that only its Python class can run."""
+NO_FAST_FORM = {
+    f"{name}Tokenizer"
+    for name in (
+        *("Bartpho", "BertJapanese", "Bertweet", "BioGpt", "ByT5", "CTRL", "Canine", "Cpm", "CpmAnt", "Esm"),
+        *("FSMT", "Flaubert", "GPTNeoXJapanese", "M2M100", "MarianMT", "Marian", "MyT5"),
+        *("PLBart", "Perceiver", "Phobert", "ProphetNet", "RoCBert", "Speech2Text", "Tapas", "TransfoXL"),
+        *("Wav2Vec2CTC", "XLM", "XLMProphetNet"),
+    )
+}
+"""Classes of transformers that are Python only, in 4 and in 5."""
+
+
+def no_fast_form(folder: Path) -> str:
+    """The class that tokenizer_config.json names, if no tokenizer.json can be written for it; else empty."""
+    try:
+        named = files.load_json((folder / "tokenizer_config.json").read_bytes()).get("tokenizer_class")
+    except (OSError, AttributeError, *files.DAMAGED):
+        return ""
+    return named if isinstance(named, str) and named in NO_FAST_FORM else ""
 
 
 def sources(vocabulary: Path) -> tuple[Path, ...]:
@@ -43,18 +70,37 @@ def convert(vocabulary: Path) -> str:
             "pip install 'triton_repo_builder[sentencepiece]', or save the tokenizer with use_fast=True "
             "where it was made",
         )
+    if name := no_fast_form(vocabulary.parent):
+        raise _error(vocabulary, f"{name} has no fast form", WITHOUT)
+    if vocabulary.suffix == ".json":
+        _check_ids(vocabulary)
     converted = _load(vocabulary)
     backend = getattr(converted, "backend_tokenizer", None)
     if backend is None or not converted.is_fast:
         raise _error(
             vocabulary,
             f"{type(converted).__name__} has no fast form",
-            "serve the model with --task tensor, and tokenize at the client",
+            WITHOUT,
         )
     document = json.loads(backend.to_str())
     if vocabulary.suffix == ".model" and not transformers_library.version().startswith("4."):
         document |= _as_trained(converted, vocabulary)
     return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _check_ids(vocabulary: Path) -> None:
+    """``TrbError`` if an id is far beyond the others: the library counts through all that are missing."""
+    try:
+        ids = files.load_json(vocabulary.read_bytes()).values()
+        largest = max((number for number in ids if isinstance(number, int)), default=0)
+    except (OSError, AttributeError, *files.DAMAGED):
+        return  # the library says what is wrong
+    if largest > SPARSE * len(ids) + MISSING:
+        raise _error(
+            vocabulary,
+            f"it gives a token the id {largest:,}, and has {len(ids):,} tokens",
+            "get the original file again from the model's source",
+        )
 
 
 def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
@@ -97,10 +143,10 @@ def _load(vocabulary: Path) -> Any:
 
 def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
     # The first line may only announce a list of what was tried.
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0].removesuffix(" from one of: ")
+    first = first_line(error).removesuffix(" from one of:")
     return _error(
         vocabulary,
-        f"transformers cannot convert it: {first[:300]}",
+        f"transformers cannot convert it: {first}",
         "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
         'python -c "from transformers import AutoTokenizer as A; '
         f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",

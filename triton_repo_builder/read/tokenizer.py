@@ -120,6 +120,13 @@ def locate(path: Path) -> Path:
 
 def slow_error(folder: Path, sign: str) -> TrbError:
     """A tokenizer that only exists in the Python form of transformers."""
+    if name := slow_tokenizer.no_fast_form(folder):
+        return TrbError(
+            Code.SLOW_TOKENIZER,
+            f"{name} has no fast form: no tokenizer.json can be written for it",
+            where=str(folder),
+            remedy=slow_tokenizer.WITHOUT,
+        )
     return TrbError(
         Code.SLOW_TOKENIZER,
         f"the tokenizer has '{sign}' but no tokenizer.json (a slow-only tokenizer)",
@@ -139,7 +146,8 @@ def read(file: Path) -> TokenizerSpec:
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
     content = None if own else text.encode("utf-8")
     try:
-        served = tokenizer_config.applied(document, config) or document
+        version = str(settings(folder, "config.json").get("transformers_version", ""))
+        served = tokenizer_config.applied(document, config, version) or document
         served = (tokenizer_config.lowered(served) if lowered else None) or served
         if served != document:
             content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")

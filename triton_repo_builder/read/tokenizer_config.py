@@ -30,6 +30,15 @@ _LOWERING = {
     )
 }
 """The classes of transformers that rewrite their BertNormalizer when they are made."""
+_ENDS = {
+    "CodeLlamaTokenizer": ("<s>", "</s>"),
+    "CohereTokenizer": ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"),
+    "GemmaTokenizer": ("<bos>", "<eos>"),
+    "LlamaTokenizer": ("<s>", "</s>"),
+}
+"""The classes that put a first and a last token around each text, as ``add_bos_token`` and ``add_eos_token``
+say, and these tokens (transformers 4: ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json
+as it is)."""
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -45,11 +54,18 @@ def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**document, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}}
 
 
-def applied(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """tokenizer.json as transformers uses it with these settings; None if nothing changes."""
+def applied(
+    document: Mapping[str, Any], settings: Mapping[str, Any], version: str = ""
+) -> dict[str, Any] | None:
+    """tokenizer.json as transformers uses it with these settings; None if nothing changes.
+
+    ``version``: that of the transformers which made the model; empty if no file states it.
+    """
     if not settings:
         return None
     changed = copy.deepcopy(dict(document))
+    if (template := _ends(document, settings, version)) is not None:
+        changed["post_processor"] = template
     normalizer = changed.get("normalizer")
     kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
     if kind in _LOWERING and normalizer and normalizer.get("type") == "BertNormalizer":
@@ -61,3 +77,34 @@ def applied(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
     if splitter and "add_prefix_space" in splitter:
         splitter["add_prefix_space"] = bool(settings.get("add_prefix_space", False))
     return None if changed == document else changed
+
+
+def _ends(document: Mapping[str, Any], settings: Mapping[str, Any], version: str) -> dict[str, Any] | None:
+    """The post-processor that transformers 4 would make; None if that stays."""
+    usual = _ENDS.get(str(settings.get("tokenizer_class", "")).removesuffix("Fast"))
+    if usual is None or (version and not version.startswith("4.")):
+        return None
+    ids = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
+    tokens: dict[str, str] = {}
+    for role, default, token in (("bos", True, usual[0]), ("eos", False, usual[1])):
+        stated = settings.get(f"{role}_token", token)
+        text = stated.get("content") if isinstance(stated, dict) else stated
+        if settings.get(f"add_{role}_token", default) and isinstance(text, str) and text in ids:
+            tokens[role] = text
+
+    def ends(sequence: str, number: int) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = [{"Sequence": {"id": sequence, "type_id": number}}]
+        if "bos" in tokens:
+            parts.insert(0, {"SpecialToken": {"id": tokens["bos"], "type_id": number}})
+        if "eos" in tokens:
+            parts.append({"SpecialToken": {"id": tokens["eos"], "type_id": number}})
+        return parts
+
+    return {
+        "type": "TemplateProcessing",
+        "single": ends("A", 0),
+        "pair": [*ends("A", 0), *ends("B", 1)],
+        "special_tokens": {
+            text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in sorted(tokens.values())
+        },
+    }

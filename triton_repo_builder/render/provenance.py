@@ -48,11 +48,17 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
         sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in inputs),
         opset=source.signature.opset,
         ir_version=source.signature.ir_version,
-        tools={"triton_repo_builder": __version__, "onnx": metadata.version("onnx")},
+        tools=_tools(kind),
         options=options,
         options_digest=digest(options),
         provenance=origin(request.options),
     )
+
+
+def _tools(kind: Kind) -> dict[str, str]:
+    """Versions of what made the endpoint; its answers are those of this transformers."""
+    names = ("onnx",) if kind is Kind.TENSOR else ("onnx", "transformers")
+    return {"triton_repo_builder": __version__, **{name: metadata.version(name) for name in names}}
 
 
 def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:

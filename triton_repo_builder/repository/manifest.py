@@ -6,6 +6,7 @@ Its schema is docs/schema/manifest.schema.json.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from triton_repo_builder.repository.interface import Endpoint
 MANIFEST = "manifest.json"
 CASES = "smoke.json"
 """Golden cases of an endpoint."""
+LONGEST_NAME = 255
+"""Bytes of a file's name, on every file system of Linux."""
 T = TypeVar("T")
 GENERATOR = {"name": "triton_repo_builder", "version": __version__}
 
@@ -124,7 +127,7 @@ class VersionEntry:
             models=tuple(map(str, models)),
             endpoint=Endpoint.of_manifest(name, document),
             task=str(document.get("task", "")),
-            facts={**document.get("facts", {})},
+            facts=_facts(document.get("facts", {})),
             shared=tuple(map(str, _listed(document, "shared"))),
             cases=_optional(document, "cases", str),
             triton_release=str(document.get("triton_release", "")),
@@ -231,6 +234,12 @@ class Manifest:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
+def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a task; the labels are texts."""
+    labels = {"labels": list(map(str, _listed(document, "labels")))} if "labels" in document else {}
+    return {**document, **labels}
+
+
 def _listed(document: Mapping[str, Any], key: str) -> list[Any]:
     value = document.get(key, [])
     if not isinstance(value, list):
@@ -276,6 +285,8 @@ def _check_paths(file: Path, manifest: Manifest) -> None:
     models = [model for version in versions for model in (*version.models, *version.shared)]
     for path in (*manifest.files, *cases, *models):
         transfer.check_inside(path, str(file))
+        if wrong := [part for part in path.split("/") if len(os.fsencode(part)) > LONGEST_NAME]:
+            raise _damaged(file, f"is a damaged manifest of trb: no file can be called '{wrong[0][:40]}…'")
     if wrong := [model for model in models if "/" in model]:
         raise _damaged(file, f"is a damaged manifest of trb: '{wrong[0]}' is not the name of a model")
     if wrong := [path for path in cases if "/" not in path]:

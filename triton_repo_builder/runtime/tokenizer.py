@@ -14,14 +14,16 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
 - ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
 - ``most_rows``: limit of chunks for one row of a request (0: none);
+- ``max_text_bytes``: limit of bytes for one text; a request may have eight times as many (``long_texts.py``);
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused.
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
 
-Needs only numpy and ``tokenizers``, which is in ``vendor/`` beside this file.
+Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, and ``long_texts.py`` there.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -40,8 +42,10 @@ TOKENS, TYPES, OFFSETS = "trb_tokens", "trb_types", "trb_spans"
 PAD, CHUNK_SEPARATOR = -1, -2
 """No token has these ids. PAD ends the shorter rows of ``trb_tokens`` if a request has several;
 CHUNK_SEPARATOR stands between the chunks of one row."""
-MARGIN = 16
-"""Tokens beyond the limit that a shortened text keeps: a cut within a word changes only the last of them."""
+MOST_BYTES = 1 << 20
+"""Of one text, unless ``max_text_bytes`` says otherwise."""
+TEXTS = 8
+"""Largest texts that one request may have."""
 
 
 class TokenKind:
@@ -113,6 +117,11 @@ class TritonPythonModel:
         }
         if self.max_length:
             self.tokenizer.enable_truncation(self.max_length, **self.truncation)
+        self.max_text_bytes = int(parameters.get("max_text_bytes", MOST_BYTES))
+        self.long_texts = beside("long_texts")
+        self.shortener = self.long_texts.Shortener(
+            self.tokenizer, self.max_length, self.truncation, self.max_chunks, bool(self.spans)
+        )
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
@@ -137,6 +146,8 @@ class TritonPythonModel:
     def texts(self, request: Any) -> list[list[Any]]:
         """Per row of a request what is to be encoded: texts, or pairs of them."""
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        for name, raw in tensors.items():
+            self.long_texts.refuse_large(raw, name, self.max_text_bytes, TEXTS * self.max_text_bytes)
         first, second = self.inputs[0], self.inputs[-1]
         texts = decode(tensors[first], first)
         if self.no_empty:
@@ -177,8 +188,9 @@ class TritonPythonModel:
         if not 0 < self.max_chunks < count:
             return ""
         return (
-            f"row {number} of input '{self.inputs[-1]}' makes {count} rows of the model, {self.max_chunks} "
-            "is the most (parameter most_rows in the tokenizer's config.pbtxt): send less in one row"
+            f"row {number} of input '{self.inputs[-1]}' makes at least {count} rows of the model, "
+            f"{self.max_chunks} is the most (parameter most_rows in the tokenizer's config.pbtxt): "
+            "send less in one row"
         )
 
     def encode(self, texts: list[Any]) -> list[Any]:
@@ -199,43 +211,10 @@ class TritonPythonModel:
 
     def encode_batch(self, texts: list[Any]) -> list[Any]:
         """The library's call: the fast one gives no offsets."""
-        texts = [self.shortened(text) if isinstance(text, tuple) else text for text in texts]
+        texts = [self.shortener(text) for text in texts]
         if self.spans:
             return list(self.tokenizer.encode_batch(texts))
         return list(self.tokenizer.encode_batch_fast(texts))
-
-    def shortened(self, pair: tuple[str, str]) -> tuple[str, str]:
-        """The pair without what truncation cuts off; the same pair if that is not certain.
-
-        The library keeps what it cuts off of both texts, in pieces, and joins every piece with every other:
-        two texts of 8,000 tokens cut to 128 took four seconds.
-        """
-        limit = self.max_length
-        both = self.truncation["strategy"] == "longest_first" and not self.stride
-        if not limit or not both or min(map(len, pair)) <= 4 * limit:
-            return pair
-        self.tokenizer.no_truncation()
-        try:
-            whole = self.tokenizer.encode_batch(list(pair), add_special_tokens=False)
-            first, second = (len(encoding.ids) for encoding in whole)
-            # Which text is the longer one decides how many tokens are left of each: it stays the longer one.
-            more = (MARGIN, 4 * MARGIN) if first <= second else (4 * MARGIN, MARGIN)
-            cut = [self.cut(text, e, limit + m) for text, e, m in zip(pair, whole, more, strict=True)]
-            short = self.tokenizer.encode_batch(cut, add_special_tokens=False)
-        finally:
-            self.tokenizer.enable_truncation(limit, **self.truncation)
-        kept = slice(-limit, None) if self.truncation["direction"] == "left" else slice(limit)
-        same = all(e.ids[kept] == s.ids[kept] for e, s in zip(whole, short, strict=True))
-        same = same and (first <= second) == (len(short[0].ids) <= len(short[1].ids))
-        return (cut[0], cut[1]) if same else pair
-
-    def cut(self, text: str, encoding: Any, tokens: int) -> str:
-        """The text of so many tokens, from the side that truncation keeps."""
-        if len(encoding.ids) <= tokens:
-            return text
-        if self.truncation["direction"] == "left":
-            return text[encoding.offsets[-tokens][0] :]
-        return text[: encoding.offsets[tokens - 1][1]]
 
     def collect_chunks(self, item: Item, encodings: Iterator[Any]) -> None:
         """Take the item's encodings, and with a stride all pieces of a long text; or set its error."""
@@ -371,6 +350,16 @@ class TritonPythonModel:
             kind = TokenKind.PLAIN if known[word] else TokenKind.WORDLESS
             offsets.append([*(known[word] or own), kind, *own])
         return offsets
+
+
+def beside(name: str) -> Any:
+    """The module of that name in this folder."""
+    spec = importlib.util.spec_from_file_location(f"trb_{name}", HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"no {name}.py in {HERE}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def join(parts: list[list[int]], separator: int) -> list[int]:

@@ -46,6 +46,7 @@ TASKS: dict[str, Task] = {
 KIND_OPTIONS = {
     "tokenizer": (Kind.TEXT,),
     "max_length": (Kind.TEXT,),
+    "max_text_bytes": (Kind.TEXT,),
     "raw_output": (Kind.TEXT, Kind.TENSOR),
     "preprocessor": (Kind.IMAGE,),
     "pillow_wheel": (Kind.IMAGE,),

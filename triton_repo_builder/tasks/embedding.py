@@ -81,7 +81,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
         )
     signature = source.signature
-    pooled = next((spec for name in POOLED if (spec := signature.output(name))), None)
+    named = filter(None, map(signature.output, POOLED))
+    pooled = next((spec for spec in named if spec.shape is None or len(spec.shape) == 2), None)
     if pooled is None and _tokens(source, TOKENS) is None:
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
@@ -98,7 +99,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 where=str(source.folder / prompts.FILE),
                 remedy="export the model with its token vectors, or give --prompt '' to serve it without",
             )
-        keep = _keep(source, options, pooled.dims[-1])
+        keep = _keep(source, options, pooled.dims[-1] if pooled.shape else -1)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         left = () if pooled.name in PROJECTED else _left_behind(source, options)
         return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)

@@ -82,6 +82,7 @@ def stride(limit: int) -> int:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Start and end logits of all pieces from the graph; the best span after it."""
     names = _outputs(source)
+    _refuse_context_first(source)
     for name in names:
         task.need_logits(source, name, NAME)
     impossible = bool(options.handle_impossible_answer)
@@ -150,6 +151,22 @@ def _outputs(source: Source) -> tuple[str, str]:
             "or --task tensor",
         )
     return spans
+
+
+def _refuse_context_first(source: Source) -> None:
+    """``TrbError`` UNSUPPORTED_MODEL for a tokenizer that pads on the left.
+
+    The pipeline gives such a model (XLNet) the context first, which it was trained on.
+    """
+    settings = source.settings("tokenizer_config.json")
+    if settings.get("padding_side") == "left":
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            "padding_side is left: it reads the context before the question, which is not supported",
+            where=str(source.folder / "tokenizer_config.json"),
+            remedy="serve it with --raw-output; if it was trained on the question first, set padding_side to "
+            "right there",
+        )
 
 
 def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:

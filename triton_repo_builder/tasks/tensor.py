@@ -50,6 +50,9 @@ def tensors(specs: tuple[TensorSpec, ...], *, batching: bool) -> tuple[TensorPla
     return tuple(plans)
 
 
+ZIPMAP = "export without it (skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False)"
+
+
 def check_types(source: Source) -> None:
     """``TrbError`` UNSUPPORTED_TYPE for an input or output that Triton cannot carry."""
     for role, specs in (("input", source.signature.inputs), ("output", source.signature.outputs)):
@@ -59,9 +62,7 @@ def check_types(source: Source) -> None:
                     Code.UNSUPPORTED_TYPE,
                     f"{role} '{spec.name}' is a {spec.kind}; Triton carries only tensors",
                     where=str(source.path),
-                    remedy="export without it (scikit-learn: options={'zipmap': False})"
-                    if role == "output"
-                    else "export the model with plain tensor inputs",
+                    remedy=ZIPMAP if role == "output" else "export the model with plain tensor inputs",
                 )
             if not spec.dtype.servable:
                 raise TrbError(

@@ -235,7 +235,11 @@ def test_what_the_user_gave_stands_and_says_so() -> None:
     settings = decide(GPU, device="cpu", instances=3, threads=0, max_batch_size=4, batching="off")
     assert settings.kind == "KIND_CPU"
     assert (settings.instances.value, settings.threads.value, settings.max_batch_size.value) == (3, 0, 4)
-    assert (settings.batching.value, settings.batching.reason) == ("off", "set by --batching off")
+    assert (settings.batching.value, settings.batching.reason) == (
+        "off",
+        "set by --batching off; requests are not joined, but the rows of one request run together; "
+        "--max-batch-size 1 takes one",
+    )
     assert settings.instances.reason == "set by --instances"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+import transformers
 from tokenizers import Tokenizer
 
 from triton_repo_builder.errors import Code, TrbError
@@ -83,3 +84,22 @@ def test_sentencepiece_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.
     assert caught.value.code == Code.SLOW_TOKENIZER
     assert "needs the package sentencepiece" in caught.value.message
     assert "triton_repo_builder[sentencepiece]" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["CanineTokenizer", "BertJapaneseTokenizer"])
+def test_no_remedy_writes_what_cannot_be_written(name: str, tmp_path: Path) -> None:
+    folder = slow_bert(tmp_path, tokenizer_class=name)
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(folder / "vocab.txt")
+    assert caught.value.code is Code.SLOW_TOKENIZER
+    assert f"{name} has no fast form" in caught.value.message
+    assert caught.value.remedy == slow_tokenizer.WITHOUT
+    (folder / "vocab.txt").unlink()
+    error = tokenizer.slow_error(folder, "tokenizer_config.json")
+    assert (error.code, error.remedy) == (Code.SLOW_TOKENIZER, slow_tokenizer.WITHOUT)
+
+
+@pytest.mark.parametrize("name", sorted(slow_tokenizer.NO_FAST_FORM))
+def test_transformers_has_no_fast_form_of_it_either(name: str) -> None:
+    made = getattr(transformers, name, None)
+    assert made is None or not issubclass(made, transformers.PreTrainedTokenizerFast)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from triton_repo_builder.read import tokenizer_config
 
@@ -45,6 +47,47 @@ def test_prefix_space(settings: dict[str, Any], space: bool | None) -> None:
     document = {"normalizer": None, "pre_tokenizer": splitter}
     expected = {**document, "pre_tokenizer": {**splitter, "add_prefix_space": space}}
     assert tokenizer_config.applied(document, settings) == (None if space is None else expected)
+
+
+LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": {"content": "</s>"}}
+ADDED = [{"content": "<s>", "id": 1}, {"content": "</s>", "id": 2}]
+
+
+def tokens(**changes: Any) -> list[list[int]] | None:
+    """What a text and a pair become, of a Llama tokenizer with these settings; None: as it was."""
+    version = changes.pop("version", "4.40.1")
+    made = Tokenizer(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4}, unk_token="<unk>"))
+    made.add_special_tokens(["<s>", "</s>"])
+    document = json.loads(made.to_str())
+    changed = tokenizer_config.applied(document, {**LLAMA, **changes}, version)
+    if changed is None:
+        return None
+    made = Tokenizer.from_str(json.dumps(changed))
+    return [made.encode("a").ids, made.encode("a", "b").ids]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [[1, 3], [1, 3, 1, 4]]),
+        ({"add_eos_token": True}, [[1, 3, 2], [1, 3, 2, 1, 4, 2]]),
+        ({"add_bos_token": False, "add_eos_token": True}, [[3, 2], [3, 2, 4, 2]]),
+        ({"add_eos_token": True, "version": ""}, [[1, 3, 2], [1, 3, 2, 1, 4, 2]]),
+        ({"add_eos_token": True, "version": "5.1.0"}, None),
+        ({"add_eos_token": True, "tokenizer_class": "PreTrainedTokenizerFast"}, None),
+        ({"add_eos_token": True, "tokenizer_class": "LlamaTokenizerFast"}, [[1, 3, 2], [1, 3, 2, 1, 4, 2]]),
+    ],
+)
+def test_first_and_last_tokens_as_transformers_4_put_them(
+    changes: dict[str, Any], expected: list[list[int]] | None
+) -> None:
+    assert tokens(**changes) == expected
+
+
+def test_a_template_that_is_right_stays() -> None:
+    once = tokenizer_config.applied({"added_tokens": ADDED}, LLAMA)
+    assert once is not None
+    assert tokenizer_config.applied(once, LLAMA) is None
 
 
 def test_a_tokenizer_of_little() -> None:

@@ -371,3 +371,12 @@ def test_a_cross_encoder_that_ends_in_a_sigmoid(tmp_path: Path) -> None:
     nodes = [t.node("Cast", ["input_ids"], ["x"], to=t.FLOAT), t.node("Sigmoid", ["x"], ["logits"])]
     (made / "model.onnx").write_bytes(t.model(nodes, IDS, classes(1)))
     assert dict(plan(made, "rerank").facts)["activation"] == "none"
+
+
+def test_a_tokenizer_that_pads_on_the_left_reads_the_context_first(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", QA, architectures=["XLNetForQuestionAnsweringSimple"])
+    tiny.put_json(path / "tokenizer_config.json", {"padding_side": "left", "pad_token": "[PAD]"})
+    with pytest.raises(TrbError) as caught:
+        plan(path, "question-answering")
+    assert caught.value.code is Code.UNSUPPORTED_MODEL
+    assert "padding_side is left" in caught.value.message

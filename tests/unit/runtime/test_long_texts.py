@@ -1,0 +1,147 @@
+"""Texts much longer than the model takes: shortened before they are tokenized, to the same tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from importlib import util
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from triton_repo_builder import resources
+
+spec = util.spec_from_file_location("trb_long_texts", resources.runtime("long_texts.py"))
+assert spec is not None
+assert spec.loader is not None
+long_texts = util.module_from_spec(spec)
+spec.loader.exec_module(long_texts)
+
+WORDS = (
+    *("the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs"),
+    *("naïve", "café", "übergröße", "résumé", "12345", "isn't", "e-mail"),
+)
+CORPUS = [" ".join(random.Random(seed).choices(WORDS, k=40)) for seed in range(200)]
+LIMIT = 32
+
+
+def word_piece() -> Tokenizer:
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=120, special_tokens=["[UNK]"]))
+    return made
+
+
+def byte_pairs() -> Tokenizer:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    return made
+
+
+def byte_pairs_of_everything() -> Tokenizer:
+    """As Gemma's: no word ends anywhere."""
+    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    made.normalizer = normalizers.Replace(" ", "▁")
+    made.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>"]))
+    return made
+
+
+def unigram() -> Tokenizer:
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.NFKC()
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=200, unk_token="<unk>"))
+    return made
+
+
+TEXTS: dict[str, Callable[[random.Random], str]] = {
+    "prose": lambda r: " ".join(r.choices(WORDS, k=20_000)),
+    "no blanks": lambda r: "".join(r.choices(WORDS, k=20_000)),
+    "one letter": lambda r: "a" * r.randrange(50_000, 50_010),
+    "chinese": lambda r: "".join(chr(r.randrange(0x4E00, 0x9FA5)) for _ in range(40_000)),
+    "blanks": lambda r: " " * 60_000 + "the quick brown fox",
+    "blanks between": lambda r: (" " * 500).join(r.choices(WORDS, k=300)),
+    "unknown words": lambda r: " ".join("x" * 3_000 for _ in range(40)) + " the fox",
+    "control characters": lambda r: "the fox" + "\u200b\x00\x07" * 20_000 + " over lazy dogs",
+    "combining": lambda r: "e" + "\u0301" * 40_000 + " fox",
+    "emoji": lambda r: "👩‍👩‍👧‍👦" * 8_000,
+    "lines": lambda r: "\n".join(r.choices(WORDS, k=20_000)),
+}
+
+
+def shortener(tokenizer: Tokenizer, side: str = "right", **changes: Any) -> Any:
+    truncation = {
+        "stride": 0,
+        "strategy": "longest_first",
+        "direction": side,
+        **changes.pop("truncation", {}),
+    }
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(LIMIT, **truncation)
+    given = {"most_rows": 0, "offsets": False, **changes}
+    return long_texts.Shortener(tokenizer, LIMIT, truncation, **given)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("kind", [word_piece, byte_pairs, byte_pairs_of_everything, unigram])
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_tokens_are_those_of_the_whole_text(name: str, kind: Callable[[], Tokenizer], side: str) -> None:
+    tokenizer = kind()
+    short = shortener(tokenizer, side)
+    for seed in range(4):
+        text = TEXTS[name](random.Random(seed))
+        assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_long_text_becomes_short(side: str) -> None:
+    short = shortener(word_piece(), side)
+    text = TEXTS["prose"](random.Random(0)) * 60
+    assert len(text) > 5_000_000
+    assert len(short(text)) <= 2 * long_texts.CHARACTERS * (LIMIT + long_texts.MARGIN)
+    assert short("the fox") == "the fox"
+
+
+@pytest.mark.parametrize("name", ["prose", "chinese", "unknown words"])
+@pytest.mark.parametrize("strategy", ["longest_first", "only_first", "only_second"])
+def test_pairs(strategy: str, name: str) -> None:
+    tokenizer = word_piece()
+    short = shortener(tokenizer, truncation={"strategy": strategy})
+    text, label = TEXTS[name](random.Random(1)), "fox"
+    pair = (label, text) if strategy == "only_second" else (text, label)
+    cut = short(pair)
+    assert sum(map(len, cut)) < 10_000 or name == "unknown words"
+    assert tokenizer.encode(*cut).ids == tokenizer.encode(*pair).ids
+
+
+def test_a_text_of_many_labels_is_shortened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = shortener(word_piece(), truncation={"strategy": "only_first"})
+    text = TEXTS["prose"](random.Random(2))
+    counted = []
+    count = short.count
+    monkeypatch.setattr(short, "count", lambda part: counted.append(part) or count(part))
+    cuts = [short((text, label)) for label in ("a", "b", "c")]
+    assert len(counted) == 1
+    assert len({cut for cut, _ in cuts}) == 1
+
+
+def test_places_in_a_text_whose_start_is_cut_off_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXTS["prose"](random.Random(3))
+    assert shortener(word_piece(), "left", offsets=True)(text) is text
+    assert shortener(word_piece(), "right", offsets=True)(text) is not text
+
+
+def test_a_context_in_too_many_pieces_is_still_in_too_many() -> None:
+    tokenizer = word_piece()
+    short = shortener(tokenizer, truncation={"strategy": "only_second", "stride": 8}, most_rows=4)
+    context = TEXTS["prose"](random.Random(4))
+    cut = short(("who?", context))
+    assert len(cut[1]) < len(context) / 4
+    assert 1 + len(tokenizer.encode(*cut).overflowing) > 4
+    few = context[:600]
+    assert short(("who?", few)) == ("who?", few)
