@@ -159,7 +159,98 @@ _TEXT = (
     ),
 )
 
+_DECODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+    "max_position_embeddings": 512,
+    "use_cache": False,
+}
+
+_MORE_TEXT = (
+    Architecture(
+        name="CamemBERT",
+        model_type="camembert",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="unigram-camembert",
+    ),
+    Architecture(
+        name="DPR question encoder",
+        model_type="dpr",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece",
+        heads=("base",),
+        auto="DPRQuestionEncoder",
+    ),
+    Architecture(
+        name="Qwen3 embedder",
+        model_type="qwen3",
+        config=_DECODER,
+        family="byte-level-bpe-decoder",
+        heads=("base",),
+    ),
+    Architecture(
+        name="Gemma3 embedder",
+        model_type="gemma3_text",
+        config={**_DECODER, "sliding_window": 64, "use_bidirectional_attention": True},
+        family="bpe-gemma",
+        heads=("base",),
+    ),
+    Architecture(
+        name="GPT-2",
+        model_type="gpt2",
+        config={
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 512,
+            "initializer_range": 0.2,
+            "use_cache": False,
+        },
+        family="byte-level-bpe-decoder",
+        heads=("classes",),
+    ),
+    Architecture(
+        name="Qwen2",
+        model_type="qwen2",
+        config=_DECODER,
+        family="byte-level-bpe-decoder",
+        heads=("classes",),
+    ),
+    Architecture(
+        name="SigLIP text tower",
+        model_type="siglip_text_model",
+        config={**_SMALL, "max_position_embeddings": 64, "projection_size": 32},
+        family="unigram-t5",
+        tokenizer={"model_max_length": 64},
+        heads=("base",),
+        auto="SiglipTextModel",
+        inputs=("input_ids",),
+    ),
+)
+
 _MIXED = (
+    Architecture(
+        name="MBart",
+        model_type="mbart",
+        config={
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "max_position_embeddings": 512,
+            "init_std": 0.2,
+        },
+        family="byte-level-bpe",
+        heads=("classes", "nli"),
+    ),
     Architecture(
         name="BART",
         model_type="bart",
@@ -202,8 +293,8 @@ _MIXED = (
             "use_mems_eval": False,
         },
         family="unigram-albert",
-        heads=("base",),
-        inputs=("input_ids", "attention_mask"),
+        heads=("base", "classes"),
+        inputs=("input_ids", "attention_mask", "token_type_ids"),
     ),
 )
 """Whose answers depend on the other rows of a batch, or on padding."""
@@ -275,6 +366,43 @@ _VISION = (
         processor="ConvNextImageProcessor",
     ),
     Architecture(
+        name="DINOv2",
+        model_type="dinov2",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=VISION,
+        processor="BitImageProcessor",
+    ),
+    Architecture(
+        name="Swin",
+        model_type="swin",
+        config={
+            "image_size": 32,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depths": [1, 1],
+            "num_heads": [2, 4],
+            "window_size": 4,
+            "initializer_range": 0.2,
+        },
+        heads=VISION,
+        processor="ViTImageProcessor",
+    ),
+    Architecture(
+        name="MobileNetV2",
+        model_type="mobilenet_v2",
+        config={"image_size": 32, "depth_multiplier": 0.25},
+        heads=VISION,
+        processor="MobileNetV2ImageProcessor",
+    ),
+    Architecture(
+        name="SigLIP image tower",
+        model_type="siglip_vision_model",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=("base",),
+        auto="SiglipVisionModel",
+        processor="SiglipImageProcessor",
+    ),
+    Architecture(
         name="CLIP image tower",
         model_type="clip_vision_model",
         config={**_SMALL, "image_size": 32, "patch_size": 8, "projection_dim": 24},
@@ -284,7 +412,7 @@ _VISION = (
     ),
 )
 
-ARCHITECTURES = {row.name: row for row in (*_TEXT, *_MIXED, *_VISION, *_TOKENIZERS, *_POSITIONS)}
+ARCHITECTURES = {row.name: row for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_TOKENIZERS, *_POSITIONS)}
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)
 """The second table: one model, every tokenizer."""

@@ -59,7 +59,10 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
         settings["vocab_size"] = len(companion)
     if row.model_type == "modernbert":
         settings |= {"cls_token_id": companion.cls_token_id, "sep_token_id": companion.sep_token_id}
-    config = transformers.AutoConfig.for_model(row.model_type, **settings)
+    if row.auto:
+        config = getattr(transformers, row.auto).config_class(**settings)
+    else:
+        config = transformers.AutoConfig.for_model(row.model_type, **settings)
     config._attn_implementation = "eager"
     made = getattr(transformers, row.auto)(config) if row.auto else _auto(head, config)
     _spread(made)
@@ -80,6 +83,8 @@ def _spread(model: Any) -> None:
         )
         if parameter.dim() == 2 and last and "pre_classifier" not in name:
             torch.nn.init.normal_(parameter, std=0.5)
+        elif parameter.dim() == 4 and model.config.model_type.startswith("mobilenet"):
+            torch.nn.init.kaiming_normal_(parameter)  # its own are so small that nothing is left at the end
 
 
 class Projected(torch.nn.Module):
@@ -106,7 +111,7 @@ def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
 def _processor(row: Architecture) -> Any:
     size = {"shortest_edge": 32} if "ConvNext" in row.processor else {"height": 32, "width": 32}
     options: dict[str, Any] = {"size": size}
-    if "CLIP" in row.processor:
+    if row.processor.startswith(("CLIP", "Bit", "MobileNet")):
         options = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
     return getattr(transformers, row.processor)(**options)
 
@@ -136,7 +141,11 @@ def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
         onnx_export_from_model(model, folder, task=head.task, do_validation=False)
 
 
-BY_TORCH = {("modernbert", "question-answering")}
+BY_TORCH = {
+    ("modernbert", "question-answering"),
+    ("dinov2", "feature-extraction"),
+    ("dinov2", "image-classification"),
+}
 """What optimum does not export."""
 
 
@@ -161,6 +170,9 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if "position_ids" in row.inputs:
             inputs["position_ids"] = torch.arange(2, 9).repeat(2, 1)
+        if "token_type_ids" in row.inputs:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
+        inputs = {name: inputs[name] for name in row.inputs or inputs}
         axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
     with torch.no_grad():
         found = model(**inputs)

@@ -100,7 +100,7 @@ def _modernbert(folder: Path, settings: Mapping[str, Any]) -> Any:
     )
 
 
-def _train_modernbert() -> Tokenizer:
+def _byte_level() -> Tokenizer:
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.NFC()
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -108,6 +108,11 @@ def _train_modernbert() -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=SIZE, initial_alphabet=alphabet, show_progress=False)
     trained.train_from_iterator(LINES, trainer)
+    return trained
+
+
+def _train_modernbert() -> Tokenizer:
+    trained = _byte_level()
     special = [AddedToken(token, special=True) for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]")]
     trained.add_special_tokens([*special, AddedToken("[MASK]", lstrip=True, special=True)])
     ends = [(token, trained.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
@@ -115,6 +120,52 @@ def _train_modernbert() -> Tokenizer:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
     )
     return trained
+
+
+def _decoder(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """As Qwen's: byte-level, no first token; the end of a text is its last token, and pads."""
+    if not (folder / "tokenizer.json").is_file():
+        trained = _byte_level()
+        end = "<|endoftext|>"
+        trained.add_special_tokens([AddedToken(end, special=True)])
+        trained.post_processor = processors.TemplateProcessing(
+            single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, trained.token_to_id(end))]
+        )
+        trained.save(str(folder / "tokenizer.json"))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_file(str(folder / "tokenizer.json")),
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        model_input_names=["input_ids", "attention_mask"],
+        **settings,
+    )
+
+
+def _gemma(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """Pairs of characters over the whole text: no word ends anywhere."""
+    if not (folder / "tokenizer.json").is_file():
+        trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+        trained.normalizer = normalizers.Replace(" ", "▁")
+        special = ["<pad>", "<eos>", "<bos>", "<unk>"]
+        codes = [f"<0x{number:02X}>" for number in range(256)]
+        trainer = trainers.BpeTrainer(
+            vocab_size=SIZE + 256, special_tokens=[*special, *codes], show_progress=False
+        )
+        trained.train_from_iterator([line.replace(" ", "▁") for line in LINES], trainer)
+        ends = [(token, trained.token_to_id(token)) for token in ("<bos>", "<eos>")]
+        trained.post_processor = processors.TemplateProcessing(
+            single="<bos> $A <eos>", pair="<bos> $A <eos> <bos>:1 $B:1 <eos>:1", special_tokens=ends
+        )
+        trained.save(str(folder / "tokenizer.json"))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_file(str(folder / "tokenizer.json")),
+        unk_token="<unk>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        pad_token="<pad>",
+        model_input_names=["input_ids", "attention_mask"],
+        **settings,
+    )
 
 
 def _clip(folder: Path, settings: Mapping[str, Any]) -> Any:
@@ -185,7 +236,10 @@ FAMILIES: dict[str, Callable[[Path, Mapping[str, Any]], Any]] = {
     "wordpiece-mpnet": _mpnet,
     "byte-level-bpe": _roberta,
     "byte-level-bpe-modernbert": _modernbert,
+    "byte-level-bpe-decoder": _decoder,
     "bpe-clip": _clip,
+    "bpe-gemma": _gemma,
+    "unigram-camembert": _sentencepiece("CamembertTokenizerFast", "sentencepiece.bpe.model"),
     "unigram-xlmr": _sentencepiece("XLMRobertaTokenizerFast", "sentencepiece.bpe.model"),
     "unigram-albert": _sentencepiece("AlbertTokenizerFast", "spiece.model", **_ALBERT, **_ALBERT_ENDS),
     "unigram-deberta": _sentencepiece("DebertaV2TokenizerFast", "spm.model", **_DEBERTA),

@@ -75,8 +75,19 @@ def embedding(
 
 
 def text_embeds(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:
-    """CLIP's projected text vector."""
-    return _each(entries, lambda entry: model(**_encode(tokenizer, entry["TEXT"])).text_embeds[0].tolist())
+    """The projected text vector of CLIP, or the pooled one; SigLIP's texts always have 64 tokens."""
+    whole = model.config.model_type.startswith("siglip")
+
+    def answer(entry: Any) -> Any:
+        if whole:
+            ids = tokenizer(entry["TEXT"], padding="max_length", truncation=True, max_length=64)["input_ids"]
+            found = model(input_ids=torch.tensor([ids]))
+        else:
+            found = model(**_encode(tokenizer, entry["TEXT"]))
+        vector = found.text_embeds if "text_embeds" in found else found.pooler_output
+        return vector[0].tolist()
+
+    return _each(entries, answer)
 
 
 def scores(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:

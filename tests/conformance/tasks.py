@@ -57,7 +57,8 @@ class Task:
 
 
 VARIED = ("BERT", "RoBERTa", "XLM-R")
-POOLED = ("CLIP text tower",)
+POOLED = ("CLIP text tower", "DPR question encoder", "SigLIP text tower")
+DECODERS = ("Qwen3 embedder", "Gemma3 embedder")
 """These give one vector per text themselves."""
 _TOKEN_ROWS = tuple(
     row.name for row in ARCHITECTURES.values() if row.family and row.name not in (*POOLED, "Longformer")
@@ -120,10 +121,11 @@ _ALL = (
     ),
     _embedding("mean", (*_TOKEN_ROWS, "Longformer")),
     _embedding("mean", POSITION_ROWS, "--padding", "rows", note=", padded rows"),
-    *(_embedding(pooling, VARIED) for pooling in ("cls", "max", "lasttoken", "weightedmean")),
+    *(_embedding(pooling, VARIED) for pooling in ("cls", "max", "weightedmean")),
+    _embedding("lasttoken", (*VARIED, *DECODERS)),
     _embedding("mean_sqrt_len", VARIED, normalize=False),
     Task(
-        name="embedding (text_embeds)",
+        name="embedding (in the model)",
         task="embedding",
         head="base",
         asked=inputs.TEXTS,
@@ -252,7 +254,15 @@ _ALL = (
         asked=(),
         reference="image_embedding",
         compare="numbers",
-        only=("ResNet", "ConvNeXt", "CLIP image tower"),
+        only=(
+            "ResNet",
+            "ConvNeXt",
+            "CLIP image tower",
+            "DINOv2",
+            "Swin",
+            "MobileNetV2",
+            "SigLIP image tower",
+        ),
         images=True,
     ),
     Task(

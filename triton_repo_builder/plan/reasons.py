@@ -68,6 +68,7 @@ class Why(Enum):
     FRONT_SINGLE = "the graph runs row by row, unpadded: {reason}"
     FRONT_PADS = "the graph pads to the longest row of a batch: {reason}"
     GRAPH_FIXED = "the graph takes exactly {tokens} tokens"
+    MODEL_FIXED = "the model was trained on exactly {tokens} tokens, padding included"
     QUERY_FIXED = "late interaction: each query has {tokens} tokens"
     NO_FRONT = "no ragged front: {obstacle}"
     NO_FRONT_ALONE = "no ragged front: {obstacle}, so that it is never padded for another request"

@@ -40,7 +40,11 @@ NO_CASES = (
     "trb smoke cannot prove them"
 )
 UNMASKED = "the model takes no attention_mask, so its answer to a text may change with padding"
-UNPROVEN = "without golden cases nothing has shown that answers do not depend on the other texts in a batch"
+UNPROVEN = (
+    "without golden cases nothing has shown that a text's answer is the same beside others and padded; a build "
+    "with them lets rows run together"
+)
+"""A reason to run row by row; if the rows are padded before the graph, only a note."""
 PROBES = ("Hello", "The first request must not be slower than the others.")
 
 
@@ -103,7 +107,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         options,
         prepared.fixed,
         batching=batch.possible,
-        apart=apart,
+        apart=apart or ("" if recording else UNPROVEN),
         gpu=defaults.on_gpu(options, request.machine),
     )
     obstacle = batch.reason

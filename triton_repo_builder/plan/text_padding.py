@@ -37,6 +37,7 @@ class FixedBy(Enum):
     GRAPH = "the graph"
     PADDING = "--padding"
     QUERY_LENGTH = "--query-length"
+    MODEL = "the model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +107,34 @@ def fixed_length(source: Source, task: TaskPlan, options: BuildOptions) -> Fixed
     dims = ids.dims if ids else ()
     graph = dims[1] if len(dims) == 2 and dims[1] > 0 else 0
     query = task.rules.pad_to if task.rules else 0
-    tokens = query or fixed_padding(options.padding)
+    trained = _trained_length(source)
+    tokens = query or trained or fixed_padding(options.padding)
     if graph and tokens and graph != tokens:
         raise usage("padding", f"the graph takes exactly {graph} tokens, not {tokens}", f"use fixed:{graph}")
     if graph:
         return FixedLength(tokens=graph, by=FixedBy.GRAPH)
+    if trained:
+        if fixed_padding(options.padding) not in (0, trained):
+            raise usage(
+                "padding",
+                f"the model was trained on exactly {trained} tokens",
+                f"leave it out, or use fixed:{trained}",
+            )
+        return FixedLength(tokens=tokens, by=FixedBy.MODEL)
     return FixedLength(tokens=tokens, by=FixedBy.QUERY_LENGTH if query else FixedBy.PADDING)
+
+
+def _trained_length(source: Source) -> int:
+    """The length of every text that a model was trained with, padding included; 0: it takes any.
+
+    SigLIP's text tower takes no mask and reads its vector from the last of 64 tokens, padding or not
+    (transformers, model_doc/siglip: "make sure to pass padding='max_length'").
+    """
+    if not str(source.config.get("model_type", "")).startswith("siglip"):
+        return 0
+    section = source.config.get("text_config")
+    stated = (section if isinstance(section, dict) else source.config).get("max_position_embeddings", 64)
+    return stated if isinstance(stated, int) and stated > 0 else 0
 
 
 def decide(
@@ -193,12 +216,19 @@ def _refuse(source: Source, task: TaskPlan, obstacle: str, option: str) -> None:
         raise usage(
             "padding", f"{option}: the task {task.name} needs rows of any length in a batch", "leave it out"
         )
+    fixed = any(dim > 0 for spec in source.signature.inputs for dim in spec.dims)
+    remedy = "use --raw-output or --task tensor"
+    if fixed:
+        remedy = (
+            f"export again with dynamic axes [batch, tokens] on every input (optimum's default), or {remedy}"
+        )
+    elif source.signature.opset < ragged.OLDEST_OPSET:
+        remedy = f"export again with opset {ragged.OLDEST_OPSET} or newer, or {remedy}"
     raise TrbError(
         Code.NOT_BATCHABLE,
         f"the task {task.name} needs a model that takes rows of any length in a batch: {obstacle}",
         where=str(source.path),
-        remedy="export again with dynamic axes [batch, tokens] on every input (optimum's default), "
-        "or use --task tensor",
+        remedy=remedy,
     )
 
 
@@ -217,7 +247,8 @@ def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
     if padding.mode is Mode.FIXED:
         if padding.fixed.by is FixedBy.PADDING:
             return set_by(options, "padding")
-        kind = Why.GRAPH_FIXED if padding.fixed.by is FixedBy.GRAPH else Why.QUERY_FIXED
+        kinds = {FixedBy.GRAPH: Why.GRAPH_FIXED, FixedBy.MODEL: Why.MODEL_FIXED}
+        kind = kinds.get(padding.fixed.by, Why.QUERY_FIXED)
         return because(kind, tokens=padding.fixed.tokens)
     if padding.name == options.padding:
         return set_by(options, "padding")

@@ -26,6 +26,7 @@ NAME = "embedding"
 KIND = Kind.TEXT
 OPTIONS = ("pooling", "normalize", "truncate_dim", "prompt")
 ARCHITECTURES: tuple[str, ...] = ()
+POOLER = "pooler_output"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
 
@@ -50,6 +51,8 @@ def fits(source: Source) -> bool:
     """A sentence-transformers folder, or a model that gives token vectors."""
     signature = source.signature
     if signature.output("sentence_embedding") or modules(source):
+        return True
+    if _pools_itself(source):
         return True
     return _tokens(source, TOKENS) is not None and not signature.output(head_output.LOGITS)
 
@@ -81,7 +84,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
         )
     signature = source.signature
-    named = filter(None, map(signature.output, POOLED))
+    names = (*POOLED, POOLER) if _pools_itself(source) else POOLED
+    named = filter(None, map(signature.output, names))
     pooled = next((spec for spec in named if spec.shape is None or len(spec.shape) == 2), None)
     if pooled is None and _tokens(source, TOKENS) is None:
         pooled = by_rank(signature, 2)
@@ -101,7 +105,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             )
         keep = _keep(source, options, pooled.dims[-1] if pooled.shape else -1)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        left = () if pooled.name in PROJECTED else _left_behind(source, options)
+        left = () if pooled.name in (*PROJECTED, POOLER) else _left_behind(source, options)
         return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)
     tokens = need_tokens(source, TOKENS)
     if pooling is None:
@@ -137,6 +141,14 @@ def _left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
         f"not found beside the model: {' and '.join(missing)}, which say {unknown} (exporters leave them "
         "behind; --from-model FOLDER takes them from the original)",
     )
+
+
+def _pools_itself(source: Source) -> bool:
+    """Whether ``pooler_output`` is what the model was trained to give: DPR's and SigLIP's are, not BERT's."""
+    if source.signature.output(POOLER) is None:
+        return False
+    alone = len(source.signature.outputs) == 1
+    return alone or str(source.config.get("model_type", "")).startswith("siglip")
 
 
 def need_tokens(source: Source, names: tuple[str, ...]) -> TensorSpec:

@@ -23,6 +23,8 @@ KIND = Kind.IMAGE
 OPTIONS = ("pooling", "normalize")
 ARCHITECTURES: tuple[str, ...] = ()
 POOLED = ("image_embeds", "pooler_output", "embedding", "embeddings", "image_embedding")
+MEANS = ("swin", "swinv2")
+"""Whose pooler is the mean of the tokens alone; optimum leaves it out."""
 HIDDEN = "last_hidden_state"
 
 
@@ -80,6 +82,9 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
     if hidden is not None and len(hidden.shape or ()) == 4 and options.pooling is None:
         _check_pooler(source)
         return hidden, "mean"  # places of a convolution, which the models themselves pool so
+    if tokens and options.pooling is None and str(source.config.get("model_type", "")) in MEANS:
+        assert hidden is not None
+        return hidden, "mean"
     raise TrbError(
         Code.TASK_UNCLEAR,
         "the model has no pooled output"

@@ -88,7 +88,7 @@ def test_an_activation_of_a_cross_encoder(tmp_path: Path, output: Path) -> None:
     identity = "torch.nn.modules.linear.Identity"
     tiny.put_json(original / PROMPTS, {"activation_fn": identity})
     made = tiny.make(folder, output, from_model=original)
-    assert facts(made) == ("rerank", {"activation": "none", "padding": "ragged", "rows": "groups"})
+    assert facts(made) == ("rerank", {"activation": "none", "padding": "ragged", "rows": "single"})
 
 
 @pytest.mark.parametrize("listed", [None, {"passage": "passage: "}])

@@ -74,7 +74,7 @@ def test_a_masked_language_model_alone_is_no_sparse_encoder(tmp_path: Path, outp
     made = tiny.make(folder, output, task="sparse-embedding")
     assert facts(made) == (
         "sparse-embedding",
-        {"pooling": "max", "activation": "relu", "padding": "ragged", "rows": "groups"},
+        {"pooling": "max", "activation": "relu", "padding": "ragged", "rows": "single"},
     )
     assert "no SpladePooling module found" in made.notes[0]
 
