@@ -74,7 +74,7 @@ def _quantized(source: Path, target: Path) -> Path:
 
 def ours(source: Path, target: Path, name: str, **options: Any) -> None:
     """``trb build`` for the CPU, as the baselines, into a repository that may hold other endpoints."""
-    given = BuildOptions(model=source, name=name, golden=False, device="cpu", **options)
+    given = BuildOptions(model=source, name=name, golden=True, device="cpu", **options)
     made = build.build(given, lambda text: None)
     publish.publish(publish.prepare(made, target))
 

@@ -52,7 +52,6 @@ def server(
             pooling=pooling,
             output=repository,
             instances=1,
-            golden=False,
         )
         made = build.build(options)
         assert made.entry.served.facts["rows"] == "groups"

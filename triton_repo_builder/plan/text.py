@@ -41,8 +41,8 @@ NO_CASES = (
 )
 UNMASKED = "the model takes no attention_mask, so its answer to a text may change with padding"
 UNPROVEN = (
-    "without golden cases nothing has shown that a text's answer is the same beside others and padded; a build "
-    "with them lets rows run together"
+    "without golden cases nothing has shown that a text's answer is the same beside others and padded; a "
+    "build with them lets rows run together"
 )
 """A reason to run row by row; if the rows are padded before the graph, only a note."""
 PROBES = ("Hello", "The first request must not be slower than the others.")
