@@ -30,6 +30,8 @@ from triton_repo_builder.tasks.task import (
     rows_of_texts,
 )
 
+CHARACTERS, ROOM = 16, 200
+"""Characters of a text of a pair: for each token that it may have, and besides."""
 NOISES = 3
 """Times that an answer is computed again with noise on the model's outputs."""
 
@@ -60,7 +62,9 @@ def record(
 ) -> Recording:
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
     library = _tokenizer(source)
-    examples = task.examples or SINGLE
+    examples = [
+        (name, _short(task, example, settings.max_length)) for name, example in task.examples or SINGLE
+    ]
     runs = {
         name: run
         for name, example in examples
@@ -93,6 +97,19 @@ def record(
     if batching:
         apart = scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
     return Recording(cases=file if recorded else None, batchable=batching, apart=apart)
+
+
+def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
+    """Two texts as long as the limit needs.
+
+    Of texts that are cut to equal shares, the library joins each piece that it cuts off of one with each
+    of the other: gigabytes for a limit of some tokens and a page of text.
+    """
+    if not limit or len(example) < 2 or task.encoding.truncation != "longest_first":
+        return example
+    return {
+        name: tuple(text[: CHARACTERS * limit + ROOM] for text in texts) for name, texts in example.items()
+    }
 
 
 def scales_by_batch(source: Source) -> str:

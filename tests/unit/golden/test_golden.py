@@ -378,3 +378,12 @@ def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
     near = {"scores": np.array([[0.49, 0.51]]), "label": np.array([[b"x"]]), "score": np.array([[0.51]])}
     assert [t.name for t in scores(planned, near, tolerance.ABSOLUTE)] == ["label", "score", "scores"]
     assert [t.name for t in scores(planned, near, tolerance.HALF)] == ["score", "scores"]
+
+
+def test_pairs_are_no_longer_than_a_small_limit_needs(tmp_path: Path, output: Path) -> None:
+    """The library keeps every two pieces of two long texts: eight gigabytes for a limit of seven tokens."""
+    made = tiny.make(tiny.classifier(tmp_path / "m"), output, golden=True, max_length=7)
+    recorded = next(file.content for file in made.files if file.path == "m/smoke.json")
+    pairs = [case["inputs"] for case in json.loads(recorded)["cases"] if len(case["inputs"]) == 2]
+    assert max(len(text["data"][0]) for inputs in pairs for text in inputs) == 16 * 7 + 200
+    assert all(len(inputs) == 2 for inputs in pairs)
