@@ -51,6 +51,11 @@ metamorphic: $(VENV)/.dev
 history: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.history --output docs/reliability.md
 
+# Half an hour of load with promotes, dead processes and hostile requests; docs/reliability.md.
+.PHONY: soak
+soak: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.soak --output docs/reliability.md
+
 # Each system call of build, commit, push … fails or is the last one (strace; hours); writes docs/reliability.md.
 # CALLS="--only promote --sample 20": less.
 .PHONY: reliability

@@ -130,6 +130,18 @@ class Chaos:
         self._folder, self._repository, self._rng = folder, repository, rng
         self._server = self._start()
 
+    @property
+    def pid(self) -> int:
+        """Of tritonserver."""
+        return self._server.server
+
+    def ended(self) -> bool:
+        """Whether the server is gone, as it should not be; then another one is started."""
+        if self._ended_within(self._server.process, 5) is None:
+            return False
+        self._server = self._start()
+        return True
+
     def act(self, kind: str) -> None:
         """One kind of disturbance, whole."""
         self.done[kind] += 1
