@@ -120,8 +120,8 @@ def document(
     lines = [
         f"{minutes:g} minutes: {len(made.requests):,} requests of {rows:,} rows, {done}; "
         f"{len(problems)} requests lost, mixed, wrong or stale. Memory of the server's processes: "
-        f"{sizes[0]:,.0f} MiB at the start, at most {max(sizes):,.0f}, {sizes[-1]:,.0f} at the end; slope over "
-        f"the last {1 - SETTLED:.0%} of the time {memory.slope:+,.0f} MiB per hour.",
+        f"{sizes[0]:,.0f} MiB at the start, at most {max(sizes):,.0f}, {sizes[-1]:,.0f} at the end; over "
+        f"the last {1 - SETTLED:.0%} of the time it grew by {memory.slope:+,.0f} MiB per hour.",
         "",
         "| hostile request | answers |",
         "|---|---|",

@@ -17,9 +17,9 @@ from triton_repo_builder.read.source import Source
 
 FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
 """Sizes tried for the open axes of a tensor model, until it accepts one."""
-UNLIKE = 1_640_531
-"""A seed whose row is far from those of the cases: 1 and 2 differ in the seventh digit, and two rows that are
-almost the same do not show that they change each other."""
+UNLIKE = (1_640_531, 3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
+"""Seeds whose rows are far from those of the cases: 1 and 2 differ in the seventh digit, and rows that are
+almost the same, or that the model makes so, do not show that they change each other."""
 
 
 def record(model: original.OriginalModel, source: Source, endpoint: str, *, batching: bool) -> Recording:
@@ -37,8 +37,9 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         )
         obstacle = ""
         if batching:
-            other, case = _unlike(model, source, size) or (inputs[1], recorded[1])
-            obstacle = _obstacle(model, source, (inputs[0], other), (recorded[0], case))
+            others = list(filter(None, (_unlike(model, source, size, seed) for seed in UNLIKE)))
+            rows, singly = zip((inputs[0], recorded[0]), *(others or [(inputs[1], recorded[1])]), strict=True)
+            obstacle = _obstacle(model, source, rows, singly)
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=original.recorded_with(source),
@@ -72,12 +73,12 @@ def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, C
 
 
 def _unlike(
-    model: original.OriginalModel, source: Source, size: int
+    model: original.OriginalModel, source: Source, size: int, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike those of the cases with its answer; None if the model refuses it."""
-    feeds = _generated(source.signature.inputs, size, UNLIKE)
+    feeds = _generated(source.signature.inputs, size, seed)
     try:
-        return feeds, _tensor_case(source, UNLIKE, feeds, _run(model, source, feeds))
+        return feeds, _tensor_case(source, seed, feeds, _run(model, source, feeds))
     except Exception:
         return None
 
@@ -125,7 +126,7 @@ def _obstacle(
     inputs: Sequence[Mapping[str, CaseTensor]],
     recorded: Sequence[Case],
 ) -> str:
-    """Why both cases must not be one batch; empty if their answers are the same in one.
+    """Why rows must not be one batch; empty if their answers are the same in one.
 
     An open first axis does not prove a batch: detectors put the number of boxes there.
     """
@@ -133,12 +134,12 @@ def _obstacle(
     try:
         values = model.run(None, stacked)
     except Exception as error:
-        return f"it fails on a batch of two ({original.first_line(error)})"
+        return f"it fails on a batch of {len(inputs)} ({original.first_line(error)})"
     noise = tolerance.tolerance(recorded, model.own_noise).batched
     for spec, value in zip(source.signature.outputs, values, strict=True):
         if value.shape[:1] != (len(inputs),):
             count = value.shape[0] if value.ndim else "no"
-            return f"output '{spec.name}' gives {count} rows for a batch of two"
+            return f"output '{spec.name}' gives {count} rows for a batch of {len(inputs)}"
         for row, case in enumerate(recorded):
             expected = next(tensor for tensor in case.outputs if tensor.name == spec.name)
             if cases.difference(expected, value[row : row + 1]) > noise:

@@ -112,7 +112,7 @@ def test_the_number_of_boxes_is_no_batch(tmp_path: Path) -> None:
         initializers=constants,
     )
     assert not made.batchable
-    assert made.obstacle == "output 'Y' gives 3 rows for a batch of two"
+    assert made.obstacle == "output 'Y' gives 8 rows for a batch of 7"
 
 
 def test_a_model_that_fails_on_two_rows(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_model_that_fails_on_two_rows(tmp_path: Path) -> None:
         initializers=[t.constant("one", t.INT64, [2], [1, 4])],
     )
     assert not made.batchable
-    assert made.obstacle.startswith("it fails on a batch of two (")
+    assert made.obstacle.startswith("it fails on a batch of 7 (")
 
 
 def test_rows_that_mix_are_found_beside_a_number_that_is_none(tmp_path: Path) -> None:
@@ -387,3 +387,18 @@ def test_pairs_are_no_longer_than_a_small_limit_needs(tmp_path: Path, output: Pa
     pairs = [case["inputs"] for case in json.loads(recorded)["cases"] if len(case["inputs"]) == 2]
     assert max(len(text["data"][0]) for inputs in pairs for text in inputs) == 16 * 7 + 200
     assert all(len(inputs) == 2 for inputs in pairs)
+
+
+def test_rows_that_the_model_makes_alike(tmp_path: Path, output: Path) -> None:
+    """The layer norm of two numbers says only which is larger: most pairs of rows do not differ."""
+    nodes = [
+        t.node("LayerNormalization", ["X", "one", "zero"], ["normed"], axis=-1),
+        t.node("ReduceMean", ["normed"], ["mean"], axes=[0], keepdims=1),
+        t.node("Sub", ["normed", "mean"], ["Y"]),
+    ]
+    constants = [t.constant("one", t.FLOAT, [2], [1, 1]), t.constant("zero", t.FLOAT, [2], [0, 0])]
+    shape = ["batch", 2]
+    content = t.model(nodes, [t.tensor("X", shape)], [t.tensor("Y", shape)], initializers=constants)
+    (tmp_path / "m.onnx").write_bytes(content)
+    made = tiny.make(tmp_path / "m.onnx", output, golden=True)
+    assert made.notes == ("served without batching: rows of output 'Y' depend on each other",)
