@@ -60,8 +60,8 @@ def unigram() -> Tokenizer:
 
 
 TEXTS: dict[str, Callable[[random.Random], str]] = {
-    "prose": lambda r: " ".join(r.choices(WORDS, k=20_000)),
-    "no blanks": lambda r: "".join(r.choices(WORDS, k=20_000)),
+    "prose": lambda r: " ".join(r.choices(WORDS, k=12_000)),
+    "no blanks": lambda r: "".join(r.choices(WORDS, k=12_000)),
     "one letter": lambda r: "a" * r.randrange(50_000, 50_010),
     "chinese": lambda r: "".join(chr(r.randrange(0x4E00, 0x9FA5)) for _ in range(40_000)),
     "blanks": lambda r: " " * 60_000 + "the quick brown fox",
@@ -70,7 +70,7 @@ TEXTS: dict[str, Callable[[random.Random], str]] = {
     "control characters": lambda r: "the fox" + "\u200b\x00\x07" * 20_000 + " over lazy dogs",
     "combining": lambda r: "e" + "\u0301" * 40_000 + " fox",
     "emoji": lambda r: "👩‍👩‍👧‍👦" * 8_000,
-    "lines": lambda r: "\n".join(r.choices(WORDS, k=20_000)),
+    "lines": lambda r: "\n".join(r.choices(WORDS, k=12_000)),
 }
 
 
@@ -93,7 +93,7 @@ def shortener(tokenizer: Tokenizer, side: str = "right", **changes: Any) -> Any:
 def test_the_tokens_are_those_of_the_whole_text(name: str, kind: Callable[[], Tokenizer], side: str) -> None:
     tokenizer = kind()
     short = shortener(tokenizer, side)
-    for seed in range(4):
+    for seed in range(2):
         text = TEXTS[name](random.Random(seed))
         assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
 

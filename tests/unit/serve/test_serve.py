@@ -584,3 +584,40 @@ def test_a_python_process_that_ended_on_purpose_is_not_lost() -> None:
     assert watchdog.lost(there[:4], there, ready) == [crashed]
     assert watchdog.lost(there[:4], there[:4], ready) == [crashed, replaced]
     assert watchdog.lost(there[:4], there, {("net", "1")}) == []
+
+
+@pytest.mark.parametrize(("failures", "given_up"), [(0, False), (1, False), (2, False), (3, True)])
+def test_a_reload_that_fails_is_tried_again(
+    failures: int, given_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a new process may not answer Triton in time."""
+    monkeypatch.setattr(watchdog, "AGAIN", 0.0)
+    ready = [SimpleNamespace(name="net", version="1", ready=True)]
+    client = SimpleNamespace(index_or_empty=lambda: ready)
+    monkeypatch.setattr(watchdog, "HttpClient", lambda *_: client)
+    said: list[str] = []
+    tried: list[str] = []
+
+    class Watched(watchdog.Watchdog):
+        def _reload(self, model: str, stubs: object, above: object) -> None:
+            tried.append(model)
+            if len(tried) <= failures:
+                raise TrbError(Code.MODEL_FAILED, "could not be loaded again", where=model)
+
+    made = Watched(
+        "http://127.0.0.1:1",
+        SimpleNamespace(scan=tuple, tick=1.0),
+        needing=lambda model: (),
+        alive=lambda: True,
+        progress=said.append,
+        on_failure=lambda error: None,
+        timeout=1.0,
+    )
+    dead = [stubs.Stub(pid=1, model="net", version="1", instance="net_0", dead=True)]
+    if given_up:
+        with pytest.raises(TrbError):
+            made._restore("net", dead, ())
+        return
+    made._restore("net", dead, ())
+    assert len(tried) == failures + 1
+    assert said[-1] == "model 'net' is ready again"

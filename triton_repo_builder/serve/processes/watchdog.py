@@ -16,6 +16,8 @@ SETTLE = 0.75
 """A stub that ends because its model is unloaded is a zombie only for a moment; ``dead`` means longer."""
 RELOADS = 3
 WINDOW = 60.0
+AGAIN = 2.0
+"""Seconds before a reload that failed is tried again, twice as many before the next."""
 UNLOAD = 5.0
 """Seconds that an unload gets before the model is loaded again all the same."""
 LEFTOVER = 15.0
@@ -99,7 +101,18 @@ class Watchdog(threading.Thread):
         self._progress(
             f"model '{model}' lost its Python process ({ends}); loading it again ({count} of {RELOADS})"
         )
-        self._reload(model, stubs, tuple(other for other in self._needing(model) if other in loaded))
+        above = tuple(other for other in self._needing(model) if other in loaded)
+        while True:
+            try:
+                self._reload(model, stubs, above)
+                break
+            except TrbError as error:
+                # On a busy machine a new process may not answer Triton in time.
+                if count >= RELOADS or self._stop.wait(AGAIN * count) or not self._alive():
+                    raise
+                count += 1
+                self._progress(f"{error.message}; loading '{model}' again ({count} of {RELOADS})")
+                stubs = self._stubs.scan()
         # From its end: on a busy machine a reload takes as long as the window.
         self._reloads[model] = count, time.monotonic()
         self._progress(f"model '{model}' is ready again")
