@@ -26,6 +26,7 @@ kinds = importlib.import_module("ort_batch_inputs")
 runner = importlib.import_module("ort_runner")
 
 complete = importlib.import_module("ort_complete")
+rules = importlib.import_module("ort_rules")
 session = importlib.import_module("ort_session")
 gpu = importlib.import_module("ort_gpu")
 
@@ -445,9 +446,9 @@ def test_nothing_requested_and_nothing_batched() -> None:
 
 
 def test_auto_complete_leaves_a_complete_configuration_alone() -> None:
-    assert complete.is_complete(config(input=[io("X", [4])], output=[io("Y", [4])]))
-    assert complete.is_complete(config(batch_input=[{}], output=[io("Y", [4])]))
-    assert not complete.is_complete(config(output=[io("Y", [4])]))
+    assert rules.is_complete(config(input=[io("X", [4])], output=[io("Y", [4])]))
+    assert rules.is_complete(config(batch_input=[{}], output=[io("Y", [4])]))
+    assert not rules.is_complete(config(output=[io("Y", [4])]))
 
 
 def test_auto_complete_does_not_add_a_scheduler_to_a_sequence_model() -> None:

@@ -7,6 +7,7 @@ modules import each other by plain name; a type checker sees them as part of the
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -15,17 +16,10 @@ from typing import TYPE_CHECKING, Any
 import triton_python_backend_utils as pb_utils
 
 if TYPE_CHECKING:
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import check
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_complete import complete, is_complete
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_rules import is_complete
     from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
-    from triton_repo_builder.runtime.onnxruntime_backend.ort_session import open_for_reading, open_session
 else:
-    from ort_checks import check
-    from ort_complete import complete, is_complete
-    from ort_errors import Refused, surfaced
-    from ort_runner import Runner
-    from ort_session import open_for_reading, open_session
+    from ort_rules import is_complete
 
 
 class TritonPythonModel:
@@ -35,28 +29,18 @@ class TritonPythonModel:
     def auto_complete_config(auto_complete_model_config: pb_utils.ModelConfig) -> pb_utils.ModelConfig:
         """Fill in what the configuration leaves out, from the graph."""
         config = auto_complete_model_config.as_dict()
-        if not is_complete(config):
-            try:
-                note = complete(config, open_for_reading(config, _version_directory()))
-            except Refused as refused:
-                raise surfaced(refused) from None
-            if note:
-                pb_utils.Logger.log_warn(note)
+        # Triton starts a process for this alone: one that imports nothing ends soon.
+        if not is_complete(config) and (note := _ort().complete(config, _version_directory())):
+            pb_utils.Logger.log_warn(note)
         return auto_complete_model_config
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the session and compare the configuration with the graph."""
         config: dict[str, Any] = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
-        try:
-            session = open_session(
-                config, version, args["model_instance_kind"], args["model_instance_device_id"]
-            )
-            check(config, session)
-        except Refused as refused:
-            raise surfaced(refused) from None
+        kind, device = args["model_instance_kind"], args["model_instance_device_id"]
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
-        self._runner: Runner | None = Runner(config, session)
+        self._runner: Runner | None = _ort().runner(config, version, kind, device)
         self._name = config["name"]
         self._warming = sum(
             int(sample.get("batch_size", 0)) * max(1, int(sample.get("count", 0)))
@@ -79,6 +63,11 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Free the session before the interpreter goes."""
         self._runner = None
+
+
+def _ort() -> Any:
+    """``ort_open``: what needs ONNX Runtime, which takes half a second to import."""
+    return importlib.import_module("ort_open")
 
 
 def _report(model: str, responses: list[pb_utils.InferenceResponse]) -> None:

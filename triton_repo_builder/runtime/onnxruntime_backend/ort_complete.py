@@ -17,11 +17,6 @@ else:
     from ort_graph import TensorInfo, tensor_infos
 
 
-def is_complete(config: dict[str, Any]) -> bool:
-    """Whether nothing needs to be filled in; then the graph is not opened."""
-    return bool((config["input"] or config.get("batch_input")) and config["output"])
-
-
 def complete(config: dict[str, Any], session: ort.InferenceSession) -> str:
     """Change ``config`` in place; returns a line for the log, or an empty text."""
     inputs = tensor_infos(session.get_inputs())

@@ -8,10 +8,16 @@ https://github.com/triton-inference-server/onnxruntime_backend/tree/main/src
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 DEFAULT_MAX_BATCH_SIZE = 4
 """``default-max-batch-size``, set if the backend completes a configuration by itself."""
+
+
+def is_complete(config: Mapping[str, Any]) -> bool:
+    """Whether nothing in a configuration needs to be filled in; then the graph is not opened."""
+    return bool((config["input"] or config.get("batch_input")) and config["output"])
 
 
 def shape_text(dims: Iterable[int]) -> str:
