@@ -21,6 +21,20 @@ from triton_repo_builder.read.tokenizer import TokenizerSpec
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
+COMPARED = (
+    *(
+        "model_type",
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "dim",
+        "n_layers",
+        "d_model",
+        "num_layers",
+    ),
+    *("n_embd", "n_layer"),
+)
+"""Fields of config.json that an export and its original have in common."""
 WHILE = 32 << 20
 """Size of a file from which its checksum takes a while."""
 
@@ -133,6 +147,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
     _check_config(path.parent / "config.json", config)
     if original:
         _check_original(original, config)
+        _check_tokenizer(original, path.parent, given)
     return Source(
         skeleton=graph,
         signature=signature,
@@ -154,7 +169,7 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
             remedy="give --from-model the folder that the model was exported from",
         )
     own = tokenizer.settings(folder, "config.json")
-    for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
+    for name in COMPARED:
         if name in own and name in config and own[name] != config[name]:
             raise TrbError(
                 Code.TASK_UNCLEAR,
@@ -163,6 +178,25 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
                 where=str(folder / "config.json"),
                 remedy="give --from-model the folder that the model was exported from",
             )
+
+
+def _check_tokenizer(original: Path, exported: Path, given: Given) -> None:
+    """``TrbError`` if the original's tokenizer gives other ids than the export's own."""
+    theirs, ours = tokenizer.find(original), tokenizer.find(exported)
+    if given.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
+        return
+    if theirs.read_bytes() != ours.read_bytes() and _vocabulary(theirs) != _vocabulary(ours):
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"this is another model: its tokenizer gives tokens other ids than {ours}",
+            where=str(theirs),
+            remedy="give --from-model the folder that the model was exported from, or name a --tokenizer",
+        )
+
+
+def _vocabulary(file: Path) -> Mapping[str, int]:
+    vocabulary: Mapping[str, int] = tokenizer.read(file).library.get_vocab(with_added_tokens=True)
+    return vocabulary
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:
@@ -228,6 +262,10 @@ def model_file(path: Path, name: str | None = None) -> Path:
 def _inside(folder: Path, name: str) -> Path:
     """The file of that name in the folder. Raises ``TrbError`` NOT_FOUND."""
     file = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise usage(
+            "file", f"'{name}' is not in {folder}", "name a file in that folder, or give it to --model"
+        )
     if files.is_file(file):
         return file
     found = _every(folder)

@@ -146,8 +146,7 @@ def read(file: Path) -> TokenizerSpec:
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
     content = None if own else text.encode("utf-8")
     try:
-        version = str(settings(folder, "config.json").get("transformers_version", ""))
-        served = tokenizer_config.applied(document, config, version) or document
+        served = tokenizer_config.applied(document, config, settings(folder, "config.json")) or document
         served = (tokenizer_config.lowered(served) if lowered else None) or served
         if served != document:
             content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")

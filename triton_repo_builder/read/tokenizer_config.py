@@ -11,10 +11,16 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+_NOTHING: Mapping[str, Any] = {}
 _LOWERING = {
     f"{name}Tokenizer"
     for name in (
         "Bert",
+        "DPRContextEncoder",
+        "DPRQuestionEncoder",
+        "DPRReader",
+        "Realm",
+        "RetriBert",
         "ConvBert",
         "DistilBert",
         "Electra",
@@ -31,14 +37,28 @@ _LOWERING = {
 }
 """The classes of transformers that rewrite their BertNormalizer when they are made."""
 _ENDS = {
-    "CodeLlamaTokenizer": ("<s>", "</s>"),
-    "CohereTokenizer": ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"),
-    "GemmaTokenizer": ("<bos>", "<eos>"),
-    "LlamaTokenizer": ("<s>", "</s>"),
+    "CodeLlamaTokenizer": ("<s>", "</s>", True),
+    "CohereTokenizer": ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", True),
+    "GPTNeoXTokenizer": ("<|endoftext|>", "<|endoftext|>", False),
+    "GemmaTokenizer": ("<bos>", "<eos>", True),
+    "LlamaTokenizer": ("<s>", "</s>", True),
 }
 """The classes that put a first and a last token around each text, as ``add_bos_token`` and ``add_eos_token``
-say, and these tokens (transformers 4: ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json
-as it is)."""
+say: these tokens, and whether the first is the default (transformers 4:
+``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json as it is)."""
+_BY_MODEL = {
+    **{
+        name: f"{kind}Tokenizer"
+        for name, kind in (
+            *(("bert", "Bert"), ("convbert", "ConvBert"), ("distilbert", "DistilBert"), ("dpr", "Bert")),
+            *(("electra", "Electra"), ("funnel", "Funnel"), ("layoutlm", "LayoutLM"), ("lxmert", "Lxmert")),
+            *(("mobilebert", "MobileBert"), ("mpnet", "MPNet"), ("splinter", "Splinter")),
+            *(("squeezebert", "SqueezeBert"), ("code_llama", "CodeLlama"), ("cohere", "Cohere")),
+            *(("gemma", "Gemma"), ("gemma2", "Gemma"), ("gpt_neox", "GPTNeoX"), ("llama", "Llama")),
+        )
+    }
+}
+"""The class that AutoTokenizer takes by config.json's ``model_type``, if no file names one."""
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -55,14 +75,19 @@ def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def applied(
-    document: Mapping[str, Any], settings: Mapping[str, Any], version: str = ""
+    document: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any] = _NOTHING
 ) -> dict[str, Any] | None:
-    """tokenizer.json as transformers uses it with these settings; None if nothing changes.
+    """tokenizer.json as transformers uses it with tokenizer_config.json; None if nothing changes.
 
-    ``version``: that of the transformers which made the model; empty if no file states it.
+    ``config``: config.json, for the class of a tokenizer that names none, and for the release of transformers
+    that made the model.
     """
     if not settings:
         return None
+    if not settings.get("tokenizer_class"):
+        named = config.get("tokenizer_class") or _BY_MODEL.get(str(config.get("model_type", "")), "")
+        settings = {**settings, "tokenizer_class": named}
+    version = str(config.get("transformers_version", ""))
     changed = copy.deepcopy(dict(document))
     if (template := _ends(document, settings, version)) is not None:
         changed["post_processor"] = template
@@ -74,7 +99,8 @@ def applied(
         if kind != "MPNetTokenizer":
             normalizer["handle_chinese_chars"] = settings.get("tokenize_chinese_chars", True)
     splitter = changed.get("pre_tokenizer")
-    if splitter and "add_prefix_space" in splitter:
+    # Older files have that key in a Metaspace, too, which the library reads for itself.
+    if splitter and splitter.get("type") == "ByteLevel":
         splitter["add_prefix_space"] = bool(settings.get("add_prefix_space", False))
     return None if changed == document else changed
 
@@ -86,7 +112,7 @@ def _ends(document: Mapping[str, Any], settings: Mapping[str, Any], version: str
         return None
     ids = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
     tokens: dict[str, str] = {}
-    for role, default, token in (("bos", True, usual[0]), ("eos", False, usual[1])):
+    for role, default, token in (("bos", usual[2], usual[0]), ("eos", False, usual[1])):
         stated = settings.get(f"{role}_token", token)
         text = stated.get("content") if isinstance(stated, dict) else stated
         if settings.get(f"add_{role}_token", default) and isinstance(text, str) and text in ids:

@@ -15,7 +15,8 @@ LONG = 4
 """Times that as long a text is, before it is worth a look."""
 MARGIN = 128
 """Tokens beyond those kept that stay beside a cut: more than a word is made of, if it is not unknown."""
-BLANK = re.compile(r"\s")
+BLANK = re.compile(r"(?<=\S)\s")
+"""The first of a run of white space: some tokenizers join its characters, counted from its start."""
 MORE = 16
 """Tokens beyond the limit that a text of a pair keeps, if both are cut to equal shares."""
 
@@ -33,6 +34,7 @@ class Shortener:
         """Whether places in the text are needed, which move if its start is cut off."""
         self.left = truncation["direction"] == "left"
         self.most_rows = most_rows
+        self.whole_words = type(tokenizer.model).__name__ == "Unigram"
         self.last: tuple[str, str] = ("", "")
         """A text and what is left of it: labels share their text."""
 
@@ -67,13 +69,16 @@ class Shortener:
     def part(self, text: str, size: int) -> "str | None":
         """About ``size`` to twice as many characters of the side that is kept, up to a blank.
 
-        From the end only up to a blank: a tokenizer reads a word from its start.
+        Without one there is none of a text whose end is kept, for a word is read from its start, nor for a
+        Unigram model, which finds the best parts of a whole word, whatever its length.
         """
         if self.left:
             blank = BLANK.search(text, len(text) - 2 * size, len(text) - size)
             return text[blank.start() :] if blank else None
         blank = BLANK.search(text, size, 2 * size)
-        return text[: blank.start() if blank else 2 * size]
+        if blank is None:
+            return None if self.whole_words else text[: 2 * size]
+        return text[: blank.start()]
 
     def count(self, text: str) -> int:
         """Tokens of the whole text, special ones aside."""

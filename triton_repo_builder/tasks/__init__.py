@@ -115,7 +115,8 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
         )
     return _fitting(source, Kind.TEXT) or (
         tensor,
-        _headless(source, tensor) or "no task is known for this model: served as plain tensors",
+        _headless(source, tensor)
+        or "no task is known for this model: served as plain tensors (--task names one)",
     )
 
 

@@ -54,7 +54,7 @@ def fits(source: Source) -> bool:
         return True
     if _pools_itself(source):
         return True
-    return _tokens(source, TOKENS) is not None and not signature.output(head_output.LOGITS)
+    return bool(_tokens(source, TOKENS) or _candidates(source)) and not signature.output(head_output.LOGITS)
 
 
 def modules(source: Source) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     names = (*POOLED, POOLER) if _pools_itself(source) else POOLED
     named = filter(None, map(signature.output, names))
     pooled = next((spec for spec in named if spec.shape is None or len(spec.shape) == 2), None)
-    if pooled is None and _tokens(source, TOKENS) is None:
+    if pooled is None and _tokens(source, TOKENS) is None and not _candidates(source):
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
     in_graph = pooled is not None and options.pooling is None
@@ -123,6 +123,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
     keep = _keep(source, options, full)
     left = _left_behind(source, options)
+    if tokens.name not in TOKENS:
+        left = (*left, f"the token vectors are output '{tokens.name}'")
     return _task(
         tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip, left
     )
@@ -137,9 +139,12 @@ def _left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
         return ()
     unknown = "pooling, normalising and prompts" if len(missing) == 2 else "prompts"
     unknown = unknown if missing[-1] == prompts.FILE else "pooling and normalising"
+    named = " and ".join(missing)
+    if source.original:
+        return (f"not found in {source.original}, either: {named}, which say {unknown}",)
     return (
-        f"not found beside the model: {' and '.join(missing)}, which say {unknown} (exporters leave them "
-        "behind; --from-model FOLDER takes them from the original)",
+        f"not found beside the model: {named}, which say {unknown} (exporters leave them behind; "
+        "--from-model FOLDER takes them from the original)",
     )
 
 
@@ -152,8 +157,15 @@ def _pools_itself(source: Source) -> bool:
 
 
 def need_tokens(source: Source, names: tuple[str, ...]) -> TensorSpec:
-    """The output of token vectors: one of these names, or another of that rank. Raises ``TrbError``."""
+    """The output of token vectors: one of these names, or the only other that can be. Raises ``TrbError``."""
     spec = _tokens(source, names)
+    if spec is None and (several := _candidates(source)):
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"several outputs could be the token vectors: {', '.join(several)}",
+            where=str(source.path),
+            remedy=f"export again with the last hidden state alone, or call it {names[0]}",
+        )
     if spec is None:
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -167,9 +179,19 @@ def need_tokens(source: Source, names: tuple[str, ...]) -> TensorSpec:
 
 
 def _tokens(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
-    """As ``need_tokens``, None if there is none; logits of tokens are not their vectors."""
-    spec = by_rank(source.signature, 3, *names)
-    return None if spec is not None and spec.name == head_output.LOGITS else spec
+    """As ``need_tokens``, None if there is none or more than one; scores of tokens are not their vectors."""
+    for name in names:
+        spec = source.signature.output(name)
+        if spec is not None and len(spec.shape or ()) == 3:
+            return spec
+    found = _candidates(source)
+    return source.signature.output(found[0]) if len(found) == 1 else None
+
+
+def _candidates(source: Source) -> list[str]:
+    """Outputs [batch, tokens, width] that are not scores."""
+    outputs = source.signature.outputs
+    return [s.name for s in outputs if len(s.shape or ()) == 3 and not head_output.are_scores(source, s)]
 
 
 def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
@@ -267,6 +289,14 @@ def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> N
 
 
 def _pooling(config: Any, where: str) -> str:
+    if not config:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"{MODULES} names it, and it is not there: no file says how to pool",
+            where=where,
+            remedy=f"take it from the original with --from-model FOLDER, or give --pooling "
+            f"{'|'.join(heads_pooling.POOLINGS)}",
+        )
     modes = [pooling for flag, pooling in FLAGS.items() if config.get(flag)]
     if not modes and isinstance(config.get("pooling_mode"), str):
         modes = [config["pooling_mode"]]

@@ -82,6 +82,11 @@ def stride(limit: int) -> int:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Start and end logits of all pieces from the graph; the best span after it."""
     names = _outputs(source)
+    notes = (
+        ()
+        if "start" in names[0]
+        else (f"output '{names[0]}' is taken for the start, '{names[1]}' for the end",)
+    )
     _refuse_context_first(source)
     for name in names:
         task.need_logits(source, name, NAME)
@@ -118,6 +123,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         examples=EXAMPLES,
         encode=_encode,
+        notes=notes,
         answer=_reference(names, impossible),
         facts=(("handle_impossible_answer", impossible), ("longest_answer", LONGEST_ANSWER)),
     )
@@ -136,7 +142,10 @@ def _spans(source: Source) -> tuple[str, str] | None:
     for names in (("start_logits", "end_logits"), ("start_scores", "end_scores")):
         if set(names) <= set(flat):
             return names
-    return (flat[0], flat[1]) if len(flat) == 2 else None
+    if len(flat) != 2:
+        return None
+    first, second = flat
+    return (second, first) if "start" in second and "end" in first else (first, second)
 
 
 def _outputs(source: Source) -> tuple[str, str]:

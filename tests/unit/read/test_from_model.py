@@ -136,3 +136,31 @@ def test_no_file_in_the_folder(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         source.model_file(tmp_path, "a.onnx")
     assert caught.value.remedy == "it has no ONNX file"
+
+
+def test_another_tokenizer_is_refused(exported: Path, original: Path, output: Path) -> None:
+    tiny.tokenizer(original / "tokenizer.json", extra=["another"])
+    with pytest.raises(TrbError) as caught:
+        tiny.make(exported, output, from_model=original)
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "its tokenizer gives tokens other ids" in caught.value.message
+    made = tiny.make(exported, output, from_model=original, tokenizer=exported)
+    assert facts(made)[1]["pooling"] == "mean"
+
+
+@pytest.mark.parametrize("file", ["../other/model.onnx", "/tmp/model.onnx"])
+def test_a_file_outside_of_the_folder(file: str, tmp_path: Path) -> None:
+    tiny.embedder(tmp_path / "m")
+    tiny.embedder(tmp_path / "other")
+    with pytest.raises(TrbError) as caught:
+        source.model_file(tmp_path / "m", file)
+    assert caught.value.code is Code.USAGE
+
+
+def test_an_original_without_the_files_is_not_advised_again(
+    exported: Path, original: Path, output: Path
+) -> None:
+    (original / "modules.json").unlink()
+    made = tiny.make(exported, output, from_model=original, pooling="mean")
+    (note,) = [note for note in made.notes if "modules.json" in note]
+    assert note.startswith(f"not found in {original}, either: modules.json")

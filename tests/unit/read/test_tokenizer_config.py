@@ -59,7 +59,7 @@ def tokens(**changes: Any) -> list[list[int]] | None:
     made = Tokenizer(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4}, unk_token="<unk>"))
     made.add_special_tokens(["<s>", "</s>"])
     document = json.loads(made.to_str())
-    changed = tokenizer_config.applied(document, {**LLAMA, **changes}, version)
+    changed = tokenizer_config.applied(document, {**LLAMA, **changes}, {"transformers_version": version})
     if changed is None:
         return None
     made = Tokenizer.from_str(json.dumps(changed))
@@ -82,6 +82,19 @@ def test_first_and_last_tokens_as_transformers_4_put_them(
     changes: dict[str, Any], expected: list[list[int]] | None
 ) -> None:
     assert tokens(**changes) == expected
+
+
+@pytest.mark.parametrize("stated", [{"model_type": "bert"}, {"tokenizer_class": "BertTokenizer"}])
+def test_a_class_that_only_config_json_names(stated: dict[str, Any]) -> None:
+    changed = tokenizer_config.applied({"normalizer": LOWER}, {"do_lower_case": False}, stated)
+    assert changed == {"normalizer": {**LOWER, "lowercase": False}}
+    assert tokenizer_config.applied({"normalizer": LOWER}, {"do_lower_case": False}, {}) is None
+
+
+def test_an_older_metaspace_keeps_its_prefix() -> None:
+    splitter = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+    document = {"pre_tokenizer": splitter}
+    assert tokenizer_config.applied(document, {"tokenizer_class": "DebertaV2Tokenizer"}) is None
 
 
 def test_a_template_that_is_right_stays() -> None:

@@ -51,6 +51,22 @@ def byte_pairs_of_everything() -> Tokenizer:
     return made
 
 
+def periodic() -> Tokenizer:
+    """Parts of a run, which the best way through a word takes from its end."""
+    pieces = [
+        ("<unk>", -20.0),
+        ("▁", -1.0),
+        ("=", -9.0),
+        ("====", -9.5),
+        ("=======", -10.0),
+        ("haha", -5.0),
+        ("h", -8.0),
+    ]
+    made = Tokenizer(models.Unigram(pieces, 0, False))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    return made
+
+
 def unigram() -> Tokenizer:
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.NFKC()
@@ -70,6 +86,12 @@ TEXTS: dict[str, Callable[[random.Random], str]] = {
     "control characters": lambda r: "the fox" + "\u200b\x00\x07" * 20_000 + " over lazy dogs",
     "combining": lambda r: "e" + "\u0301" * 40_000 + " fox",
     "emoji": lambda r: "👩‍👩‍👧‍👦" * 8_000,
+    "a run": lambda r: "=" * r.randrange(40_000, 40_050),
+    "words, then a run": lambda r: " ".join(r.choices(WORDS, k=60)) + "haha" * 10_000 + "h" * r.randrange(4),
+    "blanks before the end": lambda r: (
+        "hello world " * 20 + " " * r.randrange(20_000, 20_050) + " some words end"
+    ),
+    "lines before the end": lambda r: "hello\n" * 20 + "\n" * r.randrange(20_000, 20_050) + " some words end",
     "lines": lambda r: "\n".join(r.choices(WORDS, k=12_000)),
 }
 
@@ -88,7 +110,7 @@ def shortener(tokenizer: Tokenizer, side: str = "right", **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", [word_piece, byte_pairs, byte_pairs_of_everything, unigram])
+@pytest.mark.parametrize("kind", [word_piece, byte_pairs, byte_pairs_of_everything, unigram, periodic])
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_tokens_are_those_of_the_whole_text(name: str, kind: Callable[[], Tokenizer], side: str) -> None:
     tokenizer = kind()

@@ -40,7 +40,7 @@ def test_another_architecture_is_not_called_a_classifier(tmp_path: Path) -> None
     tiny.put_json(folder / "config.json", {"architectures": ["BertForMultipleChoice"]})
     name, reason = chosen(folder)
     assert name == "tensor"
-    assert reason == "no task is known for this model: served as plain tensors"
+    assert reason == "no task is known for this model: served as plain tensors (--task names one)"
 
 
 def test_no_tokenizer(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_pooling_that_is_none(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "pooling by no mode is not supported"),
+        ({"pooling_mode_mean_tokens": False}, "pooling by no mode is not supported"),
         (
             {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
             "pooling by cls and mean is not supported",
@@ -277,3 +277,10 @@ def test_a_graph_that_ends_in_a_dense_layer_is_not_normalised(tmp_path: Path) ->
     )
     (folder / "model.onnx").write_bytes(content)
     assert facts(folder) == {"pooling": "in the model", "normalize": False}
+
+
+def test_a_pooling_module_that_is_not_there(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path)
+    (folder / "1_Pooling" / "config.json").unlink()
+    message = "modules.json names it, and it is not there: no file says how to pool"
+    refused(folder, Code.TASK_UNCLEAR, message)

@@ -108,3 +108,65 @@ def test_an_image_classifier_exported_for_features(tmp_path: Path) -> None:
     module, reason = tasks.choose(reader.read_source(path), None)
     assert module.NAME == "image-embedding"
     assert "ViTForImageClassification" in reason
+
+
+def planned(path: Path, **options: Any) -> Any:
+    read = reader.read_source(path)
+    module, _ = tasks.choose(read, options.get("task"))
+    return module.plan(read, check(BuildOptions(model=path, **options)))
+
+
+def test_several_hidden_states_are_not_chosen_among(tmp_path: Path) -> None:
+    """The first of them is the embedding layer."""
+    states = [t.tensor(f"hidden_states.{n}", ["n", "t", WIDTH]) for n in range(3)]
+    path = folder(tmp_path / "m", states, architectures=["BertModel"])
+    with pytest.raises(TrbError) as caught:
+        planned(path, pooling="mean")
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "hidden_states.0, hidden_states.1, hidden_states.2" in caught.value.message
+    path = folder(tmp_path / "n", [*states, HIDDEN], architectures=["BertModel"])
+    assert planned(path, pooling="mean").head.bind["hidden"] == "last_hidden_state"
+    path = folder(tmp_path / "o", [UNNAMED], architectures=["BertModel"])
+    made = planned(path, pooling="mean")
+    assert made.head.bind["hidden"] == "1234"
+    assert "the token vectors are output '1234'" in made.notes
+
+
+@pytest.mark.parametrize("name", ["prediction_logits", "prediction_scores"])
+def test_scores_of_the_vocabulary_are_no_token_vectors(name: str, tmp_path: Path) -> None:
+    scores = t.tensor(name, ["n", "t", 60])
+    path = folder(tmp_path / "m", [scores], architectures=["BertForPreTraining"])
+    with pytest.raises(TrbError) as caught:
+        planned(path, task="embedding", pooling="mean")
+    assert "no output of token vectors" in caught.value.message
+    assert tasks.choose(reader.read_source(path), None)[0].NAME == "tensor"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "bound"),
+    [
+        (
+            [t.tensor("vectors", ["n", "t", 60]), t.tensor("prediction_scores", ["n", "t", 60])],
+            "prediction_scores",
+        ),
+        ([t.tensor("vectors", ["n", "t", 60])], None),
+        ([t.tensor("a", ["n", "t", 64]), t.tensor("b", ["n", "t", 64])], None),
+    ],
+)
+def test_equal_widths_decide_nothing(outputs: list[Any], bound: str | None, tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", outputs, architectures=["BertForMaskedLM"], hidden_size=60)
+    module, _ = tasks.choose(reader.read_source(path), None)
+    if bound is None:
+        assert module.NAME != "fill-mask"
+    else:
+        assert planned(path).head.bind["logits"] == bound
+
+
+def test_ends_of_a_span_by_their_names(tmp_path: Path) -> None:
+    architecture = ["BertForQuestionAnswering"]
+    ends = [t.tensor("end", ["n", "t"]), t.tensor("start", ["n", "t"])]
+    made = planned(folder(tmp_path / "m", ends, architectures=architecture))
+    assert (made.head.bind["start_logits"], made.head.bind["end_logits"], made.notes) == ("start", "end", ())
+    other = [t.tensor("output_1", ["n", "t"]), t.tensor("output_0", ["n", "t"])]
+    made = planned(folder(tmp_path / "n", other, architectures=architecture))
+    assert made.notes == ("output 'output_1' is taken for the start, 'output_0' for the end",)

@@ -19,24 +19,43 @@ FEATURES = re.compile(
     r"|(sentence|token|text|image|word)_embed(ding)?s?|embeddings?"
 )
 """Names that exporters give to what comes before a head."""
+SCORES = re.compile(r"(^|_)(logits?|scores?|predictions?)$")
 USUAL_LABELS = 2
 """Labels of a classifier whose config.json names none, as transformers' PretrainedConfig has it."""
 
 
 def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | None:
-    """``logits``, else the first output of this rank that may be a head's.
+    """``logits``, else the only output of this rank that may be a head's.
 
-    ``widths``: the sizes that the last axis of another name may have; empty if no file states any.
+    ``widths``: the sizes that the last axis of another name may have; empty if no file states any. Under a
+    name that says nothing, an output as wide as the hidden states is taken for these.
     """
     logits = source.signature.output(LOGITS)
     if logits is not None and len(logits.shape or ()) == rank:
         return logits
-    for spec in source.signature.outputs:
-        if len(spec.shape or ()) != rank or FEATURES.fullmatch(spec.name):
-            continue
-        if spec.dims[-1] == -1 or not widths or spec.dims[-1] in widths:
-            return spec
-    return None
+    found = [
+        spec
+        for spec in source.signature.outputs
+        if len(spec.shape or ()) == rank
+        and not FEATURES.fullmatch(spec.name)
+        and (spec.dims[-1] == -1 or not widths or spec.dims[-1] in widths)
+        and (SCORES.search(spec.name) or spec.dims[-1] != hidden_size(source))
+    ]
+    named = [spec for spec in found if SCORES.search(spec.name)] or found
+    return named[0] if len(named) == 1 else None
+
+
+def are_scores(source: Source, spec: TensorSpec) -> bool:
+    """Whether an output of every token is a head's: by its name, or by the width of the vocabulary."""
+    if SCORES.search(spec.name):
+        return True
+    return spec.dims[-1] != hidden_size(source) and spec.dims[-1] in vocabularies(source)
+
+
+def hidden_size(source: Source) -> int:
+    """The width of the model's hidden states as config.json says it; 0 without."""
+    sizes = (source.config.get(name) for name in ("hidden_size", "d_model", "dim", "n_embd"))
+    return next((size for size in sizes if isinstance(size, int)), 0)
 
 
 def find_tokens(source: Source) -> TensorSpec | None:
