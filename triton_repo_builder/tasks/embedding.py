@@ -255,7 +255,8 @@ def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tup
         kind = _kind(module)
         folder = module["folder"] / str(module.get("path", ""))
         if kind == "Pooling":
-            pooling = _pooling(tokenizer.settings(folder, "config.json"), str(folder / "config.json"))
+            file = folder / "config.json"  # not that of the folder above
+            pooling = _pooling(tokenizer.settings(folder, file.name) if file.is_file() else {}, str(file))
         elif kind == "Normalize":
             normalise = True
         elif kind == "Dense":
