@@ -21,7 +21,7 @@ from onnx import TensorProto
 
 from tests.integration.test_clients import RUN
 from tests.models import images
-from tests.support.cli import call, trb
+from tests.support.cli import FEW, call, trb
 from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
@@ -343,7 +343,8 @@ def test_the_documented_ways_to_send_a_file_work(
 
 
 def test_smoke_passes_on_all_endpoints(server: serve.RunningServer, repository: Path) -> None:
-    said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
+    urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+    said = trb("smoke", str(repository), *urls, *FEW, "--json")
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True

@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from tritonclient import http as triton
 
-from tests.support.cli import trb
+from tests.support.cli import FEW, trb
 from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 
@@ -168,7 +168,8 @@ def test_images_equal_onnxruntime_on_the_original(server: serve.RunningServer, o
 
 
 def test_smoke_passes_on_all_endpoints(server: serve.RunningServer, repository: Path) -> None:
-    said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
+    urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+    said = trb("smoke", str(repository), *urls, *FEW, "--json")
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True

@@ -13,7 +13,7 @@ import tiny
 import tiny_images
 import tiny_onnx as t
 
-from tests.support.cli import trb
+from tests.support.cli import FEW, trb
 from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.plan import tensors
@@ -78,7 +78,7 @@ def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
 
 def test_every_endpoint_answers_as_its_original(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
-    report = json.loads(trb("smoke", repository, *urls))
+    report = json.loads(trb("smoke", repository, *urls, *FEW))
     assert (report["ok"], report["parity_proven"]) == (True, True)
     assert len(report["endpoints"]) == 11
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 import salvo
 
-from tests.support.cli import trb
+from tests.support.cli import FEW, trb
 from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient
@@ -128,7 +128,8 @@ def test_token_vectors_are_those_of_pytorch(
 
 
 def test_smoke_passes_on_all(server: serve.RunningServer, repository: Path) -> None:
-    said = trb("smoke", str(repository), "--url", server.urls.http, "--grpc-url", server.urls.grpc, "--json")
+    urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+    said = trb("smoke", str(repository), *urls, *FEW, "--json")
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True

@@ -20,6 +20,8 @@ from triton_repo_builder.errors import Code
 from triton_repo_builder.process import ProcessFailed, run
 
 ARGV = (sys.executable, "-m", "triton_repo_builder")
+FEW = ("--clients", "8", "--requests", "3")
+"""Of trb smoke, for a repository of many endpoints: enough that requests join."""
 
 
 def trb(*arguments: str | Path, cwd: Path | None = None) -> str:
