@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from tests.reliability.hostile import Hostile
 from tests.reliability.recording_clients import Clients
 from tests.reliability.report import section
 from tests.support.serve_repository import children
+from triton_repo_builder.serve.processes.watchdog import WINDOW
 
 KINDS = ("promote", "rollback", "stub")
 EVERY = 5.0
@@ -53,8 +55,9 @@ class Memory(threading.Thread):
     def run(self) -> None:
         """Look until the end."""
         while not self._end.wait(EVERY):
-            pages = sum(map(_share, [self._pid, *children(self._pid)]))
-            self.samples.append((time.monotonic() - self._begun, pages / 1024))
+            with suppress(FileNotFoundError):  # the server has ended
+                pages = sum(map(_share, [self._pid, *children(self._pid)]))
+                self.samples.append((time.monotonic() - self._begun, pages / 1024))
 
     @property
     def slope(self) -> float:
@@ -86,9 +89,14 @@ def run(folder: Path, minutes: float, seed: int) -> tuple[History, Chaos, Hostil
             Hostile(chaos.http, seed) as hostile,
             Memory(chaos.pid) as memory,
         ):
-            end = time.monotonic() + 60 * minutes
+            end, killed = time.monotonic() + 60 * minutes, -WINDOW
             while time.monotonic() < end:
-                chaos.act(rng.choice(KINDS))
+                kind = rng.choice(KINDS)
+                if kind == "stub":
+                    # A model that dies again and again in this time is given up, as it should be.
+                    kind = "stub" if time.monotonic() - killed > WINDOW else "promote"
+                    killed = time.monotonic() if kind == "stub" else killed
+                chaos.act(kind)
                 time.sleep(rng.uniform(0, 10))
                 print(f"{len(clients.requests)} requests, {memory.samples[-1:]}", file=sys.stderr, flush=True)
         for kind in hostile.killers:

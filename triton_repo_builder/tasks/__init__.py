@@ -23,7 +23,7 @@ from triton_repo_builder.tasks import (
     unsupported,
     zero_shot_classification,
 )
-from triton_repo_builder.tasks.support import head_output, vision
+from triton_repo_builder.tasks.support import head_output, saved_modules, vision
 from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, architecture, takes_text
 
 TASKS: dict[str, Task] = {
@@ -125,7 +125,7 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
     task = next((task for task in TASKS.values() if task.KIND is kind and task.fits(source)), None)
     if task is None:
         return None
-    if embedding.modules(source):
+    if saved_modules.modules(source):
         return task, ""
     if headless := _headless(source, task):
         return task, headless

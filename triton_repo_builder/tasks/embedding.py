@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
-from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import dense, head_output, prompts
+from triton_repo_builder.tasks.support import head_output, prompts, saved_modules
 from triton_repo_builder.tasks.support.dense import Dense
 from triton_repo_builder.tasks.support.prompts import Prompt
 from triton_repo_builder.tasks.support.reference import unit_length
@@ -32,49 +30,16 @@ POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embedding
 
 PROJECTED = ("text_embeds",)
 """Of a model of two towers, which sentence-transformers' files do not describe."""
-MODULES, POOLING = "modules.json", "1_Pooling/"
-ORDER = ("Pooling", "Dense", "Normalize")
-"""How the head applies sentence-transformers' modules."""
-
-# Flags of sentence-transformers' 1_Pooling/config.json.
-FLAGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
 
 
 def fits(source: Source) -> bool:
     """A sentence-transformers folder, or a model that gives token vectors."""
     signature = source.signature
-    if signature.output("sentence_embedding") or modules(source):
+    if signature.output("sentence_embedding") or saved_modules.modules(source):
         return True
     if _pools_itself(source):
         return True
     return bool(_tokens(source, TOKENS) or _candidates(source)) and not signature.output(head_output.LOGITS)
-
-
-def modules(source: Source) -> list[dict[str, Any]]:
-    """The entries of sentence-transformers' modules.json, or empty."""
-    for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
-        file = place / MODULES
-        if file.is_file():
-            try:
-                listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
-                if any("\0" in str(entry.get("path", "")) for entry in listed):
-                    raise ValueError("a path holds a null byte")
-                return listed
-            except (OSError, ValueError, TypeError) as error:
-                raise TrbError(
-                    Code.TASK_UNCLEAR,
-                    f"is not a list of modules: {error}",
-                    where=str(file),
-                    remedy="get the original file again from the model's source",
-                ) from None
-    return []
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -91,12 +56,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
     in_graph = pooled is not None and options.pooling is None
-    pooling, normalise, layers = _described(source, in_graph=in_graph)
+    pooling, normalise, layers = saved_modules.described(source, in_graph=in_graph)
     pooling = options.pooling or pooling
     normalise = normalise if options.normalize is None else options.normalize
     prompt = prompts.read(source, options)
     if pooled is not None and in_graph:
-        if prompt.text and not _pools_prompt(source):
+        if prompt.text and not saved_modules.pools_prompt(source):
             raise TrbError(
                 Code.UNSUPPORTED_MODEL,
                 f"include_prompt is false, and output '{pooled.name}' pools the prompt's tokens, too",
@@ -105,7 +70,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             )
         keep = _keep(source, options, pooled.dims[-1] if pooled.shape else -1)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        left = () if pooled.name in (*PROJECTED, POOLER) else _left_behind(source, options)
+        left = () if pooled.name in (*PROJECTED, POOLER) else saved_modules.left_behind(source, options)
         return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)
     tokens = need_tokens(source, TOKENS)
     if pooling is None:
@@ -115,36 +80,20 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)} "
             "(see the model card; mean and cls are usual), "
-            f"or take {MODULES}, {POOLING} and {prompts.FILE}, which exporters leave behind, from the "
-            "original with --from-model FOLDER",
+            f"or take {saved_modules.MODULES}, {saved_modules.POOLING} and {prompts.FILE}, which exporters "
+            "leave behind, from the original with --from-model FOLDER",
         )
     _check_widths(tokens, layers)
-    skip = prompts.tokens(source, prompt.text) if prompt.text and not _pools_prompt(source) else 0
+    skip = (
+        prompts.tokens(source, prompt.text) if prompt.text and not saved_modules.pools_prompt(source) else 0
+    )
     full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
     keep = _keep(source, options, full)
-    left = _left_behind(source, options)
+    left = saved_modules.left_behind(source, options)
     if tokens.name not in TOKENS:
         left = (*left, f"the token vectors are output '{tokens.name}'")
     return _task(
         tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip, left
-    )
-
-
-def _left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
-    """A note on the files of sentence-transformers that are not there; exporters do not write them."""
-    missing = [] if modules(source) else [f"{MODULES} with {POOLING}"]
-    if not source.settings(prompts.FILE) and options.prompt is None:
-        missing.append(prompts.FILE)
-    if not missing:
-        return ()
-    unknown = "pooling, normalising and prompts" if len(missing) == 2 else "prompts"
-    unknown = unknown if missing[-1] == prompts.FILE else "pooling and normalising"
-    named = " and ".join(missing)
-    if source.original:
-        return (f"not found in {source.original}, either: {named}, which say {unknown}",)
-    return (
-        f"not found beside the model: {named}, which say {unknown} (exporters leave them behind; "
-        "--from-model FOLDER takes them from the original)",
     )
 
 
@@ -227,88 +176,6 @@ def _check_widths(tokens: TensorSpec, layers: Sequence[Dense]) -> None:
                 remedy="use the module that was saved with this model",
             )
         width, before = layer.weight.shape[1], f"the Dense module before it ({layer.folder})"
-
-
-def _pools_prompt(source: Source) -> bool:
-    """``include_prompt`` of the Pooling module."""
-    folders = [
-        module["folder"] / str(module.get("path", ""))
-        for module in modules(source)
-        if _kind(module) == "Pooling"
-    ]
-    return all(tokenizer.settings(folder, "config.json").get("include_prompt", True) for folder in folders)
-
-
-def _described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tuple[Dense, ...]]:
-    """(pooling, normalise, dense layers) from the sentence-transformers files; pooling is None without them.
-
-    If pooling is in the graph, so are the other modules, and only normalising again is safe.
-    """
-    pooling, normalise = None, False
-    layers: list[Dense] = []
-    listed = modules(source)
-    kinds = [_kind(module) for module in listed]
-    if in_graph:
-        return None, kinds[-1:] == ["Normalize"], ()
-    _check_order(kinds, listed)
-    for module in listed:
-        kind = _kind(module)
-        folder = module["folder"] / str(module.get("path", ""))
-        if kind == "Pooling":
-            file = folder / "config.json"  # not that of the folder above
-            pooling = _pooling(tokenizer.settings(folder, file.name) if file.is_file() else {}, str(file))
-        elif kind == "Normalize":
-            normalise = True
-        elif kind == "Dense":
-            layers.append(dense.read(folder))
-        elif kind != "Transformer":
-            raise TrbError(
-                Code.UNSUPPORTED_MODEL,
-                f"the sentence-transformers module '{kind}' is not supported yet",
-                where=str(module["folder"] / "modules.json"),
-                remedy="export with that module inside the graph (optimum's sentence-transformers export)",
-            )
-    return pooling, normalise, tuple(layers)
-
-
-def _kind(module: Mapping[str, Any]) -> str:
-    """``Pooling`` of sentence_transformers.models.Pooling, or of its module in later releases."""
-    return str(module.get("type", "")).rsplit(".", 1)[-1]
-
-
-def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> None:
-    """``TrbError`` if the modules run in another order than that of the head."""
-    order = [kind for kind in kinds if kind in ORDER]
-    if order == sorted(order, key=ORDER.index) and order.count("Pooling") <= 1:
-        return
-    raise TrbError(
-        Code.UNSUPPORTED_MODEL,
-        f"the modules run as {', '.join(order)}; only {', '.join(ORDER)} is supported, in this order",
-        where=str(listed[0]["folder"] / "modules.json"),
-        remedy="export with these modules inside the graph (optimum's sentence-transformers export)",
-    )
-
-
-def _pooling(config: Any, where: str) -> str:
-    if not config:
-        raise TrbError(
-            Code.TASK_UNCLEAR,
-            f"{MODULES} names it, and it is not there: no file says how to pool",
-            where=where,
-            remedy=f"take it from the original with --from-model FOLDER, or give --pooling "
-            f"{'|'.join(heads_pooling.POOLINGS)}",
-        )
-    modes = [pooling for flag, pooling in FLAGS.items() if config.get(flag)]
-    if not modes and isinstance(config.get("pooling_mode"), str):
-        modes = [config["pooling_mode"]]
-    if len(modes) != 1 or modes[0] not in heads_pooling.POOLINGS:
-        raise TrbError(
-            Code.UNSUPPORTED_MODEL,
-            f"pooling by {' and '.join(modes) or 'no mode'} is not supported",
-            where=where,
-            remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)}",
-        )
-    return str(modes[0])
 
 
 def _task(

@@ -13,8 +13,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.support import vision
+from triton_repo_builder.tasks.support import saved_modules, vision
 from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
@@ -112,7 +111,7 @@ def _check_pooler(source: Source) -> None:
 
 def _normalise(source: Source) -> bool:
     """Whether sentence-transformers' files ask for it."""
-    return any(str(module.get("type", "")).endswith("Normalize") for module in embedding.modules(source))
+    return any(saved_modules.kind(module) == "Normalize" for module in saved_modules.modules(source))
 
 
 def _notes(spec: TensorSpec, options: BuildOptions) -> tuple[str, ...]:

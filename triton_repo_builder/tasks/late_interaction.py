@@ -24,7 +24,7 @@ from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.tokenizer_template import TokenRules
 from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.support import dense, prompts, saved_modules
 from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import (
     Arrays,
@@ -63,7 +63,7 @@ class Settings:
 def fits(source: Source) -> bool:
     """PyLate's modules, or the metadata of a ColBERT checkpoint."""
     return bool(source.settings(COLBERT)) or any(
-        str(entry.get("type", "")).startswith("pylate.") for entry in embedding.modules(source)
+        str(entry.get("type", "")).startswith("pylate.") for entry in saved_modules.modules(source)
     )
 
 
@@ -210,8 +210,8 @@ def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | 
     """
     folders = [
         entry["folder"] / str(entry.get("path", ""))
-        for entry in embedding.modules(source)
-        if str(entry.get("type", "")).rsplit(".", 1)[-1] == "Dense"
+        for entry in saved_modules.modules(source)
+        if saved_modules.kind(entry) == "Dense"
     ]
     weights = [_dense(folder) for folder in folders] or _linear(source.folder)
     if not weights:

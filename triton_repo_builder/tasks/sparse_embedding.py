@@ -13,8 +13,8 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import embedding, fill_mask
-from triton_repo_builder.tasks.support import head_output, prompts
+from triton_repo_builder.tasks import fill_mask
+from triton_repo_builder.tasks.support import head_output, prompts, saved_modules
 from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
 NAME = "sparse-embedding"
@@ -80,8 +80,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 
 
 def _module(source: Source) -> dict[str, Any] | None:
-    kinds = ((str(entry.get("type", "")).rsplit(".", 1)[-1], entry) for entry in embedding.modules(source))
-    return next((entry for kind, entry in kinds if kind == MODULE), None)
+    listed = saved_modules.modules(source)
+    return next((entry for entry in listed if saved_modules.kind(entry) == MODULE), None)
 
 
 def _reference(logits: str, pooling: str, twice: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.support import saved_modules
 
 DECODERS = (
     "ForCausalLM",
@@ -30,7 +30,7 @@ def refuse(source: Source, task: str | None) -> None:
     )
     logits = source.signature.output("logits")
     generates = logits is not None and len(logits.dims) == 3 and named
-    if not sign and generates and task is None and not embedding.modules(source):
+    if not sign and generates and task is None and not saved_modules.modules(source):
         sign = "logits"
     if sign:
         raise TrbError(

@@ -16,6 +16,7 @@ from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding
+from triton_repo_builder.tasks.support import saved_modules
 from triton_repo_builder.tasks.task import TaskPlan
 
 
@@ -35,7 +36,7 @@ def refused(folder: Path, code: Code, message: str, **options: Any) -> TrbError:
     return caught.value
 
 
-@pytest.mark.parametrize(("flag", "pooling"), embedding.FLAGS.items())
+@pytest.mark.parametrize(("flag", "pooling"), saved_modules.FLAGS.items())
 @pytest.mark.parametrize("normalise", [False, True])
 def test_what_the_sentence_transformers_files_say(
     flag: str, pooling: str, normalise: bool, tmp_path: Path

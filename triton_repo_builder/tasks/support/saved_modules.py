@@ -1,0 +1,152 @@
+"""The files of a sentence-transformers model: modules.json and the folders that it names.
+
+https://sbert.net/docs/sentence_transformer/usage/custom_models.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph.heads import pooling as heads_pooling
+from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support import dense, prompts
+from triton_repo_builder.tasks.support.dense import Dense
+
+MODULES, POOLING = "modules.json", "1_Pooling/"
+ORDER = ("Pooling", "Dense", "Normalize")
+"""How the head applies sentence-transformers' modules."""
+
+# Flags of sentence-transformers' 1_Pooling/config.json.
+FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+def modules(source: Source) -> list[dict[str, Any]]:
+    """The entries of sentence-transformers' modules.json, or empty."""
+    for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
+        file = place / MODULES
+        if file.is_file():
+            try:
+                listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+                if any("\0" in str(entry.get("path", "")) for entry in listed):
+                    raise ValueError("a path holds a null byte")
+                return listed
+            except (OSError, ValueError, TypeError) as error:
+                raise TrbError(
+                    Code.TASK_UNCLEAR,
+                    f"is not a list of modules: {error}",
+                    where=str(file),
+                    remedy="get the original file again from the model's source",
+                ) from None
+    return []
+
+
+def kind(module: Mapping[str, Any]) -> str:
+    """``Pooling`` of sentence_transformers.models.Pooling, or of its module in later releases."""
+    return str(module.get("type", "")).rsplit(".", 1)[-1]
+
+
+def described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tuple[Dense, ...]]:
+    """(pooling, normalise, dense layers) from the sentence-transformers files; pooling is None without them.
+
+    If pooling is in the graph, so are the other modules, and only normalising again is safe.
+    """
+    pooling, normalise = None, False
+    layers: list[Dense] = []
+    listed = modules(source)
+    kinds = [kind(module) for module in listed]
+    if in_graph:
+        return None, kinds[-1:] == ["Normalize"], ()
+    _check_order(kinds, listed)
+    for module in listed:
+        name = kind(module)
+        folder = module["folder"] / str(module.get("path", ""))
+        if name == "Pooling":
+            file = folder / "config.json"  # not that of the folder above
+            pooling = _pooling(tokenizer.settings(folder, file.name) if file.is_file() else {}, str(file))
+        elif name == "Normalize":
+            normalise = True
+        elif name == "Dense":
+            layers.append(dense.read(folder))
+        elif name != "Transformer":
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"the sentence-transformers module '{name}' is not supported yet",
+                where=str(module["folder"] / "modules.json"),
+                remedy="export with that module inside the graph (optimum's sentence-transformers export)",
+            )
+    return pooling, normalise, tuple(layers)
+
+
+def pools_prompt(source: Source) -> bool:
+    """``include_prompt`` of the Pooling module."""
+    folders = [
+        module["folder"] / str(module.get("path", ""))
+        for module in modules(source)
+        if kind(module) == "Pooling"
+    ]
+    return all(tokenizer.settings(folder, "config.json").get("include_prompt", True) for folder in folders)
+
+
+def left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
+    """A note on the files of sentence-transformers that are not there; exporters do not write them."""
+    missing = [] if modules(source) else [f"{MODULES} with {POOLING}"]
+    if not source.settings(prompts.FILE) and options.prompt is None:
+        missing.append(prompts.FILE)
+    if not missing:
+        return ()
+    unknown = "pooling, normalising and prompts" if len(missing) == 2 else "prompts"
+    unknown = unknown if missing[-1] == prompts.FILE else "pooling and normalising"
+    named = " and ".join(missing)
+    if source.original:
+        return (f"not found in {source.original}, either: {named}, which say {unknown}",)
+    return (
+        f"not found beside the model: {named}, which say {unknown} (exporters leave them behind; "
+        "--from-model FOLDER takes them from the original)",
+    )
+
+
+def _check_order(kinds: Sequence[str], listed: Sequence[Mapping[str, Any]]) -> None:
+    """``TrbError`` if the modules run in another order than that of the head."""
+    order = [kind for kind in kinds if kind in ORDER]
+    if order == sorted(order, key=ORDER.index) and order.count("Pooling") <= 1:
+        return
+    raise TrbError(
+        Code.UNSUPPORTED_MODEL,
+        f"the modules run as {', '.join(order)}; only {', '.join(ORDER)} is supported, in this order",
+        where=str(listed[0]["folder"] / "modules.json"),
+        remedy="export with these modules inside the graph (optimum's sentence-transformers export)",
+    )
+
+
+def _pooling(config: Any, where: str) -> str:
+    if not config:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"{MODULES} names it, and it is not there: no file says how to pool",
+            where=where,
+            remedy=f"take it from the original with --from-model FOLDER, or give --pooling "
+            f"{'|'.join(heads_pooling.POOLINGS)}",
+        )
+    modes = [pooling for flag, pooling in FLAGS.items() if config.get(flag)]
+    if not modes and isinstance(config.get("pooling_mode"), str):
+        modes = [config["pooling_mode"]]
+    if len(modes) != 1 or modes[0] not in heads_pooling.POOLINGS:
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            f"pooling by {' and '.join(modes) or 'no mode'} is not supported",
+            where=where,
+            remedy=f"give --pooling {'|'.join(heads_pooling.POOLINGS)}",
+        )
+    return str(modes[0])
