@@ -171,6 +171,18 @@ _DECODER = {
     "use_cache": False,
 }
 
+_ENCODER_DECODER = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 512,
+    "init_std": 0.2,
+}
+
 _MORE_TEXT = (
     Architecture(
         name="CamemBERT",
@@ -237,34 +249,14 @@ _MIXED = (
     Architecture(
         name="MBart",
         model_type="mbart",
-        config={
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-            "max_position_embeddings": 512,
-            "init_std": 0.2,
-        },
+        config=_ENCODER_DECODER,
         family="byte-level-bpe",
         heads=("classes", "nli"),
     ),
     Architecture(
         name="BART",
         model_type="bart",
-        config={
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-            "max_position_embeddings": 512,
-            "init_std": 0.2,
-        },
+        config=_ENCODER_DECODER,
         family="byte-level-bpe",
         heads=("classes", "nli"),
     ),

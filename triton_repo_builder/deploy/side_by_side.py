@@ -37,6 +37,11 @@ def states(
     touched: tuple[str, ...],
     free: int,
 ) -> list[Stage]:
+    """The states after the one that is there. Raises ``TrbError`` APPLY_FAILED.
+
+    ``old`` and ``new``: the version that each model runs; ``changed``: the steps that answer otherwise;
+    ``touched``: those with any other file.
+    """
     before, after = have.manifest.endpoints[name], want.manifest.endpoints[name]
     numbers = {model: new[model] if new[model] != old[model] else free for model in changed}
     here, there = below(have.state, models), below(want.state, models)

@@ -22,19 +22,12 @@ PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
 COMPARED = (
-    *(
-        "model_type",
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "dim",
-        "n_layers",
-        "d_model",
-        "num_layers",
-    ),
-    *("n_embd", "n_layer"),
+    *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "dim", "n_layers"),
+    *("d_model", "num_layers", "n_embd", "n_layer"),
 )
 """Fields of config.json that an export and its original have in common."""
+LISTED = 6
+"""Most files that a message names."""
 WHILE = 32 << 20
 """Size of a file from which its checksum takes a while."""
 
@@ -282,15 +275,15 @@ def _every(folder: Path) -> list[Path]:
 
 
 def _listed(found: Sequence[Path], folder: Path) -> str:
-    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
-    return ", ".join(str(file.relative_to(folder)) for file in found[:6]) + more
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return ", ".join(str(file.relative_to(folder)) for file in found[:LISTED]) + more
 
 
 def _others(model: Path, taken: Path) -> tuple[str, ...]:
     """The other ONNX files in the folder that the user named."""
     if not model.is_dir():
         return ()
-    return tuple(str(file.relative_to(model)) for file in _every(model) if file != taken)[:6]
+    return tuple(str(file.relative_to(model)) for file in _every(model) if file != taken)[:LISTED]
 
 
 def _named(file: Path) -> Path:

@@ -47,16 +47,14 @@ _ENDS = {
 say: these tokens, and whether the first is the default (transformers 4:
 ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json as it is)."""
 _BY_MODEL = {
-    **{
-        name: f"{kind}Tokenizer"
-        for name, kind in (
-            *(("bert", "Bert"), ("convbert", "ConvBert"), ("distilbert", "DistilBert"), ("dpr", "Bert")),
-            *(("electra", "Electra"), ("funnel", "Funnel"), ("layoutlm", "LayoutLM"), ("lxmert", "Lxmert")),
-            *(("mobilebert", "MobileBert"), ("mpnet", "MPNet"), ("splinter", "Splinter")),
-            *(("squeezebert", "SqueezeBert"), ("code_llama", "CodeLlama"), ("cohere", "Cohere")),
-            *(("gemma", "Gemma"), ("gemma2", "Gemma"), ("gpt_neox", "GPTNeoX"), ("llama", "Llama")),
-        )
-    }
+    name: f"{kind}Tokenizer"
+    for name, kind in (
+        *(("bert", "Bert"), ("convbert", "ConvBert"), ("distilbert", "DistilBert"), ("dpr", "Bert")),
+        *(("electra", "Electra"), ("funnel", "Funnel"), ("layoutlm", "LayoutLM"), ("lxmert", "Lxmert")),
+        *(("mobilebert", "MobileBert"), ("mpnet", "MPNet"), ("splinter", "Splinter")),
+        *(("squeezebert", "SqueezeBert"), ("code_llama", "CodeLlama"), ("cohere", "Cohere")),
+        *(("gemma", "Gemma"), ("gemma2", "Gemma"), ("gpt_neox", "GPTNeoX"), ("llama", "Llama")),
+    )
 }
 """The class that AutoTokenizer takes by config.json's ``model_type``, if no file names one."""
 

@@ -45,6 +45,7 @@ TASKS: dict[str, Task] = {
 }
 KIND_OPTIONS = {
     "tokenizer": (Kind.TEXT,),
+    "input": (Kind.TEXT,),
     "max_length": (Kind.TEXT,),
     "max_text_bytes": (Kind.TEXT,),
     "raw_output": (Kind.TEXT, Kind.TENSOR),

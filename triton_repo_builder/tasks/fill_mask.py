@@ -45,13 +45,7 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Softmax and top-k of the masked places in the graph; the tokens' names after it."""
     top_k = options.top_k or TOP_K
-    logits = head_output.need(
-        source,
-        head_output.find_tokens(source),
-        NAME,
-        ("batch", "tokens", "vocabulary"),
-        head_output.vocabularies(source),
-    )
+    logits = head_output.need_tokens(source, NAME)
     mask, mask_id = task.token(source, "mask_token")
     if mask_id < 0:
         raise TrbError(

@@ -40,9 +40,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Labels and activation by the rules of transformers' ImageClassificationPipeline."""
-    logits = head_output.need(
-        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
-    )
+    logits = head_output.need_labels(source, NAME, "batch")
     names, notes = labels.read(source, logits)
     activation, why = labels.activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from triton_repo_builder.dtypes import INT32, INT64
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan.model import Head, TensorPlan
-from triton_repo_builder.read import tokenizer
+from triton_repo_builder.read import input_names, tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
@@ -47,7 +47,7 @@ class Task(Protocol):
         """Raises ``TrbError`` if the model or the options do not fit."""
 
 
-TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+TEXT_INPUTS = tuple(input_names.ALIASES)
 """The graph inputs that a tokenizer can fill."""
 MAX_CHUNKS = ("most_rows", "128")
 """Parameter of the tokenizer model: chunks that one item of a request may have. All of them are in memory

@@ -39,9 +39,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Activation and labels from config.json, by the rules of transformers' TextClassificationPipeline."""
-    logits = head_output.need(
-        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
-    )
+    logits = head_output.need_labels(source, NAME, "batch")
     names, notes = labels.read(source, logits)
     width = len(names)
     activation, note = labels.activation(source, logits.name, width)

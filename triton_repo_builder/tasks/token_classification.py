@@ -61,13 +61,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     aggregation = options.aggregation or "simple"
     if aggregation not in AGGREGATIONS:
         raise usage("aggregation", f"'{aggregation}' is unknown", f"use one of {', '.join(AGGREGATIONS)}")
-    logits = head_output.need(
-        source,
-        head_output.find_labels(source, 3),
-        NAME,
-        ("batch", "tokens", "labels"),
-        head_output.labels(source),
-    )
+    logits = head_output.need_labels(source, NAME, "batch", "tokens")
     task.need_logits(source, logits.name, NAME)
     names, notes = labels.read(source, logits)
     unknown = task.token_id(source, "unk_token")

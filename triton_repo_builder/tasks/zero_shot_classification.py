@@ -59,9 +59,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The two logits of each hypothesis from the graph; shares and order after it."""
-    logits = head_output.need(
-        source, head_output.find_labels(source, 2), NAME, ("batch", "labels"), head_output.labels(source)
-    )
+    logits = head_output.need_labels(source, NAME, "batch")
     task.need_logits(source, logits.name, NAME)
     names, _ = labels.read(source, logits)
     if len(names) < 2:

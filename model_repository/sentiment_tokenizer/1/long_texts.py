@@ -1,9 +1,9 @@
 """Runs inside tritonserver, beside the tokenizer's ``model.py``: texts much longer than the model takes are
 shortened before they are tokenized, and those beyond a limit of bytes are refused.
 
-A text of 10 MB costs the tokenizer five seconds, in which nobody else is answered, and all but its first
-tokens are cut off afterwards. What is left of a text here still gives more tokens than are kept, so that the
-kept ones are the same: a cut changes only the tokens beside it.
+While the tokenizer reads a long text nobody else is answered, and all but the text's first tokens are cut off
+afterwards. What is left of a text here still gives more tokens than are kept, so that the kept ones are the
+same: a cut changes only the tokens beside it.
 """
 
 import re

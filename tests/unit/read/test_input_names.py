@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_said(given: tuple[tuple[str, str], ...], message: 
 
 
 def test_a_model_of_numbers_keeps_its_names(tmp_path: Path) -> None:
-    """A tokenizer may lie beside anything."""
+    """A tokenizer may be beside anything."""
     floats = [t.tensor("mask", ["n", 4]), t.tensor("x", ["n", 4])]
     (tmp_path / "model.onnx").write_bytes(t.model([], floats, [t.tensor("y", ["n", 4])]))
     tiny.tokenizer(tmp_path / "tokenizer.json")
@@ -109,3 +109,10 @@ def test_the_original_is_asked_by_its_own_names(tmp_path: Path, output: Path) ->
         [file.content for file in build.files if file.path == "m/smoke.json"] for build in (made, twin)
     )
     assert own == usual
+
+
+def test_plain_tensors_take_no_names(tmp_path: Path, output: Path) -> None:
+    path = folder(tmp_path / "m", "a", "b", "token_type_ids")
+    with pytest.raises(TrbError) as caught:
+        tiny.make(path, output, task="tensor", input=(("input_ids", "a"), ("attention_mask", "b")))
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--input")

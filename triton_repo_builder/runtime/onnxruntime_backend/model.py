@@ -66,7 +66,7 @@ class TritonPythonModel:
 
 
 def _ort() -> Any:
-    """``ort_open``: what needs ONNX Runtime, which takes half a second to import."""
+    """``ort_open``: what needs ONNX Runtime, which is slow to import."""
     return importlib.import_module("ort_open")
 
 

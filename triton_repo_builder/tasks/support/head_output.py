@@ -72,22 +72,32 @@ def find_labels(source: Source, rank: int) -> TensorSpec | None:
     return find(source, rank, labels(source))
 
 
-def need(
+def need_tokens(source: Source, task: str) -> TensorSpec:
+    """As ``find_tokens``; raises ``TrbError`` TASK_UNCLEAR. ``task``: what to export it for."""
+    axes = ("batch", "tokens", "vocabulary")
+    return _needed(source, find_tokens(source), task, axes, vocabularies(source))
+
+
+def need_labels(source: Source, task: str, *axes: str) -> TensorSpec:
+    """As ``find_labels`` for these axes before that of the labels; raises ``TrbError`` TASK_UNCLEAR."""
+    found = find_labels(source, len(axes) + 1)
+    return _needed(source, found, task, (*axes, "labels"), labels(source))
+
+
+def _needed(
     source: Source, spec: TensorSpec | None, task: str, axes: tuple[str, ...], widths: Collection[int]
 ) -> TensorSpec:
-    """``spec``; raises ``TrbError`` TASK_UNCLEAR if the graph has no such output."""
     if spec is not None:
         return spec
     sizes = " or ".join(f"{width:,}" for width in sorted(widths))
     shape = ", ".join(axes) + (f"] ({axes[-1]}: {sizes})" if sizes else "]")
-    image = task.startswith("image")
-    other = "image-embedding" if image else "embedding"
-    export = f"export it for {task} (optimum-cli export onnx --task {task})"
+    other = "image-embedding" if task.startswith("image") else "embedding"
     raise TrbError(
         Code.TASK_UNCLEAR,
         f"the model has no output of scores [{shape} for the task {task}; it has {shown(source)}",
         where=str(source.path),
-        remedy=f"{export}, or use --task {other} or --task tensor",
+        remedy=f"export it for {task} (optimum-cli export onnx --task {task}), or use --task {other} or "
+        "--task tensor",
     )
 
 
