@@ -23,7 +23,8 @@ ERRORS = {
 }
 """How the message has to name each cause."""
 _OF_GIT = re.compile(
-    r"git \S+ failed: .*(unable to|cannot|could ?n[o']t|failed to)", re.IGNORECASE | re.DOTALL
+    r"git \S+ failed: .*(unable to|cannot|could ?n[o']t|failed to)|git could not write",
+    re.IGNORECASE | re.DOTALL,
 )
 """git does not always say why it could not write; what it could not write is enough."""
 _UNCHANGED = re.compile(r"is unchanged|is untouched|nothing was (?!sent)|no branch has moved|stays as it")
