@@ -574,7 +574,8 @@ def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
 
 def test_a_python_process_that_ended_on_purpose_is_not_lost() -> None:
     def stub(pid: int, version: str, instance: str = "tok_0_0", dead: bool = True) -> stubs.Stub:
-        return stubs.Stub(pid=pid, model="tok", version=version, instance=instance, dead=dead)
+        place = {"model": "tok", "version": version, "instance": instance}
+        return stubs.Stub(pid=pid, dead=dead, started=pid, **place)
 
     ready = {("tok", "2"), ("net", "1")}
     crashed = stub(1, "2", "tok_0_1")
@@ -584,6 +585,17 @@ def test_a_python_process_that_ended_on_purpose_is_not_lost() -> None:
     assert watchdog.lost(there[:4], there, ready) == [crashed]
     assert watchdog.lost(there[:4], there[:4], ready) == [crashed, replaced]
     assert watchdog.lost(there[:4], there, {("net", "1")}) == []
+
+
+def test_an_older_process_that_still_lives_hides_no_lost_one_and_is_killed() -> None:
+    """An unload that hangs leaves the process of before: the one that is current has died."""
+    place = {"model": "tok", "version": "1", "instance": "tok_0_0"}
+    left, died = (stubs.Stub(pid=pid, started=pid, dead=pid == 2, **place) for pid in (1, 2))
+    other = stubs.Stub(pid=3, started=3, model="tok", version="2", instance="tok_0_0")
+    ready = {("tok", "1")}
+    assert watchdog.lost([died], (left, died, other), ready) == [died]
+    assert watchdog.unused((left, died, other), ready) == [left, other]
+    assert watchdog.unused((other,), {("tok", "2")}) == []
 
 
 @pytest.mark.parametrize(("failures", "given_up"), [(0, False), (1, False), (2, False), (3, True)])

@@ -57,4 +57,6 @@ class ContainerStubProcesses:
         if not path.is_relative_to(self._repository):
             return None
         model, version, *_ = (*path.relative_to(self._repository).parts, "", "")
-        return Stub(pid=pid, model=model, version=version, instance=argv[INSTANCE])
+        seen = self._seen.get(pid)
+        started = seen.started if seen else time.monotonic_ns()
+        return Stub(pid=pid, model=model, version=version, instance=argv[INSTANCE], started=started)

@@ -17,6 +17,8 @@ from typing import Protocol
 from triton_repo_builder.serve.processes import proc
 
 STUB = "triton_python_backend_stub"
+STARTED = 19
+"""Field 22 of proc(5), of those after the name."""
 INSTANCE = 8
 """Position of the instance name in the arguments (stub_launcher.cc); while auto-completing, the model's."""
 
@@ -32,6 +34,13 @@ class Stub:
     dead: bool = False
     end: str = ""
     """How it ended, if dead."""
+    started: int = 0
+    """Grows with time: of two processes of one instance the later one is the current one."""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What one process at a time runs."""
+        return self.model, self.version, self.instance
 
 
 class ProcessLister(Protocol):
@@ -79,7 +88,7 @@ class StubProcesses:
             return None
         before = self._seen.get(pid)
         if before is None or not before.model:
-            before = self._describe(pid) or Stub(pid=pid)
+            before = replace(self._describe(pid) or Stub(pid=pid), started=int(fields[STARTED]))
         if fields[0] in "ZX":
             return replace(before, dead=True, end=how_ended(int(fields[49])))
         # Between fork and exec the child still is a shell or the server itself.

@@ -20,8 +20,13 @@ AGAIN = 2.0
 """Seconds before a reload that failed is tried again, twice as many before the next."""
 UNLOAD = 5.0
 """Seconds that an unload gets before the model is loaded again all the same."""
-LEFTOVER = 15.0
-"""Seconds after which what a hung unload left running is killed."""
+DECIDED = 10.0
+"""Seconds after which a dead stub that no loaded model needs is forgotten: a promote ends within that."""
+LOOK = 10.0
+"""Seconds between two looks for leftovers."""
+LEFTOVER = 30.0
+"""Seconds after which a stub that no loaded model uses is killed: a hung unload has left it running."""
+LOADED = ("READY", "LOADING", "UNLOADING")
 
 
 class Watchdog(threading.Thread):
@@ -49,6 +54,8 @@ class Watchdog(threading.Thread):
         self._stop = threading.Event()
         self._handled: set[int] = set()
         self._leftovers: dict[int, float] = {}
+        """When each was first seen unused."""
+        self._next_look = 0.0
         self._reloads: dict[str, tuple[int, float]] = {}
         """How often a model was loaded again, each time within WINDOW of the one before, and when it was."""
 
@@ -67,7 +74,10 @@ class Watchdog(threading.Thread):
             dead = [stub for stub in stubs if stub.dead and stub.pid not in self._handled]
             first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
             settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE and stub.model]
-            self._kill_leftovers(stubs, now)
+            self._handled |= {pid for pid, seen in first_seen.items() if now - seen >= DECIDED}
+            if now >= self._next_look:
+                self._next_look = now + LOOK
+                self._kill_leftovers(stubs, now)
             for model in dict.fromkeys(stub.model for stub in settled):
                 try:
                     self._restore(model, [stub for stub in settled if stub.model == model], stubs)
@@ -80,12 +90,12 @@ class Watchdog(threading.Thread):
                     break
 
     def _restore(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
-        self._handled |= {stub.pid for stub in dead}
         entries = HttpClient(self._base, 10).index_or_empty()
         ready_now = {(entry.name, entry.version) for entry in entries if entry.ready}
         dead = lost(dead, stubs, ready_now)
         if not dead:
             return  # unloaded or replaced on purpose, or still loading: that request gets the error
+        self._handled |= {stub.pid for stub in dead}
         loaded = {name for name, _ in ready_now}
         ends = ", ".join(f"{stub.instance}: {stub.end}" for stub in dead)
         count, last = self._reloads.get(model, (0, 0.0))
@@ -148,17 +158,37 @@ class Watchdog(threading.Thread):
                 where=model,
                 remedy="see the server's log, correct the model, then start again",
             )
-        # A model that got a request after its process died never finishes unloading.
         self._handled |= {stub.pid for stub in before}
-        self._leftovers |= {stub.pid: time.monotonic() + LEFTOVER for stub in before}
 
     def _kill_leftovers(self, stubs: tuple[Stub, ...], now: float) -> None:
-        """Free the memory of processes that a hung unload left running."""
-        present = {stub.pid: stub for stub in stubs}
-        self._leftovers = {pid: when for pid, when in self._leftovers.items() if pid in present}
-        for pid, when in self._leftovers.items():
-            if now > when and not present[pid].dead:
+        """Free the memory of processes that no loaded model uses.
+
+        A model that got a request after its process died never finishes unloading, and an instance may
+        outlive a finished unload.
+        """
+        entries = HttpClient(self._base, 10).index_or_empty()
+        if not entries:
+            return
+        loaded = {(entry.name, entry.version) for entry in entries if entry.state in LOADED}
+        idle = {stub.pid for stub in unused(stubs, loaded)}
+        self._leftovers = {pid: self._leftovers.get(pid, now) for pid in idle}
+        for pid, since in self._leftovers.items():
+            if now - since > LEFTOVER:
+                self._handled.add(pid)
                 self._stubs.kill(pid)
+
+
+def unused(stubs: Iterable[Stub], loaded: Collection[tuple[str, str]]) -> list[Stub]:
+    """Living stubs of versions that are not loaded, or whose place another one took later."""
+    last = _last(stubs)
+    return [
+        stub
+        for stub in stubs
+        if not stub.dead
+        and stub.model
+        and stub.instance != stub.model
+        and ((stub.model, stub.version) not in loaded or last[stub.place] > stub.started)
+    ]
 
 
 def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tuple[str, str]]) -> list[Stub]:
@@ -166,13 +196,21 @@ def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tupl
 
     A stub ends on purpose when its version is unloaded (another version may well be ready), when another
     took its place because the same version was loaded again, and when it had only completed a configuration
-    (its instance is the model's name).
+    (its instance is the model's name). One that is older and still lives took nothing: it is a leftover.
     """
-    alive = {(stub.model, stub.version, stub.instance) for stub in stubs if not stub.dead}
+    last = _last(stub for stub in stubs if not stub.dead)
     return [
         stub
         for stub in dead
         if (stub.model, stub.version) in ready_now
-        and (stub.model, stub.version, stub.instance) not in alive
+        and last.get(stub.place, -1) < stub.started
         and stub.instance != stub.model
     ]
+
+
+def _last(stubs: Iterable[Stub]) -> dict[tuple[str, str, str], int]:
+    """When the last process of each place was started."""
+    last: dict[tuple[str, str, str], int] = {}
+    for stub in stubs:
+        last[stub.place] = max(last.get(stub.place, 0), stub.started)
+    return last
