@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,12 +45,15 @@ class Guard:
     def __init__(self) -> None:
         self.allowed: tuple[str, ...] | None = None
         self.seen: list[str] = []
+        self._thread = 0
+        """The one that is guarded: the reader's."""
         sys.addaudithook(self._hook)
 
     @contextmanager
     def only(self, folders: Sequence[str]) -> Iterator[None]:
         """Allow changes below these real paths only; what was tried is raised at the end if not before."""
         self.seen.clear()
+        self._thread = threading.get_ident()
         self.allowed = tuple(folders)
         try:
             yield
@@ -59,8 +63,8 @@ class Guard:
             raise Outside(self.seen[0])
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.allowed is None:
-            return
+        if self.allowed is None or threading.get_ident() != self._thread:
+            return  # another test's server may still be watched
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, (str, bytes)) and isinstance(flags, int) and flags & _WRITES:

@@ -44,7 +44,7 @@ def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
     yield from swap.recover(stage, repository, write=write)
     yield from undo.recover(stage, repository, write=write)
     yield from _put_back(stage, repository, write=write)
-    if write and begun and not staging.holds(stage):
+    if write and (begun or staging.abandoned(stage)) and not staging.holds(stage):
         shutil.rmtree(stage, ignore_errors=True)
 
 

@@ -145,6 +145,11 @@ def holds(folder: Path) -> bool:
     return any((folder / name).exists() for name in (OLD, REPLACED, UNDO))
 
 
+def abandoned(folder: Path) -> bool:
+    """Whether no process can be about to lock a staging folder any more, though it holds no lock yet."""
+    return time.time() - folder.stat().st_mtime >= _YOUNG
+
+
 def _sweep(output: Path) -> None:
     """Remove the staging folders of processes that are gone.
 
@@ -153,7 +158,7 @@ def _sweep(output: Path) -> None:
     """
     with contextlib.suppress(OSError):
         for folder in leftovers(output):
-            if holds(folder) or time.time() - folder.stat().st_mtime < _YOUNG:
+            if holds(folder) or not abandoned(folder):
                 continue
             with locked(folder) as acquired:
                 if acquired:

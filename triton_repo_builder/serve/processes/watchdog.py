@@ -55,7 +55,7 @@ class Watchdog(threading.Thread):
         self._handled: set[int] = set()
         self._leftovers: dict[int, float] = {}
         """When each was first seen unused."""
-        self._next_look = 0.0
+        self._looked_at: tuple[float, frozenset[int]] = (0.0, frozenset())
         self._reloads: dict[str, tuple[int, float]] = {}
         """How often a model was loaded again, each time within WINDOW of the one before, and when it was."""
 
@@ -75,9 +75,7 @@ class Watchdog(threading.Thread):
             first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
             settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE and stub.model]
             self._handled |= {pid for pid, seen in first_seen.items() if now - seen >= DECIDED}
-            if now >= self._next_look:
-                self._next_look = now + LOOK
-                self._kill_leftovers(stubs, now)
+            self._kill_leftovers(stubs, now)
             for model in dict.fromkeys(stub.model for stub in settled):
                 try:
                     self._restore(model, [stub for stub in settled if stub.model == model], stubs)
@@ -164,8 +162,13 @@ class Watchdog(threading.Thread):
         """Free the memory of processes that no loaded model uses.
 
         A model that got a request after its process died never finishes unloading, and an instance may
-        outlive a finished unload.
+        outlive a finished unload. The server is asked only after some process came or went.
         """
+        when, before = self._looked_at
+        alive = frozenset(stub.pid for stub in stubs if not stub.dead)
+        if now - when < LOOK or (alive == before and not self._leftovers):
+            return
+        self._looked_at = now, alive
         entries = HttpClient(self._base, 10).index_or_empty()
         if not entries:
             return
