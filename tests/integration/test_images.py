@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import numpy as np
 import pytest
 import salvo
 import tiny
+import tiny_detectors
 import tiny_images
 from onnx import TensorProto
+from PIL import Image
 
 from tests.integration.test_clients import RUN
 from tests.models import images
@@ -46,6 +49,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "channels_last": {"channels_last": True},
 }
 """Proven by their golden cases."""
+DETECTORS = ("detr", "yolo", "one_yolo")
 NSFW = {
     "size": {"height": 256, "width": 256},
     "crop_size": {"height": 224, "width": 224},
@@ -77,6 +81,9 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
     tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
     for name, graph in OTHERS.items():
         tiny.put(tiny_images.folder(target.parent / name, **graph), target, **in_process)
+    in_batches = tiny_detectors.detr(target.parent / "detr"), tiny_detectors.yolo(target.parent / "yolo.onnx")
+    for detector in (*in_batches, tiny_detectors.yolo(target.parent / "one_yolo.onnx", batch=1)):
+        tiny.put(detector, target, score_threshold=0.4, **in_process)
     described, yahoo = target.parent / "nsfw", target.parent / "yahoo"
     described.mkdir()
     (described / "preprocessor_config.json").write_text(json.dumps(NSFW))
@@ -348,7 +355,7 @@ def test_smoke_passes_on_all_endpoints(server: serve.RunningServer, repository: 
     report = json.loads(said)
     assert report["ok"] is True
     assert report["parity_proven"] is True
-    assert {*CLASSIFIERS, *EMBEDDINGS, "cls", "clip_text", "nsfw", "yahoo", *OTHERS} == set(
+    assert {*CLASSIFIERS, *EMBEDDINGS, *DETECTORS, "cls", "clip_text", "nsfw", "yahoo", *OTHERS} == set(
         report["endpoints"]
     )
     binary = [c for c in report["checks"] if c["endpoint"] == "vit" and c["protocol"] == "HTTP binary"]
@@ -391,3 +398,21 @@ def test_every_printed_call_runs(server: serve.RunningServer, repository: Path, 
     assert done.returncode == 0, (call, done.stderr)
     assert "top_labels" in done.stdout
     assert "error" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["detr", "yolo"])
+def test_objects_are_the_same_alone_and_in_a_batch(name: str, client: GrpcClient, files: list[bytes]) -> None:
+    """Which ones are right, the golden cases prove, and tests/unit/tasks/test_object_detection.py."""
+    together = ask(client, name, files)
+    alone = [client.infer(name, request([data])) for data in files]
+    assert together["count"].min() < together["count"].max()
+    for key, array in together.items():
+        rows = np.concatenate([answer[key] for answer in alone])
+        assert array.dtype == rows.dtype
+        if array.dtype.kind == "O":
+            assert array.tolist() == rows.tolist()
+        else:
+            np.testing.assert_allclose(array, rows, rtol=1e-5, atol=1e-4)
+    sizes = [Image.open(BytesIO(data)).size for data in files]
+    for (width, height), boxes in zip(sizes, together["boxes"], strict=True):
+        assert boxes.max() <= max(width, height) + 1e-3 or name == "detr"

@@ -95,7 +95,7 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
         ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
         ("producer", signature.producer or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
-        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none inspection"),
+        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),
         *((("images", f"preprocessed as in {src.preprocessor}"),) if src.preprocessor else ()),
         ("task", inspection.task + (f"  ({inspection.task_reason})" if inspection.task_reason else "")),
         ("Triton", _releases(inspection)),

@@ -80,12 +80,16 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
             where=str(path),
             remedy="rename the input and export again, or use --task tensor",
         )
-    moved = names.make_room(model.graph, outputs | own_mask)
+    moved = names.make_room(model.graph, outputs | own_mask | {*head.inputs})
     rename = {name: moved.get(tensor, tensor) for name, tensor in head.bind.items()}
     rename |= {name: name for name in outputs}
     for name in own_mask:
         rename["attention_mask"] = name
         model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["B", "T"]))
+    for name in head.inputs:
+        rename[name] = name
+        rows = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value or "B"
+        model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [rows, 2]))
     for name, values in head.strings:
         rename[name] = prefix + name
         encoded = [value.encode() for value in values]

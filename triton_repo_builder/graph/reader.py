@@ -115,6 +115,7 @@ def signature(graph: Skeleton) -> ModelSignature:
         vocabulary=vocabulary(model.graph),
         made_by=_made_by(model.graph, named),
         half_precision=any(tensor.data_type in dtypes.HALF for tensor in walk.tensors(model)),
+        metadata={entry.key: entry.value for entry in model.metadata_props if isinstance(entry.value, str)},
     )
 
 

@@ -1,4 +1,7 @@
-"""Image endpoints: IMAGE, a file's bytes, through a preprocessing model to the graph."""
+"""Image endpoints: IMAGE, a file's bytes, through a preprocessing model to the graph.
+
+A head that answers in pixels of the image itself gets its size from the preprocessing.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,8 @@ from triton_repo_builder.tasks.support import vision
 from triton_repo_builder.tasks.task import Kind, TaskPlan
 
 SETTINGS_FILE = "preprocess.json"
+ALSO = {"letterbox": "image_letterbox.py"}
+"""Modules of ``runtime/`` that some settings need beside ``image_pixels.py``."""
 SAMPLE = "image"
 """The file of the warm-up sample."""
 JOIN = "images of any size join: IMAGE has a fixed shape, and so have the pixels"
@@ -59,10 +64,14 @@ class Preprocessing:
 
 
 def prepare(request: Request) -> Preprocessing:
-    """The preprocessing in preprocessor_config.json. Raises ``TrbError``."""
+    """The preprocessing in preprocessor_config.json, or in Ultralytics' metadata. Raises ``TrbError``."""
     source = request.source
-    assert source.preprocessor is not None
-    spec = image_processor.read(source.preprocessor)
+    export = vision.export(source)
+    if source.preprocessor is not None and export is None:
+        spec = image_processor.read(source.preprocessor)
+    else:
+        assert export is not None
+        spec = image_processor.letterboxed(source.path, export.size)
     pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))
@@ -91,9 +100,10 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     root = f"{preprocess}/{options.version}"
     served = prepared.spec.settings(prepared.layout)
     made_by = str(source.config.get("transformers_version", ""))
+    modules = ["image_pixels.py", *(module for setting, module in ALSO.items() if setting in served)]
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
-        File(path=f"{root}/image_pixels.py", content=resources.runtime("image_pixels.py").read_bytes()),
+        *(File(path=f"{root}/{name_}", content=resources.runtime(name_).read_bytes()) for name_ in modules),
         File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(served, indent=1) + "\n").encode()),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
     ]
@@ -108,7 +118,11 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
         files=tuple(files),
         vendored=(Vendored(library="pillow", path=f"{root}/vendor", wheels=options.pillow_wheel),),
         facts=_facts(prepared.spec),
-        notes=(*filter(None, (prepared.spec.version_note(made_by),)), *not_batched(obstacle)),
+        notes=(
+            *filter(None, (prepared.spec.version_note(made_by),)),
+            *not_batched(obstacle),
+            *(recording.notes if recording else ()),
+        ),
     )
 
 
@@ -159,10 +173,17 @@ def models(
     outputs = tuple(
         onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
     )
-    rows = dims if batching else (pixels.dims[0], *dims)
+    one = () if batching else (pixels.dims[0],)
+    taken = (
+        TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=(*one, *dims)),
+        *(
+            TensorPlan(name=size, data_type="TYPE_INT64", dims=(*one, 2))
+            for size in (task.head.inputs if task.head else ())
+        ),
+    )
     preprocess = _preprocess(
         f"{name}_preprocess",
-        TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=rows),
+        taken,
         options,
         settings,
         batching=batching,
@@ -176,13 +197,15 @@ def models(
         settings,
         max_batch_size=preprocess.max_batch_size,
         batching=batching,
-        warmup=(
-            WarmupInput(name=pixels.name, data_type=pixels.dtype.config, dims=tuple(max(1, d) for d in rows)),
+        warmup=tuple(
+            WarmupInput(name=plan.name, data_type=plan.data_type, dims=tuple(max(1, d) for d in plan.dims))
+            for plan in taken
         )
         if options.warmup
         else (),
     )
-    inner = between(pixels.name, (golden.INPUT, *(plan.name for plan in outputs)))
+    public = (golden.INPUT, *(plan.name for plan in outputs))
+    inner = tuple((plan.name, between(plan.name, public)) for plan in taken)
     ensemble = ModelPlan(
         name=name,
         about=f"Endpoint ({task.name}): {golden.INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
@@ -194,11 +217,11 @@ def models(
             Step(
                 model_name=preprocess.name,
                 input_map=((golden.INPUT, golden.INPUT),),
-                output_map=((pixels.name, inner),),
+                output_map=inner,
             ),
             Step(
                 model_name=model.name,
-                input_map=((pixels.name, inner),),
+                input_map=inner,
                 output_map=tuple((plan.name, plan.name) for plan in outputs),
             ),
         ),
@@ -209,7 +232,7 @@ def models(
 
 
 def _preprocess(
-    name: str, output: TensorPlan, options: BuildOptions, settings: Settings, *, batching: bool
+    name: str, output: tuple[TensorPlan, ...], options: BuildOptions, settings: Settings, *, batching: bool
 ) -> ModelPlan:
     instances = settings.preprocess_instances
     assert instances is not None
@@ -217,11 +240,11 @@ def _preprocess(
     sample = WarmupInput(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
     return ModelPlan(
         name=name,
-        about="Preprocessing: image files to pixels, as preprocessor_config.json says.",
+        about="Preprocessing: image files to pixels, as the model's files say.",
         backend="python",
         max_batch_size=size,
         input=(TensorPlan(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,)),),
-        output=(output,),
+        output=output,
         dynamic_batching=joining(size),
         instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
         reasons=(("instances", instances.reason), ("batching", JOIN)),

@@ -120,6 +120,8 @@ class Head:
     strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
     """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
+    inputs: tuple[str, ...] = ()
+    """Inputs of the head that the served graph takes, besides the user's: int64 [batch, 2]."""
     oldest_opset: int = 11
     """The oldest opset of the user's graph for its operators; CumSum and GatherElements are of 11."""
 

@@ -30,6 +30,8 @@ FILTERS = 6
 TYPES = ("image_processor_type", "feature_extractor_type")
 CLOSE = 1e-5
 """Allowed difference from transformers' pixels, relative to the largest value, or absolute below 1."""
+LEVEL = 1.01 / 255
+"""OpenCV rounds twice: the letterbox's pixels may be one level off exact ones."""
 NOT_ONE_IMAGE = "pixel_values are not one image of three channels"
 
 Pixels = npt.NDArray[Any]
@@ -59,12 +61,14 @@ class ImageSpec:
     """Whether transformers makes images RGB itself, which its releases do not all do alike."""
     jpeg: int = 0
     """Quality of a JPEG file that the resized image is written to and read from; 0: it is not."""
+    letterbox: tuple[int, int] | None = None
+    """Height and width that the image is fitted into, with grey around it, in place of resize and crop."""
 
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width of every image afterwards; None if they depend on the image."""
-        if self.crop is not None:
-            return self.crop
+        if self.crop is not None or self.letterbox is not None:
+            return self.crop or self.letterbox
         if self.resize is not None and "height" in self.resize:
             return self.resize["height"], self.resize["width"]
         return None
@@ -93,6 +97,7 @@ class ImageSpec:
             "white": self.white,
             "jpeg": self.jpeg,
             "layout": layout,
+            **({"letterbox": list(self.letterbox)} if self.letterbox else {}),
         }
 
 
@@ -126,6 +131,23 @@ def read(file: Path) -> ImageSpec:
         return _spec(file, kind, values)
     except files.DAMAGED as error:
         raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
+
+
+def letterboxed(file: Path, size: tuple[int, int]) -> ImageSpec:
+    """The preprocessing of a model that Ultralytics exported, whose file says only the size."""
+    return ImageSpec(
+        file=file,
+        kind="LetterBox",
+        resize=None,
+        resample=2,
+        crop=None,
+        rescale=1 / 255,
+        mean=None,
+        std=None,
+        flip=False,
+        white=False,
+        letterbox=size,
+    )
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -206,12 +228,14 @@ def _channels(value: Any) -> tuple[float, ...]:
 def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
     """Image files → [rows, 3, height, width] by transformers: the file's own class, else its functions."""
     load_image = transformers_library.load("image_utils").load_image
-    processor = _processor(spec.file) if spec.kind else None
+    processor = _processor(spec.file) if spec.kind and not spec.letterbox else None
 
     def pixels(data: Sequence[bytes]) -> Pixels:
         from PIL import Image
 
         images = [load_image(Image.open(io.BytesIO(file))) for file in data]
+        if spec.letterbox is not None:
+            return np.stack([_boxed(np.asarray(image), *spec.letterbox) for image in images])
         if processor is None:
             return np.stack([_by_functions(spec, np.asarray(image)) for image in images])
         features = processor(images=images, return_tensors="np")
@@ -243,6 +267,25 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
     if spec.flip:
         image = steps.flip_channel_order(image, **kind)
     return np.moveaxis(image, -1, 0).astype(np.float32)
+
+
+def _boxed(image: Pixels, height: int, width: int) -> Pixels:
+    """Ultralytics' letterbox in double precision: OpenCV's own rounding is half a level away from it."""
+    gain = min(height / image.shape[0], width / image.shape[1])
+    size = tuple(max(round(edge * gain), 1) for edge in image.shape[:2])
+    grid = []
+    for edge, target in zip(image.shape, size, strict=False):
+        places = np.clip((np.arange(target) + 0.5) * edge / target - 0.5, 0, edge - 1)
+        first = np.minimum(places.astype(int), max(edge - 2, 0))
+        grid.append((first, np.minimum(first + 1, edge - 1), places - first))
+    (top, bottom, down), (left, right, along) = grid
+    along, down = along[:, None], down[:, None, None]
+    wide = image.astype(np.float64)
+    rows = wide[:, left] * (1 - along) + wide[:, right] * along
+    boxed = np.full((height, width, 3), 114.0)
+    at = [round((whole - part) / 2 - 0.1) for whole, part in zip((height, width), size, strict=True)]
+    boxed[at[0] : at[0] + size[0], at[1] : at[1] + size[1]] = rows[top] * (1 - down) + rows[bottom] * down
+    return np.moveaxis(boxed / 255, 2, 0).astype(np.float32)
 
 
 def _through_jpeg(image: Pixels, quality: int) -> Pixels:
@@ -281,15 +324,16 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
     except Exception as error:
         raise _refused(spec.file, f"{spec.kind or 'the preprocessing'} fails on an image: {error}") from None
     served = Served(spec.settings("NCHW"))
-    for row, data in zip(expected, images, strict=True):
-        actual = served(data)
+    made = [served(data) for data in images]
+    for row, actual in zip(expected, made, strict=True):
         off = float("inf") if actual.shape != row.shape else float(np.abs(actual - row).max())
-        if not off <= CLOSE * max(1.0, float(np.abs(row).max())):
+        if not off <= (LEVEL if spec.letterbox else CLOSE * max(1.0, float(np.abs(row).max()))):
             raise _refused(
                 spec.file,
                 f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
             )
-    return expected
+    # The original's own letterbox rounds as OpenCV does, and so does the served one.
+    return np.stack(made) if spec.letterbox else expected
 
 
 def _refused(file: Path, message: str) -> TrbError:

@@ -110,6 +110,31 @@ class Number(Value):
 
 
 @dataclass(frozen=True)
+class Share(Value):
+    """A number from 0 to 1."""
+
+    expected: ClassVar[str] = "number"
+
+    def parse(self, text: str) -> float:
+        """The number."""
+        try:
+            return float(text)
+        except ValueError:
+            raise InvalidValue(f"'{text:.40}' is not a number", "write a number from 0 to 1") from None
+
+    def from_toml(self, value: Any, folder: Path) -> float:
+        """The number."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise TypeError
+        return float(value)
+
+    def check(self, value: float) -> None:
+        """Refuse what is no share."""
+        if not 0 <= value <= 1:
+            raise InvalidValue(f"must be from 0 to 1, not {value:g}", "leave it out for the default")
+
+
+@dataclass(frozen=True)
 class Version(Number):
     """The number of a version folder: a larger one than Triton's signed 64-bit integer aborts the server."""
 

@@ -22,6 +22,7 @@ from triton_repo_builder.read.option_values import (
     Line,
     Number,
     Padding,
+    Share,
     Sizes,
     Switch,
     Text,
@@ -35,7 +36,7 @@ ORIGINS = "origins"
 TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
     "token-classification", "question-answering", "fill-mask", "zero-shot-classification",
-    "image-classification", "image-embedding", "tensor",
+    "image-classification", "image-embedding", "object-detection", "tensor",
 )  # fmt: skip
 
 
@@ -247,8 +248,25 @@ class BuildOptions:
         None,
         Number(most=MOST_ANSWERS),
         Topic.ANSWER,
-        "How many tokens for a mask, or labels for an image.",
-        default="5",
+        "How many tokens for a mask, labels for an image, or objects in it.",
+        default="5; objects: as many as the model's own library keeps",
+    )
+    score_threshold: float | None = option(
+        None,
+        Share(),
+        Topic.ANSWER,
+        "Objects with no higher score are left out.",
+        default="0.5; 0.25 for Ultralytics",
+        metavar="X",
+    )
+    iou_threshold: float | None = option(
+        None,
+        Share(),
+        Topic.ANSWER,
+        "Ultralytics: a box that covers more of a better one of its class is left out.",
+        default="0.7",
+        metavar="X",
+        rare=True,
     )
     hypothesis_template: str | None = option(
         None, Text(), Topic.ANSWER, "Zero-shot: sentence for a label.", default="'This example is {}.'"

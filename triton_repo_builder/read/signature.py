@@ -69,7 +69,8 @@ class ModelSignature:
     """Rows of the embedding table that ``input_ids`` indexes, if the graph shows it."""
     made_by: Mapping[str, str] = field(default_factory=dict)
     """The operator that computes each output, e.g. ``Softmax``."""
-
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """``metadata_props``: what the exporter says of the model."""
     half_precision: bool = False
     """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
 

@@ -28,6 +28,8 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         output = config["output"][0]
         self.output = output["name"]
+        self.sizes = "".join(other["name"] for other in config["output"][1:])
+        """The output of each image's own rows and columns, if the model after this one takes them."""
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         self.batched = config.get("max_batch_size", 0) > 0
         self.pixels = load(HERE)
@@ -39,10 +41,12 @@ class TritonPythonModel:
     def respond(self, request: Any) -> Any:
         """The pixels of one request's images, [rows, ...]."""
         images = request.inputs()[0].as_numpy().reshape(-1)  # the only input is IMAGE
-        rows = []
+        rows, sizes = [], []
         for number, data in enumerate(images):
             try:
-                rows.append(self.pixels(data if isinstance(data, bytes) else str(data).encode()))
+                row, size = self.pixels.sized(data if isinstance(data, bytes) else str(data).encode())
+                rows.append(row)
+                sizes.append(size)
             except ValueError as problem:
                 error = pb_utils.TritonError(
                     f"image {number} of input 'IMAGE' {problem}", pb_utils.TritonError.INVALID_ARG
@@ -51,9 +55,10 @@ class TritonPythonModel:
         if not rows:
             error = pb_utils.TritonError("input 'IMAGE' has no image", pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(error=error)
-        return pb_utils.InferenceResponse(
-            output_tensors=[pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
-        )
+        outputs = [pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
+        if self.sizes:
+            outputs.append(pb_utils.Tensor(self.sizes, np.array(sizes, dtype=np.int64)))
+        return pb_utils.InferenceResponse(output_tensors=outputs)
 
 
 def load(folder: Path) -> "Pixels":

@@ -4,6 +4,7 @@ Lies beside model.py in the server and is imported by it; needs numpy and Pillow
 are those of transformers' PIL image processors; ``preprocess.json`` holds their settings.
 """
 
+import importlib
 import io
 import math
 import warnings
@@ -44,10 +45,18 @@ class Pixels:
         self.white = bool(settings["white"])
         self.flip = bool(settings["flip"])
         self.channels_last = settings["layout"] == "NHWC"
+        self.letterbox: list[int] | None = settings.get("letterbox")
 
     def __call__(self, data: bytes) -> Any:
         """float32; ``BadImage`` where the bytes are not an image that can be used."""
+        return self.sized(data)[0]
+
+    def sized(self, data: bytes) -> tuple[Any, tuple[int, int]]:
+        """The same, and (rows, columns) of the image as it was."""
         image = decode(data)
+        return self._pixels(image), (image.height, image.width)
+
+    def _pixels(self, image: Any) -> Any:
         if self.white and image.info.get("transparency") is not None:
             # One colour was transparent; an alpha channel is gone by now, as in transformers.
             opaque = Image.new("RGBA", image.size, (255, 255, 255, 255))
@@ -63,6 +72,10 @@ class Pixels:
             image.save(stored, "JPEG", quality=self.jpeg)
             image = Image.open(stored, formats=("JPEG",))
         array = np.asarray(image)
+        if self.letterbox is not None:
+            # Beside this file in the server, in a package while trb builds.
+            name = f"{__package__}.image_letterbox" if __package__ else "image_letterbox"
+            array = importlib.import_module(name).letterbox(array, *self.letterbox)
         if self.crop is not None:
             array = center_crop(array, *self.crop)
         pixels = np.empty((3, *array.shape[:2]), dtype=np.float32)

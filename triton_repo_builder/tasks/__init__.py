@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import input_names
+from triton_repo_builder.read import input_names, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
@@ -14,6 +14,7 @@ from triton_repo_builder.tasks import (
     image_classification,
     image_embedding,
     late_interaction,
+    object_detection,
     question_answering,
     rerank,
     sparse_embedding,
@@ -38,6 +39,7 @@ TASKS: dict[str, Task] = {
         question_answering,
         fill_mask,
         embedding,
+        object_detection,
         image_classification,
         image_embedding,
         tensor,
@@ -130,7 +132,7 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
         return task, ""
     if headless := _headless(source, task):
         return task, headless
-    sure = bool(source.config.get("architectures"))
+    sure = bool(source.config.get("architectures")) or vision.export(source) is not None
     guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
     return task, "" if sure else guess
 
@@ -174,9 +176,11 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return task, ""
     vision.check_towers(source)
     if vision.images(source):
-        neither = "neither an image classifier nor an image embedding: served as plain tensors"
+        neither = "no classifier, detector or embedding of images: served as plain tensors"
         return _fitting(source, Kind.IMAGE) or (tensor, _headless(source, tensor) or neither)
     pixels = vision.image_input(source.signature)
+    if pixels is not None and (other := ultralytics.export(source.signature.metadata, source.path)):
+        return tensor, f"no task of trb is Ultralytics' '{other.task}': served as plain tensors"
     if pixels is not None and pixels.name == vision.NAME:
         return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
     return None

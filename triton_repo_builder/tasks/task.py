@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -155,6 +155,9 @@ class TaskPlan:
     pad_values: tuple[tuple[str, float], ...] = ()
     """(output, padding value) of outputs whose rows differ in length."""
     rules: TokenRules | None = None
+    unsure: Callable[[Arrays, float], Collection[str]] | None = None
+    """The original's outputs for one row, and the size of float noise → outputs that noise may change wholly:
+    labels and the order of places. None: those of labels with equal ``top_scores``."""
 
     @property
     def answers(self) -> tuple[TensorPlan, ...]:

@@ -108,8 +108,12 @@ def test_what_the_files_say(tmp_path: Path) -> None:
     other = tiny_images.folder(
         tmp_path / "d", config={"architectures": ["DetrForObjectDetection"]}, output="boxes"
     )
-    why = "neither an image classifier nor an image embedding: served as plain tensors"
-    assert chosen(other) == ("tensor", why)
+    name, why = chosen(other)
+    assert name == "tensor"
+    assert "the graph does not have its head (outputs: boxes" in why
+    unnamed = tiny_images.folder(tmp_path / "u", config={"architectures": ["Other"]}, output="boxes")
+    why = "no classifier, detector or embedding of images: served as plain tensors"
+    assert chosen(unnamed) == ("tensor", why)
 
 
 def test_what_is_a_guess_is_said_to_be_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ FILE = "labels.txt"
 
 def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(labels, notes): the names of the last axis of ``logits``. Raises ``TrbError`` TASK_UNCLEAR."""
-    names = _id2label(source)
+    names = named(source)
     last = logits.dims[-1]
     width = last if last > 0 else len(names)
     if not width:
@@ -38,7 +38,7 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
     )
 
 
-def _id2label(source: Source) -> tuple[str, ...]:
+def named(source: Source) -> tuple[str, ...]:
     """id2label sorted by number, not by spelling ("10" comes after "9")."""
     named = source.config.get("id2label") or {}
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_repo_builder.dtypes import FP16, FP32
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, ultralytics
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
@@ -33,7 +33,14 @@ def layout(spec: TensorSpec) -> str:
 
 def images(source: Source) -> bool:
     """Whether the model takes images and a file describes their preprocessing."""
-    return image_input(source.signature) is not None and source.preprocessor is not None
+    described = source.preprocessor is not None or export(source) is not None
+    return image_input(source.signature) is not None and described
+
+
+def export(source: Source) -> ultralytics.Export | None:
+    """What Ultralytics says of a detector that it exported; None for others. Raises ``TrbError``."""
+    found = ultralytics.export(source.signature.metadata, source.path)
+    return found if found is not None and found.task == "detect" else None
 
 
 def check(source: Source, task: str) -> None:
@@ -47,7 +54,7 @@ def check(source: Source, task: str) -> None:
             where=str(source.path),
             remedy="export the vision model alone, or use --task tensor",
         )
-    if source.preprocessor is None:
+    if not images(source):
         raise TrbError(
             Code.NOT_FOUND,
             f"no {image_processor.FILE} beside the model: no file describes how to preprocess images",
