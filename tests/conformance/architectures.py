@@ -12,6 +12,7 @@ from typing import Any
 
 TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "mask")
 VISION = ("base", "image classes")
+DETECTION = ("objects",)
 
 _SMALL = {
     "hidden_size": 32,
@@ -19,6 +20,12 @@ _SMALL = {
     "num_attention_heads": 4,
     "intermediate_size": 64,
     "initializer_range": 0.2,
+}
+_RESNET = {
+    "embedding_size": 8,
+    "hidden_sizes": [8, 16, 24, 32],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
 }
 
 
@@ -385,6 +392,59 @@ _VISION = (
         config={"image_size": 32, "depth_multiplier": 0.25},
         heads=VISION,
         processor="MobileNetV2ImageProcessor",
+    ),
+    Architecture(
+        name="YOLOS",
+        model_type="yolos",
+        config={**_SMALL, "image_size": [32, 32], "patch_size": 8, "num_detection_tokens": 12},
+        heads=DETECTION,
+        processor="YolosImageProcessor",
+    ),
+    Architecture(
+        name="DETR",
+        model_type="detr",
+        config={
+            "use_timm_backbone": False,
+            "use_pretrained_backbone": False,
+            "backbone": None,
+            "backbone_config": {"model_type": "resnet", **_RESNET, "out_features": ["stage4"]},
+            "num_queries": 12,
+            "d_model": 32,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "init_std": 0.2,
+        },
+        heads=DETECTION,
+        processor="DetrImageProcessor",
+    ),
+    Architecture(
+        name="RT-DETR",
+        model_type="rt_detr",
+        config={
+            "backbone_config": {
+                "model_type": "rt_detr_resnet",
+                **_RESNET,
+                "out_features": ["stage2", "stage3", "stage4"],
+            },
+            "encoder_hidden_dim": 32,
+            "encoder_in_channels": [16, 24, 32],
+            "encoder_ffn_dim": 64,
+            "encoder_attention_heads": 4,
+            "d_model": 32,
+            "num_queries": 21,  # all places: which of equal ones are queries, noise decides
+            "decoder_in_channels": [32, 32, 32],
+            "decoder_ffn_dim": 64,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_n_points": 2,
+            "anchor_image_size": None,
+        },
+        heads=DETECTION,
+        processor="RTDetrImageProcessor",
     ),
     Architecture(
         name="SigLIP image tower",

@@ -141,6 +141,28 @@ def image_scores(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
     )
 
 
+def objects(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
+    """Every object once, in any order; boxes as shares of the image's longer side."""
+    count = int(row["count"].reshape(-1)[0])
+    _same("count", count, len(expected["labels"]))
+    found = np.column_stack([row["scores"].reshape(-1), row["boxes"].reshape(-1, 4) / expected["size"]])[
+        :count
+    ]
+    wanted = np.column_stack(
+        [expected["scores"], np.array(expected["boxes"]).reshape(-1, 4) / expected["size"]]
+    )
+    mine, theirs = _texts(row, "labels")[:count], expected["labels"]
+    _same("labels", sorted(mine), sorted(theirs))
+    left = list(range(count))
+    worst = 0.0
+    for label, numbers_of in zip(theirs, wanted, strict=True):
+        off = {n: _number(found[n], numbers_of) for n in left if mine[n] == label}
+        nearest = min(off, key=lambda n: off[n])
+        worst = max(worst, off[nearest])
+        left.remove(nearest)
+    return worst
+
+
 def tensors(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
     """The logits."""
     return _number(row["logits"], expected["logits"])

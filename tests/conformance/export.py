@@ -81,10 +81,19 @@ def _spread(model: Any) -> None:
         last = name.endswith(
             ("classifier.weight", "classifier.out_proj.weight", "classifier.1.weight", "qa_outputs.weight")
         )
-        if parameter.dim() == 2 and last and "pre_classifier" not in name:
+        if (parameter.dim() == 2 and last and "pre_classifier" not in name) or (
+            model.config.model_type in ("yolos", "detr") and name.endswith(OF_OBJECTS)
+        ):
             torch.nn.init.normal_(parameter, std=0.5)
         elif parameter.dim() == 4 and model.config.model_type.startswith("mobilenet"):
             torch.nn.init.kaiming_normal_(parameter)  # its own are so small that nothing is left at the end
+
+
+OF_OBJECTS = (
+    *("detection_tokens", "query_position_embeddings.weight", "class_labels_classifier.weight"),
+    *("class_labels_classifier.layers.2.weight", "bbox_predictor.layers.2.weight"),
+)
+"""Parameters that tell the queries of a detector apart."""
 
 
 class Projected(torch.nn.Module):

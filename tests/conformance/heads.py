@@ -65,4 +65,9 @@ HEADS = {
         task="image-classification",
         config={**_labels(*(f"class {n}" for n in range(7)))},
     ),
+    "objects": Head(
+        auto="AutoModelForObjectDetection",
+        task="object-detection",
+        config={**_labels(*(f"class {n}" for n in range(7)))},
+    ),
 }

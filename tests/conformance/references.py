@@ -229,6 +229,25 @@ def image_scores(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
     return _each(entries, answer)
 
 
+def objects(model: Any, processor: Any, entries: Sequence[Any], threshold: float) -> Answers:
+    """The object-detection pipeline's post-processing, whose own boxes are whole numbers."""
+    from transformers.image_utils import load_image
+
+    def answer(entry: Any) -> Any:
+        image = load_image(_image(entry))
+        found = model(pixel_values=_pixels(processor, entry))
+        size = torch.tensor([[image.height, image.width]])
+        (rows,) = processor.post_process_object_detection(found, threshold=threshold, target_sizes=size)
+        return {
+            "labels": [model.config.id2label[number] for number in rows["labels"].tolist()],
+            "scores": rows["scores"].tolist(),
+            "boxes": rows["boxes"].tolist(),
+            "size": max(image.size),
+        }
+
+    return _each(entries, answer)
+
+
 def _pixels(processor: Any, entry: Any) -> Any:
     from transformers.image_utils import load_image
 

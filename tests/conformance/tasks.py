@@ -280,6 +280,18 @@ _ALL = (
         images=True,
     ),
     Task(
+        name="object-detection",
+        task="object-detection",
+        head="objects",
+        fields=("IMAGE",),
+        asked=(),
+        reference="objects",
+        compare="objects",
+        options=("--score-threshold", "0.2"),
+        settings={"threshold": 0.2},
+        images=True,
+    ),
+    Task(
         name="tensor",
         task="tensor",
         head="image classes",
