@@ -49,6 +49,7 @@ def test_kept_cells_answer_as_pytorch_does(zoo: Zoo, tmp_path: Path) -> None:
 
 
 @pytest.mark.exported
+@pytest.mark.timeout(900)  # exports of a dozen models, on a busy machine
 def test_cells_answer_as_pytorch_does() -> None:
     assert conformance.EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test-all'"
     conformance.export(CELLS)
