@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from conformance import compare
+from conformance.tasks import REFUSED as MUST_REFUSE
 from conformance.tasks import Cell, Task, slug
 from triton_repo_builder import cli
 from triton_repo_builder import serve as serve_module
@@ -26,7 +27,7 @@ from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.tasks import TASKS
 
-PASS, FAIL, PENDING = "pass", "fail", "pending"
+PASS, FAIL, PENDING, REFUSED = "pass", "fail", "pending", "refused"
 CLIENTS = 8
 ROWS = 6
 """Rows of a larger request."""
@@ -61,7 +62,9 @@ def run(cells: Sequence[Cell], exports: Path, work: Path) -> Iterator[Result]:
             else:
                 built.append(cell)
         except NotBuilt as error:
-            yield Result(cell=cell, state=FAIL, reason=f"trb build: {error}")
+            words = MUST_REFUSE.get(str(cell))
+            state = REFUSED if words and words in str(error) else FAIL
+            yield Result(cell=cell, state=state, reason=f"trb build: {error}")
     if built:
         yield from serve(built, exports, repository)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from conformance.architectures import ARCHITECTURES, TOKENIZER_ROWS
 from conformance.compare import TOLERANCE
-from conformance.serve import FAIL, PASS, PENDING, Result
+from conformance.serve import FAIL, PASS, PENDING, REFUSED, Result
 from conformance.tasks import TASKS, VARIED
 
 _INTRO = """# Tasks
@@ -27,17 +27,20 @@ Weights are random, at a small size but with the real structure; MiniLM is the r
 
 {counts}
 
-A cell shows how many answers are right and the largest difference of a number. **FAIL** has its reason below,
-*pending* is a task that `trb` does not have yet, – no such combination.
+A cell shows how many answers are right and the largest difference of a number. **FAIL** and *refused*
+(by trb build, as it has to be) have their reasons below, *pending* is a task that `trb` does not have
+yet, – no such combination.
 """
 
 
 def write(results: Sequence[Result], versions: Sequence[str], command: str) -> str:
     """The whole page."""
-    total = {state: sum(result.state == state for result in results) for state in (PASS, FAIL, PENDING)}
+    states = (PASS, FAIL, REFUSED, PENDING)
+    total = {state: sum(result.state == state for result in results) for state in states}
     asked = sum(result.asked for result in results)
     counts = (
-        f"{len(results)} cells: {total[PASS]} pass, {total[FAIL]} fail, {total[PENDING]} pending; "
+        f"{len(results)} cells: {total[PASS]} pass, {total[FAIL]} fail, {total[REFUSED]} refused, "
+        f"{total[PENDING]} pending; "
         f"{asked:,} inputs compared."
     )
     page = _INTRO.format(
@@ -45,6 +48,7 @@ def write(results: Sequence[Result], versions: Sequence[str], command: str) -> s
     )
     page += "".join(_tables(results))
     page += _reasons("Cells that fail", [result for result in results if result.state == FAIL])
+    page += _reasons("Cells that are refused", [result for result in results if result.state == REFUSED])
     page += _reasons("Pending", [result for result in results if result.state == PENDING])
     return page
 
@@ -85,8 +89,8 @@ def _table(title: str, rows: Sequence[str], columns: Sequence[str], results: Seq
 def _cell(result: Result | None) -> str:
     if result is None:
         return "–"
-    if result.state == PENDING:
-        return "*pending*"
+    if result.state in (PENDING, REFUSED):
+        return f"*{result.state}*"
     if not result.asked:
         return "**FAIL**"
     count = f"{result.same}/{result.asked}"

@@ -304,6 +304,11 @@ _ALL = (
     ),
 )
 TASKS = {task.name: task for task in _ALL}
+REFUSED = {
+    "Longformer/embedding (mean)": "a tokenizer cannot fill its input 'global_attention_mask'",
+    "ConvNeXt/image-embedding": "a layer norm of its own, which this export leaves out",
+}
+"""Cells that trb build has to refuse, in these words: what the export lacks nobody can add."""
 
 
 @dataclass(frozen=True, kw_only=True)

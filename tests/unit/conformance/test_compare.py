@@ -115,7 +115,7 @@ def test_the_page_shows_every_state() -> None:
         Result(cell=cells[2], state=PENDING, reason="no such task yet"),
     ]
     page = table.write(results, ["torch 2"], "make conformance")
-    assert "3 cells: 1 pass, 1 fail, 1 pending; 142 inputs compared." in page
+    assert "3 cells: 1 pass, 1 fail, 0 refused, 1 pending; 142 inputs compared." in page
     assert "| BERT | 71/71 | **FAIL** 70/71, 5e-01 | *pending* |" in page
     assert f"- {cells[1]}: `input 3: 'x'\\nis 'y'`" in page
     assert "- no such task yet" in page
