@@ -7,10 +7,13 @@ warmup-batch-size) or hang the load (model-file-missing-python, version-misread)
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from http.client import HTTPException
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 import tiny_onnx
@@ -20,6 +23,7 @@ from tests.integration import test_onnxruntime_refusals as refusals
 from tests.support.raw_server import RawServer, raw_server
 
 pytestmark = pytest.mark.server
+log = logging.getLogger(__name__)
 
 REFUSED = [
     "backend-unknown",
@@ -129,25 +133,43 @@ ACCEPTED = [
 """Warnings only: the server takes these."""
 
 
-@dataclass(frozen=True)
 class Bench:
-    """One server over one repository, whose models change from case to case."""
+    """One server over one repository, whose models change from case to case.
 
-    server: RawServer
-    repository: Path
-    scratch: Path
+    A server that died of a case (once in some thousand loads of a broken Python model) is started again, and
+    the case with it: a fault that kills the server each time fails, with its log.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._starts = 0
+        self._running: AbstractContextManager[RawServer]
+        self.server: RawServer
+        self.repository: Path
+
+    def __enter__(self) -> Bench:
+        self._starts += 1
+        scratch = self._directory / str(self._starts)
+        self.repository = scratch / "repository"
+        self.repository.mkdir(parents=True)
+        self._running = raw_server(self.repository, scratch)
+        self.server = self._running.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.__exit__(kind, error, trace)
 
     def judge(self, name: str) -> tuple[list[str], str]:
         """Messages of our errors, and what the server said ("" if it loaded all)."""
-        source = lay_out(name, self.scratch / name)
-        for entry in source.iterdir():
-            if entry.is_dir():
-                shutil.copytree(entry, self.repository / entry.name)
         try:
-            errors = [finding.message for finding in findings(self.repository) if finding.severity == "error"]
-            return errors, self._load(source)
-        finally:
-            self.clear()
+            return self._judge(name)
+        except (OSError, HTTPException):
+            self.__exit__(None, None, None)
+            log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
+            self.__enter__()
+            return self._judge(name)
 
     def clear(self) -> None:
         """An empty repository again."""
@@ -155,23 +177,32 @@ class Bench:
             self.server.unload(entry.name)
             shutil.rmtree(entry)
 
+    def _judge(self, name: str) -> tuple[list[str], str]:
+        source = lay_out(name, self._directory / f"{name}-{self._starts}")
+        for entry in source.iterdir():
+            if entry.is_dir():
+                shutil.copytree(entry, self.repository / entry.name)
+        errors = [finding.message for finding in findings(self.repository) if finding.severity == "error"]
+        said = self._load(source)
+        self.clear()
+        return errors, said
+
     def _load(self, source: Path) -> str:
         start = self.server.log.stat().st_size
         # Ensembles are named e and b, their steps m: an ensemble loads its steps by itself.
         names = sorted(entry.name for entry in source.iterdir() if entry.is_dir())
         refused = [text for text in map(self.server.load, names) if text]
-        with self.server.log.open("rb") as log:
-            log.seek(start)
-            said = log.read().decode(errors="replace")
+        with self.server.log.open("rb") as lines:
+            lines.seek(start)
+            said = lines.read().decode(errors="replace")
         return "\n".join([*refused, said]) if refused else ""
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Started once, on an empty repository."""
-    repository, scratch = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("scratch")
-    with raw_server(repository, tmp_path_factory.mktemp("server")) as server:
-        yield Bench(server, repository, scratch)
+    with Bench(tmp_path_factory.mktemp("bench")) as started:
+        yield started
 
 
 def _dense(text: str) -> str:
