@@ -13,6 +13,7 @@ from typing import Any
 TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "mask")
 VISION = ("base", "image classes")
 DETECTION = ("objects",)
+AREAS = ("areas",)
 
 _SMALL = {
     "hidden_size": 32,
@@ -445,6 +446,55 @@ _VISION = (
         },
         heads=DETECTION,
         processor="RTDetrImageProcessor",
+    ),
+    Architecture(
+        name="SegFormer",
+        model_type="segformer",
+        config={
+            "depths": [1, 1, 1, 1],
+            "hidden_sizes": [8, 16, 24, 32],
+            "num_attention_heads": [1, 2, 2, 4],
+            "decoder_hidden_size": 16,
+            "initializer_range": 0.2,
+        },
+        heads=AREAS,
+        processor="SegformerImageProcessor",
+    ),
+    Architecture(
+        name="MobileViT",
+        model_type="mobilevit",
+        config={
+            "image_size": 32,
+            "hidden_sizes": [16, 24, 32],
+            "neck_hidden_sizes": [8, 16, 24, 32, 40, 48, 64],
+            "aspp_out_channels": 16,
+            "initializer_range": 0.2,
+        },
+        heads=AREAS,
+        processor="MobileViTImageProcessor",
+    ),
+    Architecture(
+        name="DeepLabV3 (MobileNetV2)",
+        model_type="mobilenet_v2",
+        config={"image_size": 32, "depth_multiplier": 0.25},
+        heads=AREAS,
+        processor="MobileNetV2ImageProcessor",
+    ),
+    Architecture(
+        name="DPT",
+        model_type="dpt",
+        config={
+            **_SMALL,
+            "image_size": 32,
+            "patch_size": 8,
+            "num_hidden_layers": 4,
+            "backbone_out_indices": [0, 1, 2, 3],
+            "neck_hidden_sizes": [8, 16, 24, 32],
+            "fusion_hidden_size": 16,
+            "initializer_range": 0.2,
+        },
+        heads=AREAS,
+        processor="DPTImageProcessor",
     ),
     Architecture(
         name="SigLIP image tower",

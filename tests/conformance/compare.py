@@ -6,6 +6,8 @@ largest difference of a number. What must be the same and is not raises ``Differ
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -161,6 +163,25 @@ def objects(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
         worst = max(worst, off[nearest])
         left.remove(nearest)
     return worst
+
+
+def areas(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
+    """The share of pixels with another label; the names and shares are those of the map."""
+    from PIL import Image
+
+    places = np.asarray(Image.open(io.BytesIO(base64.b64decode(row["label_map"].reshape(-1)[0]))))
+    width, height = expected["size"]
+    _same("size", places.shape, (height, width))
+    names = [text for text in _texts(row, "labels") if text]
+    numbers_of = dict(zip(names, row["label_ids"].reshape(-1).tolist(), strict=False))
+    shares = [float((places == number).mean()) for number in numbers_of.values()]
+    moved = _number(row["shares"].reshape(-1)[: len(names)], shares)
+    _same("order", shares, sorted(shares, reverse=True))
+    wrong = np.ones(places.shape, dtype=bool)
+    for label, data in expected["masks"].items():
+        mask = np.frombuffer(base64.b64decode(data), dtype=np.uint8).reshape(height, width) > 0
+        wrong &= ~(mask & (places == numbers_of.get(label, -1)))
+    return max(moved, float(wrong.mean()))
 
 
 def tensors(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:

@@ -81,14 +81,17 @@ def _spread(model: Any) -> None:
         last = name.endswith(
             ("classifier.weight", "classifier.out_proj.weight", "classifier.1.weight", "qa_outputs.weight")
         )
-        if (parameter.dim() == 2 and last and "pre_classifier" not in name) or (
-            model.config.model_type in ("yolos", "detr") and name.endswith(OF_OBJECTS)
-        ):
+        of_labels = parameter.dim() == 2 and last and "pre_classifier" not in name
+        of_objects = model.config.model_type in ("yolos", "detr") and name.endswith(OF_OBJECTS)
+        of_areas = parameter.dim() == 4 and name.endswith(OF_AREAS)
+        if of_labels or of_objects or of_areas:
             torch.nn.init.normal_(parameter, std=0.5)
         elif parameter.dim() == 4 and model.config.model_type.startswith("mobilenet"):
             torch.nn.init.kaiming_normal_(parameter)  # its own are so small that nothing is left at the end
 
 
+OF_AREAS = ("head.classifier.weight", "classifier.convolution.weight", "head.head.4.weight")
+"""The last layer of a segmenter."""
 OF_OBJECTS = (
     *("detection_tokens", "query_position_embeddings.weight", "class_labels_classifier.weight"),
     *("class_labels_classifier.layers.2.weight", "bbox_predictor.layers.2.weight"),
@@ -120,7 +123,7 @@ def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
 def _processor(row: Architecture) -> Any:
     size = {"shortest_edge": 32} if "ConvNext" in row.processor else {"height": 32, "width": 32}
     options: dict[str, Any] = {"size": size}
-    if row.processor.startswith(("CLIP", "Bit", "MobileNet")):
+    if row.processor.startswith(("CLIP", "Bit", "Mobile")):
         options = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
     return getattr(transformers, row.processor)(**options)
 
@@ -154,6 +157,9 @@ BY_TORCH = {
     ("modernbert", "question-answering"),
     ("dinov2", "feature-extraction"),
     ("dinov2", "image-classification"),
+    ("dpt", "semantic-segmentation"),
+    ("mobilenet_v2", "semantic-segmentation"),
+    ("mobilevit", "semantic-segmentation"),
 }
 """What optimum does not export."""
 

@@ -65,6 +65,11 @@ HEADS = {
         task="image-classification",
         config={**_labels(*(f"class {n}" for n in range(7)))},
     ),
+    "areas": Head(
+        auto="AutoModelForSemanticSegmentation",
+        task="semantic-segmentation",
+        config={**_labels(*(f"class {n}" for n in range(7)))},
+    ),
     "objects": Head(
         auto="AutoModelForObjectDetection",
         task="object-detection",

@@ -6,6 +6,7 @@ gives one JSON value per entry. Where transformers itself refuses an entry, that
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any
@@ -244,6 +245,21 @@ def objects(model: Any, processor: Any, entries: Sequence[Any], threshold: float
             "boxes": rows["boxes"].tolist(),
             "size": max(image.size),
         }
+
+    return _each(entries, answer)
+
+
+def areas(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
+    """The image-segmentation pipeline: a mask of each label that is there."""
+    from transformers import pipeline
+
+    ask = pipeline("image-segmentation", model=model, image_processor=processor, device="cpu")
+
+    def answer(entry: Any) -> Any:
+        found = ask(_image(entry), subtask="semantic")
+        masks = {row["label"]: row["mask"] for row in found}
+        rows = {label: base64.b64encode(mask.tobytes()).decode() for label, mask in masks.items()}
+        return {"masks": rows, "size": found[0]["mask"].size}
 
     return _each(entries, answer)
 

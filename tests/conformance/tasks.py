@@ -292,6 +292,16 @@ _ALL = (
         images=True,
     ),
     Task(
+        name="semantic-segmentation",
+        task="semantic-segmentation",
+        head="areas",
+        fields=("IMAGE",),
+        asked=(),
+        reference="areas",
+        compare="areas",
+        images=True,
+    ),
+    Task(
         name="tensor",
         task="tensor",
         head="image classes",

@@ -34,6 +34,15 @@ def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE) -> Tolerance:
     return Tolerance(alone=allowed, batched=allowed, reason=reason)
 
 
+def at_least(tolerance: Tolerance, share: float) -> Tolerance:
+    """For answers of many decisions, such as the pixels of a label map: ``share`` of them may differ."""
+    if share <= tolerance.alone:
+        return tolerance
+    allowed = round_up(min(share, MOST))
+    reason = f"{tolerance.reason}, which decides some pixels"
+    return Tolerance(alone=allowed, batched=allowed, reason=reason)
+
+
 def round_up(value: float) -> float:
     """To two significant digits, so that a rebuild writes the same bytes."""
     digits = 1 - int(np.floor(np.log10(value)))

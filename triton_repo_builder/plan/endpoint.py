@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from triton_repo_builder import resources
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.golden.cases import CaseFile
@@ -76,6 +77,18 @@ class EndpointKind(Protocol):
 
     def plan(self, request: Request, prepared: Any, recording: Recording | None) -> EndpointPlan:
         """The decisions; ``recording`` is None with ``--no-golden``."""
+
+
+def postprocess_files(task: TaskPlan, name: str, version: int) -> tuple[File, ...]:
+    """The files of the post-processing model, if the task has one."""
+    if task.post is None:
+        return ()
+    root, code = f"{name}_postprocess/{version}", resources.runtime
+    return (
+        File(path=f"{root}/model.py", content=code("postprocess.py").read_bytes()),
+        File(path=f"{root}/answer.py", content=code(f"answers/{task.post.module}").read_bytes()),
+        *(File(path=f"{root}/{file}", content=content) for file, content in task.post.files().items()),
+    )
 
 
 def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:

@@ -15,7 +15,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.golden import image as golden
 from triton_repo_builder.golden.original import OriginalModel, Recording
-from triton_repo_builder.plan import defaults, onnx_model
+from triton_repo_builder.plan import defaults, onnx_model, tensors
 from triton_repo_builder.plan.defaults import ModelFacts, Settings
 from triton_repo_builder.plan.endpoint import (
     PLACEHOLDER,
@@ -24,6 +24,7 @@ from triton_repo_builder.plan.endpoint import (
     Vendored,
     measured_obstacle,
     not_batched,
+    postprocess_files,
     refuse_batching_options,
 )
 from triton_repo_builder.plan.model import (
@@ -49,6 +50,10 @@ ALSO = {"letterbox": "image_letterbox.py"}
 """Modules of ``runtime/`` that some settings need beside ``image_pixels.py``."""
 SAMPLE = "image"
 """The file of the warm-up sample."""
+STRETCHED = (
+    "its preprocessing crops images, and the label map of the crop is stretched to the whole image, as in "
+    "transformers: write a size of height and width into the file, without a crop, if the whole image counts"
+)
 JOIN = "images of any size join: IMAGE has a fixed shape, and so have the pixels"
 
 
@@ -67,11 +72,11 @@ def prepare(request: Request) -> Preprocessing:
     """The preprocessing in preprocessor_config.json, or in Ultralytics' metadata. Raises ``TrbError``."""
     source = request.source
     export = vision.export(source)
-    if source.preprocessor is not None and export is None:
-        spec = image_processor.read(source.preprocessor)
-    else:
-        assert export is not None
+    if export is not None:
         spec = image_processor.letterboxed(source.path, export.size)
+    else:
+        assert source.preprocessor is not None
+        spec = image_processor.read(source.preprocessor)
     pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))
@@ -103,9 +108,13 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     modules = ["image_pixels.py", *(module for setting, module in ALSO.items() if setting in served)]
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
-        *(File(path=f"{root}/{name_}", content=resources.runtime(name_).read_bytes()) for name_ in modules),
+        *(
+            File(path=f"{root}/{module}", content=resources.runtime(module).read_bytes())
+            for module in modules
+        ),
         File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(served, indent=1) + "\n").encode()),
         File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
+        *postprocess_files(task, name, options.version),
     ]
     if options.warmup:
         data = next(iter(golden.images().values()))
@@ -120,6 +129,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
         facts=_facts(prepared.spec),
         notes=(
             *filter(None, (prepared.spec.version_note(made_by),)),
+            *((STRETCHED,) if task.post and prepared.spec.crop else ()),
             *not_batched(obstacle),
             *(recording.notes if recording else ()),
         ),
@@ -165,7 +175,7 @@ def models(
     *,
     batching: bool,
 ) -> RepositoryPlan:
-    """IMAGE → answer: an ensemble of a preprocessing model and the model with its head.
+    """IMAGE → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
 
     ``dims`` is the shape of one image's pixels.
     """
@@ -174,24 +184,16 @@ def models(
         onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
     )
     one = () if batching else (pixels.dims[0],)
-    taken = (
-        TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=(*one, *dims)),
-        *(
-            TensorPlan(name=size, data_type="TYPE_INT64", dims=(*one, 2))
-            for size in (task.head.inputs if task.head else ())
-        ),
-    )
-    preprocess = _preprocess(
-        f"{name}_preprocess",
-        taken,
-        options,
-        settings,
-        batching=batching,
-    )
+    given = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=(*one, *dims))
+    size = TensorPlan(name=tensors.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
+    sized = task.head is not None and size.name in task.head.inputs
+    taken = (given, *((size,) if sized else ()))
+    made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
+    preprocess = _preprocess(f"{name}_preprocess", made, options, settings, batching=batching)
     model = onnx_model.onnx_model(
         f"{name}_model",
         about_model(front=False, head=task.head is not None),
-        preprocess.output,
+        taken,
         outputs,
         options,
         settings,
@@ -204,8 +206,34 @@ def models(
         if options.warmup
         else (),
     )
-    public = (golden.INPUT, *(plan.name for plan in outputs))
-    inner = tuple((plan.name, between(plan.name, public)) for plan in taken)
+    public = (golden.INPUT, *(plan.name for plan in (task.post.outputs if task.post else outputs)))
+    inner = {plan.name: between(plan.name, public) for plan in made}
+    steps: tuple[Step, ...] = (
+        Step(
+            model_name=preprocess.name,
+            input_map=((golden.INPUT, golden.INPUT),),
+            output_map=tuple(inner.items()),
+        ),
+        Step(
+            model_name=model.name,
+            input_map=tuple((plan.name, inner[plan.name]) for plan in taken),
+            output_map=tuple((plan.name, plan.name) for plan in outputs),
+        ),
+    )
+    parts: tuple[ModelPlan, ...] = (preprocess, model)
+    if task.post is not None:
+        known = {plan.name: plan for plan in (*made, *outputs)}
+        post = onnx_model.postprocess(
+            f"{name}_postprocess", "the answer in pixels of the image", task.post, known, preprocess
+        )
+        outputs, parts = post.output, (preprocess, post, model)
+        steps += (
+            Step(
+                model_name=post.name,
+                input_map=tuple((plan.name, inner.get(plan.name, plan.name)) for plan in post.input),
+                output_map=tuple((plan.name, plan.name) for plan in post.output),
+            ),
+        )
     ensemble = ModelPlan(
         name=name,
         about=f"Endpoint ({task.name}): {golden.INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
@@ -213,21 +241,10 @@ def models(
         input=preprocess.input,
         output=outputs,
         response_cache=options.response_cache,
-        step=(
-            Step(
-                model_name=preprocess.name,
-                input_map=((golden.INPUT, golden.INPUT),),
-                output_map=inner,
-            ),
-            Step(
-                model_name=model.name,
-                input_map=inner,
-                output_map=tuple((plan.name, plan.name) for plan in outputs),
-            ),
-        ),
+        step=steps,
     )
     return RepositoryPlan(
-        task=task.name, models=(ensemble, preprocess, model), version=options.version, notes=task.notes
+        task=task.name, models=(ensemble, *parts), version=options.version, notes=task.notes
     )
 
 

@@ -111,7 +111,8 @@ def text(
     models: tuple[ModelPlan, ...] = (tokenizer, model)
     if task.post:
         tensor_plans = {plan.name: plan for plan in (*tokenizer.input, *tokenizer.output, *model.output)}
-        post = _postprocess(f"{name}_postprocess", task.post, tensor_plans, tokenizer)
+        about = "the answer in terms of the text"
+        post = postprocess(f"{name}_postprocess", about, task.post, tensor_plans, tokenizer)
         outputs, models = post.output, (tokenizer, post, model)
         post_step = Step(
             model_name=post.name,
@@ -139,10 +140,13 @@ def _offered(text: TextInput) -> str:
     return f"optional {text.name}" if text.optional else text.name
 
 
-def _postprocess(
-    name: str, post: Postprocess, tensor_plans: Mapping[str, TensorPlan], tokenizer: ModelPlan
+def postprocess(
+    name: str, about: str, post: Postprocess, tensor_plans: Mapping[str, TensorPlan], first: ModelPlan
 ) -> ModelPlan:
-    """The Python model at the end: what it takes may have any length, so all of that is ragged."""
+    """The Python model at the end: what it takes may have any length, so all of that is ragged.
+
+    Batches and instances are those of the ``first`` model.
+    """
     sources = [(source, tensor_plans.get(source) or tensor_plans[IDS_INSTEAD]) for source in post.inputs]
     inputs = tuple(
         replace(plan, name=tensor_name, allow_ragged_batch=-1 in plan.dims, optional=False)
@@ -150,13 +154,13 @@ def _postprocess(
     )
     return ModelPlan(
         name=name,
-        about="Post-processing: the answer in terms of the text.",
+        about=f"Post-processing: {about}.",
         backend="python",
-        max_batch_size=tokenizer.max_batch_size,
+        max_batch_size=first.max_batch_size,
         input=inputs,
-        output=post.outputs,
-        dynamic_batching=tokenizer.dynamic_batching,
-        instance_group=tokenizer.instance_group,
+        output=tuple(whole(plan, first.max_batch_size > 0, -1) for plan in post.outputs),
+        dynamic_batching=first.dynamic_batching,
+        instance_group=first.instance_group,
         parameters=post.parameters,
         reasons=(("batching", ANSWERS_JOIN),),
     )

@@ -10,6 +10,8 @@ TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 CHUNK_INDEX = "trb_places"
 """Item of the batch for each chunk (row of the model), from the front to the head."""
 FRONT = (TOKENS, TYPES, LENGTHS, CHUNK_INDEX)
+IMAGE_SIZE = "image_size"
+"""Rows and columns of the user's image, INT64 [batch, 2], from the preprocessing to a head or after it."""
 OFFSETS = "trb_spans"
 """Character offsets from the tokenizer to post-processing: INT32 [items, longest, 3 or 5]."""
 PAD = -1

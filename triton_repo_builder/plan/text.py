@@ -23,6 +23,7 @@ from triton_repo_builder.plan.endpoint import (
     Request,
     Vendored,
     not_batched,
+    postprocess_files,
     refuse_batching_options,
 )
 from triton_repo_builder.plan.model import Front, Rows, WarmupInput
@@ -174,7 +175,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             File(path=f"{request.name}/{options.version}/.gitkeep", content=PLACEHOLDER),
             *sample_files,
             *text_files,
-            *_postprocess(task, request.name, options.version),
+            *postprocess_files(task, request.name, options.version),
         ),
         vendored=(Vendored(library="tokenizers", path=f"{root}/vendor", wheels=wheel),),
         front=_front(request, prepared, types, padding.rows) if padding.mode is Mode.RAGGED else None,
@@ -233,18 +234,6 @@ def _probes(prepared: TextEncoding, task: TaskPlan) -> list[Any]:
     texts: list[tuple[str, ...]] = [(f"{text} {task.encoding.probe}".strip(),) for text in PROBES]
     pairs = [PROBES] if len(task.texts) > 1 else []
     return prepared.tokenizer.encode([*pairs, *texts], prepared.max_length)
-
-
-def _postprocess(task: TaskPlan, name: str, version: int) -> tuple[File, ...]:
-    """The files of the post-processing model, if the task has one."""
-    if task.post is None:
-        return ()
-    root = f"{name}_postprocess/{version}"
-    return (
-        File(path=f"{root}/model.py", content=resources.runtime("postprocess.py").read_bytes()),
-        File(path=f"{root}/answer.py", content=resources.runtime(f"answers/{task.post.module}").read_bytes()),
-        *(File(path=f"{root}/{file}", content=content) for file, content in task.post.files().items()),
-    )
 
 
 def _first_texts(request: Request) -> tuple[tuple[WarmupInput, ...], list[File]]:

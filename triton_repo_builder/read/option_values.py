@@ -129,7 +129,7 @@ class Share(Value):
         return float(value)
 
     def check(self, value: float) -> None:
-        """Refuse what is no share."""
+        """Refuse what is not between 0 and 1."""
         if not 0 <= value <= 1:
             raise InvalidValue(f"must be from 0 to 1, not {value:g}", "leave it out for the default")
 

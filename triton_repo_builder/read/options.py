@@ -36,7 +36,7 @@ ORIGINS = "origins"
 TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
     "token-classification", "question-answering", "fill-mask", "zero-shot-classification",
-    "image-classification", "image-embedding", "object-detection", "tensor",
+    "image-classification", "image-embedding", "object-detection", "semantic-segmentation", "tensor",
 )  # fmt: skip
 
 

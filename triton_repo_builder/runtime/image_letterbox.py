@@ -1,6 +1,6 @@
 """Ultralytics' letterbox: an image of any shape into one of fixed shape, its own shape kept, grey around it.
 
-Lies beside model.py in the server for models that were exported by Ultralytics; needs numpy. The pixels are
+Beside model.py in the server, for models that Ultralytics exported; needs numpy. The pixels are
 those of ``cv2.resize(INTER_LINEAR)`` bit for bit: OpenCV computes it in integers of 11 bits
 (modules/imgproc/src/resize.cpp), and Pillow's bilinear filter gives other ones.
 """

@@ -24,8 +24,13 @@ class TritonPythonModel:
         """Load the task's part and give it the parameters of config.pbtxt."""
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+        batch_axes = 0 if config["max_batch_size"] else 1  # without batching the dims state that axis, too
         self.outputs = [
-            (output["name"], pb_utils.triton_string_to_numpy(output["data_type"]), list(output["dims"]))
+            (
+                output["name"],
+                pb_utils.triton_string_to_numpy(output["data_type"]),
+                output["dims"][batch_axes:],
+            )
             for output in config["output"]
         ]
         spec = importlib.util.spec_from_file_location("trb_answer", HERE / "answer.py")

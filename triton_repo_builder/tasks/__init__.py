@@ -17,6 +17,7 @@ from triton_repo_builder.tasks import (
     object_detection,
     question_answering,
     rerank,
+    semantic_segmentation,
     sparse_embedding,
     tensor,
     text_classification,
@@ -40,6 +41,7 @@ TASKS: dict[str, Task] = {
         fill_mask,
         embedding,
         object_detection,
+        semantic_segmentation,
         image_classification,
         image_embedding,
         tensor,
@@ -176,7 +178,7 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return task, ""
     vision.check_towers(source)
     if vision.images(source):
-        neither = "no classifier, detector or embedding of images: served as plain tensors"
+        neither = "no known task of images fits its outputs: served as plain tensors"
         return _fitting(source, Kind.IMAGE) or (tensor, _headless(source, tensor) or neither)
     pixels = vision.image_input(source.signature)
     if pixels is not None and (other := ultralytics.export(source.signature.metadata, source.path)):

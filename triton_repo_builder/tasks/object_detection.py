@@ -8,6 +8,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import detection
 from triton_repo_builder.graph.heads.detection import Selection
 from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.ultralytics import Export
@@ -61,7 +62,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             text=form.head,
             bind=form.bind,
             strings=(("label_names", (*form.names, "")),),
-            inputs=(detections.SIZE,),
+            inputs=(IMAGE_SIZE,),
             oldest_opset=detection.OLDEST_OPSET,
         ),
         outputs=(

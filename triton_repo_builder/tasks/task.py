@@ -98,7 +98,7 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Postprocess:
-    """The Python model that makes the answer, if the answer needs the text again."""
+    """The Python model that makes the answer, if the answer needs the text again, or the image's size."""
 
     module: str
     """Its file in ``runtime/``, which is put beside ``runtime/postprocess.py``."""
@@ -158,6 +158,8 @@ class TaskPlan:
     unsure: Callable[[Arrays, float], Collection[str]] | None = None
     """The original's outputs for one row, and the size of float noise → outputs that noise may change wholly:
     labels and the order of places. None: those of labels with equal ``top_scores``."""
+    loose: Callable[[Arrays, float], float] | None = None
+    """From the same: the share of an answer's many decisions, such as pixels, that noise may change."""
 
     @property
     def answers(self) -> tuple[TensorPlan, ...]:

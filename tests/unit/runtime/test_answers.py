@@ -37,6 +37,7 @@ def load(folder: Path, module: str, outputs: tuple[TensorPlan, ...], **parameter
     spec.loader.exec_module(code)
     made = code.TritonPythonModel()
     config = {
+        "max_batch_size": 8,
         "output": [{"name": o.name, "data_type": o.data_type, "dims": list(o.dims)} for o in outputs],
         "parameters": {key: {"string_value": value} for key, value in parameters.items()},
     }

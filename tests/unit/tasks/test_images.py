@@ -112,7 +112,7 @@ def test_what_the_files_say(tmp_path: Path) -> None:
     assert name == "tensor"
     assert "the graph does not have its head (outputs: boxes" in why
     unnamed = tiny_images.folder(tmp_path / "u", config={"architectures": ["Other"]}, output="boxes")
-    why = "no classifier, detector or embedding of images: served as plain tensors"
+    why = "no known task of images fits its outputs: served as plain tensors"
     assert chosen(unnamed) == ("tensor", why)
 
 

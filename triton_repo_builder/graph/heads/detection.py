@@ -28,6 +28,11 @@ _COMMON = """
     edges_row = Gather <axis = 1> (size32, columns_rows)
     edges = Reshape (edges_row, as_four)"""
 
+# Each box is one candidate and has one label.
+_OWN_LABEL = """
+    box_place = Identity (place)
+    label_place = GatherElements <axis = 1> (candidate_labels, place)"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -48,7 +53,7 @@ def queries(selection: Selection, *, background: bool) -> str:
     """logits [batch, queries, labels], pred_boxes [batch, queries, 4] → objects.
 
     ``background``: the last logit is of no object, and a query has one label, by softmax; else
-    each label of each query is an object of its own, by sigmoid. As ``post_process_object_detection`` of
+    each label of each query is an object, by sigmoid. As ``post_process_object_detection`` of
     transformers' image processors.
     """
     count = selection.labels
@@ -62,9 +67,7 @@ def queries(selection: Selection, *, background: bool) -> str:
     best, best_label = TopK <axis = 2> (objects, one)
     candidates = Reshape (best, as_row)
     candidate_labels = Reshape (best_label, as_row)"""
-        chosen = """
-    box_place = Identity (place)
-    label_place = GatherElements <axis = 1> (candidate_labels, place)"""
+        chosen = _OWN_LABEL
     else:
         candidates = """
     shares = Sigmoid (logits32)
@@ -119,10 +122,7 @@ def anchors(selection: Selection, size: tuple[int, int]) -> str:
     row_shape = Shape (best_row)
     none_yet = ConstantOfShape (row_shape)
     candidates = ScatterND (none_yet, which, surviving)"""
-    chosen = """
-    box_place = Identity (place)
-    label_place = GatherElements <axis = 1> (candidate_labels, place)"""
-    return _head(f"float[B, {end}, A] output0", before, chosen, _unboxed(size), selection)
+    return _head(f"float[B, {end}, A] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
 def finished(selection: Selection, size: tuple[int, int]) -> str:
@@ -140,10 +140,7 @@ def finished(selection: Selection, size: tuple[int, int]) -> str:
     label_column = Slice (found, of_label, of_end, last)
     label_row = Reshape (label_column, as_row)
     candidate_labels = Cast <to = 7> (label_row)"""
-    chosen = """
-    box_place = Identity (place)
-    label_place = GatherElements <axis = 1> (candidate_labels, place)"""
-    return _head("float[B, N, 6] output0", before, chosen, _unboxed(size), selection)
+    return _head("float[B, N, 6] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
 def _head(inputs: str, before: str, chosen: str, after: str, selection: Selection) -> str:

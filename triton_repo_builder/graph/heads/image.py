@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triton_repo_builder.graph.heads.pooling import ACTIVATIONS, finished
+from triton_repo_builder.plan import tensors
 
 POOLINGS = ("cls", "mean", "pooler")
 
@@ -33,6 +34,15 @@ def _top(outputs: str, count: int, opset: int) -> str:
         return f"{outputs} = TopK <axis = 1, k = {count}> (scores)"
     constant = f"how_many_{count} = Constant <value = int64[1] {{{count}}}> ()"
     return f"{constant}\n    {outputs} = TopK <axis = 1> (scores, how_many_{count})"
+
+
+def places(*, labels: int, shape: tuple[int, ...]) -> str:
+    """logits [batch, labels, rows, columns] → the same in single precision: the label map comes after."""
+    rows, columns = (size if size > 0 else axis for size, axis in zip(shape, "RC", strict=True))
+    sizes = f"[B, {labels}, {rows}, {columns}]"
+    return f"""segment_image (float{sizes} logits) => (float{sizes} {tensors.SCORES}) {{
+    {tensors.SCORES} = Cast <to = 1> (logits)
+}}"""
 
 
 # GlobalAveragePool takes [batch, channels, ...] and is the same in every opset.

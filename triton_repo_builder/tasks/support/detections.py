@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.graph.heads.detection import Selection
+from triton_repo_builder.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.tasks.support.reference import sigmoid, softmax
 from triton_repo_builder.tasks.task import Arrays
 
 Array = npt.NDArray[Any]
-SIZE = "image_size"
-"""Rows and columns of the user's image, [batch, 2]: the preprocessing gives them to the head."""
 CLOSE = 1e-3
 """Shares and scores that float noise may exchange."""
 BOXES, LABELS, SCORES, COUNT = "boxes", "labels", "scores", "count"
@@ -43,7 +42,7 @@ def by_query(*, background: bool) -> Find:
     def find(outputs: Arrays, row: int) -> Found:
         logits = outputs["logits"][row].astype(np.float64)
         corners = _corners(outputs["pred_boxes"][row].astype(np.float64))
-        height, width = outputs[SIZE][row]
+        height, width = outputs[IMAGE_SIZE][row]
         corners = corners * np.array([width, height, width, height])
         if background:
             shares = softmax(logits)[:, :-1]
@@ -67,7 +66,7 @@ def by_anchor(output: str, selection: Selection, size: tuple[int, int]) -> Find:
         all_found = _sorted(_corners(found[likely, :4]), labels[likely], scores[likely])
         kept, certain = _suppressed(all_found, selection.overlap)
         kept = kept[: selection.most]
-        boxes = _unboxed(all_found.boxes[kept], size, outputs[SIZE][row])
+        boxes = _unboxed(all_found.boxes[kept], size, outputs[IMAGE_SIZE][row])
         labels, scores = all_found.labels[kept], all_found.scores[kept]
         return Found(boxes=boxes, labels=labels, scores=scores, certain=certain)
 
@@ -79,7 +78,7 @@ def finished(output: str, selection: Selection, size: tuple[int, int]) -> Find:
 
     def find(outputs: Arrays, row: int) -> Found:
         found = outputs[output][row].astype(np.float64)
-        boxes = _unboxed(found[:, :4], size, outputs[SIZE][row])
+        boxes = _unboxed(found[:, :4], size, outputs[IMAGE_SIZE][row])
         objects = _sorted(boxes, found[:, 5].astype(np.int64), found[:, 4])
         # The graph itself has left out the rest: which that is, noise may decide.
         return replace(objects, certain=bool(objects.scores[-1] <= selection.score))
@@ -93,7 +92,7 @@ def reference(
     """``TaskPlan.reference``."""
 
     def answer(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-        rows, most = len(outputs[SIZE]), selection.most
+        rows, most = len(outputs[IMAGE_SIZE]), selection.most
         boxes = np.zeros((rows, most, 4), dtype=np.float32)
         labels = np.full((rows, most), b"", dtype=object)
         scores = np.zeros((rows, most), dtype=np.float32)

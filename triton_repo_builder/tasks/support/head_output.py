@@ -79,7 +79,7 @@ def need_tokens(source: Source, task: str) -> TensorSpec:
 
 
 def need_labels(source: Source, task: str, *axes: str) -> TensorSpec:
-    """As ``find_labels`` for these axes before that of the labels; raises ``TrbError`` TASK_UNCLEAR."""
+    """As ``find_labels`` for these axes before the labels; raises ``TrbError`` TASK_UNCLEAR."""
     found = find_labels(source, len(axes) + 1)
     return _needed(source, found, task, (*axes, "labels"), labels(source))
 
