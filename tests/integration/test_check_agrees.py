@@ -68,7 +68,6 @@ REFUSED = [
     "labels-missing",
     "max-batch-size-negative",
     "name-mismatch",
-    "not-a-model",
     "platform-backend-pair",
     "platform-unknown",
     "platform-unknown-filename",
@@ -140,8 +139,9 @@ class Bench:
     the case with it: a fault that kills the server each time fails, with its log.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *arguments: str) -> None:
         self._directory = directory
+        self._arguments = ("--model-control-mode=explicit", *arguments)
         self._starts = 0
         self._running: AbstractContextManager[RawServer]
         self.server: RawServer
@@ -152,7 +152,7 @@ class Bench:
         scratch = self._directory / str(self._starts)
         self.repository = scratch / "repository"
         self.repository.mkdir(parents=True)
-        self._running = raw_server(self.repository, scratch)
+        self._running = raw_server(self.repository, scratch, arguments=self._arguments)
         self.server = self._running.__enter__()
         return self
 
@@ -198,11 +198,26 @@ class Bench:
         return "\n".join([*refused, said]) if refused else ""
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Started once, on an empty repository."""
-    with Bench(tmp_path_factory.mktemp("bench")) as started:
+@pytest.fixture(
+    scope="module",
+    params=[
+        # Completing a configuration starts each Python model twice.
+        pytest.param(("--disable-auto-complete-config",), id="as it stands"),
+        pytest.param((), id="completed", marks=pytest.mark.slow),
+    ],
+)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Started once, on an empty repository; it takes configurations as they stand, or completes them."""
+    with Bench(tmp_path_factory.mktemp("bench"), *request.param) as started:
         yield started
+
+
+def test_a_folder_without_any_model_is_refused(tmp_path: Path) -> None:
+    """Only a server that completes configurations loads a folder that has none."""
+    with Bench(tmp_path) as bench:
+        errors, said = bench.judge("not-a-model")
+    assert errors
+    assert any(_dense(message) in _dense(said) for message in errors), f"{errors}\n{said}"
 
 
 def _dense(text: str) -> str:
