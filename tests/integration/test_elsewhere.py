@@ -191,6 +191,7 @@ def test_addresses_below_which_files_can_lie(url: str) -> None:
     external_weights.check(url)
 
 
+@pytest.mark.slow  # gcsfs tries for half a minute
 def test_a_bucket_of_google_s_that_cannot_be_reached_gives_one_error(tmp_path: Path) -> None:
     said = run(tmp_path, "gs://models/x", STORAGE_EMULATOR_HOST="http://127.0.0.1:1")
     assert said.returncode == Code.DOWNLOAD_FAILED.exit

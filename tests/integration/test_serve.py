@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import tiny
 
 from tests.support.serve_repository import (
     DIES,
@@ -95,6 +97,23 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, repository: Path) -> None:
         assert [endpoint["name"] for endpoint in about["endpoints"]] == ["whole"]
         assert running.infer("whole") == 200
         assert running.end(signal.SIGINT) == 0
+
+
+def test_what_trb_wrote_is_taken_as_it_stands(tmp_path: Path) -> None:
+    """Completing a configuration would start each Python model twice; what needs that later is told so."""
+    root = tmp_path / "repository"
+    original = tiny.tensor_model(tmp_path / "original" / "model.onnx")
+    tiny.put(original, root, name="net")
+
+    with serve(tmp_path, root, "--json") as running:
+        running.ready()
+        (root / "bare" / "1").mkdir(parents=True)
+        shutil.copyfile(original, root / "bare" / "1" / "model.onnx")
+        said = trb(tmp_path, "load", "bare", "--url", running.http).stderr
+        assert "bare: failed to open text file for read" in said
+        assert "unless trb wrote all of those that were there" in said
+    with serve(tmp_path, root, "--json") as running:
+        assert {endpoint["name"] for endpoint in running.ready()["endpoints"]} == {"net", "bare"}
 
 
 def test_all_failures_are_named_with_their_cause(tmp_path: Path, repository: Path) -> None:

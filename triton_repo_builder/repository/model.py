@@ -8,7 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import unreadable
-from triton_repo_builder.repository import composition, pbtxt
+from triton_repo_builder.repository import composition, pbtxt, provenance
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest
 from triton_repo_builder.repository.manifest import read as read_manifest
@@ -41,6 +41,13 @@ class Model:
     def stated(self) -> bool:
         """Whether the folder is meant as a model: it has a configuration or a version."""
         return self.text is not None or bool(self.versions)
+
+    @property
+    def complete(self) -> bool:
+        """Whether ``trb`` wrote the configuration, and it leaves nothing for the server to find out."""
+        return bool(
+            self.config.inputs and self.config.outputs and provenance.VERSION in self.config.parameters
+        )
 
     @property
     def steps(self) -> tuple[str, ...]:

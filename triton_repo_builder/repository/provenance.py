@@ -14,6 +14,8 @@ from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
+VERSION = PREFIX + "version"
+"""The parameter that each config.pbtxt has that ``trb`` wrote."""
 LABEL = "label."
 CONTENT = "content"
 """Only in the endpoint's own config.pbtxt: ``repository/content.py``."""

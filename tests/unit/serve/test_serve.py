@@ -27,7 +27,7 @@ from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.embedded import engine, install, supervisor
 from triton_repo_builder.serve.engine import Failure, ServeOptions
-from triton_repo_builder.serve.loading import failure_causes, select
+from triton_repo_builder.serve.loading import failure_causes, select, start
 from triton_repo_builder.serve.processes import ports, proc, stubs, watchdog
 
 PYTHON = 'backend: "python"\n'
@@ -164,6 +164,27 @@ def test_remedies_of_gpu_instances() -> None:
     assert failure_causes.remedy([none, none], "correct that") == here
     assert failure_causes.remedy([other], "correct that") == "correct that"
     assert failure_causes.remedy([none, cuda, other], "correct that") == f"{here}; {install}; correct that"
+
+
+def test_configurations_are_completed_unless_trb_wrote_all(tmp_path: Path) -> None:
+    made = 'parameters { key: "trb.version" value { string_value: "1" } }\n'
+    tensors = "".join(
+        f'{way} {{ name: "{way}" data_type: TYPE_FP32 dims: 1 }}\n' for way in ("input", "output")
+    )
+
+    def flags(*extra: str) -> tuple[str, ...]:
+        return start.as_written(repository.read(tmp_path), ServeOptions(extra=extra)).extra
+
+    model(tmp_path, "ours", PYTHON + made + tensors)
+    (tmp_path / "docs").mkdir()
+    assert flags("--x") == ("--x", start.AS_THEY_STAND)
+    assert flags(start.AS_THEY_STAND) == (start.AS_THEY_STAND,)
+    model(tmp_path, "other", PYTHON + made)
+    assert flags("--x") == ("--x",)
+    (tmp_path / "other" / "config.pbtxt").write_text(PYTHON + tensors)
+    assert flags() == ()
+    (tmp_path / "other" / "config.pbtxt").unlink()
+    assert flags() == ()
 
 
 def test_causes_come_from_log_index_and_answers(tmp_path: Path) -> None:

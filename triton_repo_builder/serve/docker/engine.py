@@ -40,6 +40,7 @@ class DockerEngine:
         """Start and return once every model is ready; raise ``TrbError`` and leave nothing otherwise."""
         tell = progress or (lambda text: None)
         repo, chosen = loading_start.read(repository, options, tell)
+        options = loading_start.as_written(repo, options)
         with daemon.explained_errors():
             client = daemon.connect()
             devices = settings.gpus(client, options.container.gpus)

@@ -40,6 +40,7 @@ class EmbeddedEngine:
         tell = progress or (lambda text: None)
         installation = install.find()
         repo, chosen = loading_start.read(repository, options, tell)
+        options = loading_start.as_written(repo, options)
         server = _launch(repo, chosen, options, installation, tell)
         loading_start.bring_up(server, repo, chosen, options, tell)
         return server

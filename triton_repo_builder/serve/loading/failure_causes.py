@@ -37,6 +37,11 @@ _REMEDIES = (
         re.compile(r"^a GPU instance needs CUDA: "),
         f"install what is missing and start again, {_CPU}",
     ),
+    (
+        re.compile(r"config\.pbtxt: No such file or directory|configuration expects 0 (in|out)puts"),
+        "write backend, input and output into its config.pbtxt, or start the server again: trb serve has the "
+        "server complete configurations unless trb wrote all of those that were there",
+    ),
 )
 
 

@@ -8,6 +8,7 @@ that hangs; and only explicit mode allows a model to be loaded again when its Py
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder import repository
@@ -25,6 +26,7 @@ from triton_repo_builder.serve.managed_server import ManagedServer
 from triton_repo_builder.serve.processes.watchdog import Watchdog
 
 TICK = 0.02
+AS_THEY_STAND = "--disable-auto-complete-config"
 
 
 def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
@@ -56,6 +58,16 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
             where=str(repo.path / missing[0]),
             remedy=f"get it first: trb fetch {repo.path}",
         )
+
+
+def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
+    """Have the server take configurations as they stand, if ``trb`` wrote all of them.
+
+    To complete one, tritonserver starts each Python model in a process that it then throws away.
+    """
+    if AS_THEY_STAND in options.extra or not all(model.complete for model in repo.models if model.stated):
+        return options
+    return replace(options, extra=(*options.extra, AS_THEY_STAND))
 
 
 def log_file(options: ServeOptions, folder: Path) -> Path:
