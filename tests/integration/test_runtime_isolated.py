@@ -155,7 +155,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
 model.initialize({"model_config": sys.argv[3]})
-kinds = {"b": object, "i": np.int32, "f": np.float32}
+kinds = {"b": object, "i": np.int32, "l": np.int64, "f": np.float32}
 tensors = []
 for name, (kind, rows) in json.loads(sys.argv[4]).items():
     array = np.array(rows, dtype=kinds[kind])
@@ -166,7 +166,7 @@ response = model.execute([pb_utils.InferenceRequest(tensors)])[0]
 answer = {t.name(): t.as_numpy().tolist() for t in response.output_tensors()}
 print(json.dumps(answer, default=lambda item: item.decode()))
 """
-# Per task: parameters, outputs (Triton type, dims), inputs (b bytes, i INT32, f FP32), and one answer.
+# Per task: parameters, outputs (Triton type, dims), inputs (b bytes, i, l INT32 and 64, f FP32), one answer.
 POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]], dict[str, Any], Any]] = {
     "token_classification": (
         {"labels": '["O", "B-X"]', "aggregation": "average"},
@@ -205,6 +205,12 @@ POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]],
         },
         {"tokens": [[["é", "a"]]]},
     ),
+    "semantic_segmentation": (
+        {"labels": '["a", "é"]'},
+        {"labels": ("STRING", [-1]), "shares": ("FP32", [-1])},
+        {"trb_scores": ("f", [[[[0, 0, 0, 1]], [[1, 1, 1, 0]]]]), "image_size": ("l", [[2, 4]])},
+        {"labels": [["é", "a"]], "shares": [[0.75, 0.25]]},
+    ),
 }
 
 
@@ -217,6 +223,7 @@ def test_post_processing_needs_only_numpy(task: str, tmp_path: Path, python: str
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = {
+        "max_batch_size": 4,
         "parameters": {key: {"string_value": value} for key, value in parameters.items()},
         "output": [
             {"name": n, "data_type": f"TYPE_{kind}", "dims": dims} for n, (kind, dims) in outputs.items()

@@ -19,7 +19,7 @@ CODE = re.compile(
 GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
 WARMUP = re.compile(r"^warm-up of model '([^']+)' failed: (.+)$")
 """Our onnxruntime backend, just before a server that may not survive it."""
-UNHEALTHY = re.compile(r"^Stub process '[^']*' is not healthy")
+UNHEALTHY = re.compile(r"Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(
     r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
 )
@@ -66,14 +66,21 @@ def failures(
     for name, text in answers.items():
         if text:
             failed.setdefault(name, _failure(repository, name, text))
-    for name, end in (ends or {}).items():
-        if name in failed and UNHEALTHY.search(failed[name].cause):
-            failed[name] = Failure(model=name, cause=f"its Python process ended while loading ({end})")
+    failed = {
+        name: replace(failure, cause=with_end(failure.cause, name, ends or {}))
+        for name, failure in failed.items()
+    }
     return tuple(
         failure
         for name, failure in sorted(failed.items())
         if not composition.composing(name, repository.steps_of) & failed.keys()
     )
+
+
+def with_end(cause: str, model: str, ends: Mapping[str, str]) -> str:
+    """How the Python process of the model ended, if the server only says that it did; else the cause."""
+    end = ends.get(model) or ends.get("")
+    return f"its Python process ended while loading ({end})" if end and UNHEALTHY.search(cause) else cause
 
 
 def warmups(log: str) -> tuple[Failure, ...]:

@@ -30,7 +30,7 @@ class Loaded:
     unfinished: tuple[str, ...] = ()
     """Models still loading when time was up, or when the server ended."""
     ends: dict[str, str] = field(default_factory=dict)
-    """How the Python process of a model ended, if it did."""
+    """How the Python process of a model ended, if it did; "" for one that ended before it was seen."""
 
     @property
     def ok(self) -> bool:
@@ -67,7 +67,10 @@ def load(
         present = stubs.scan()
         ended = [stub for stub in present if stub.dead and stub.pid not in ignore]
         dead = {stub.pid: dead.get(stub.pid, now) for stub in ended}
-        ends |= {stub.model: stub.end for stub in ended}
+        for stub in ended:
+            # Of two that ended differently before they were seen, nobody knows which was whose.
+            same = stub.model or ends.get("", stub.end) == stub.end
+            ends[stub.model] = stub.end if same else ""
         waiting = tuple(name for name in names if name not in answers)
         hung = [stub for stub in ended if now - dead[stub.pid] > HANG_AFTER]
         if waiting and hung:

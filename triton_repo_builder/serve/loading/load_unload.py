@@ -148,7 +148,7 @@ class Loader:
             raise ConnectionError("it ended")
         if loaded.unfinished:
             raise TimeoutError(f"no answer within {timeout:g} s")
-        return loaded.answers[model]
+        return failure_causes.with_end(loaded.answers[model], model, loaded.ends)
 
     def loading(self, models: Collection[str]) -> str:
         """The first version of these models that the server is still loading; empty if there is none."""
