@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -204,7 +205,9 @@ def test_failures_are_named_with_their_cause_and_cost_nothing_else(tmp_path: Pat
         assert running.process.poll() is None
 
 
-def test_the_watch_knows_models_that_were_loaded_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_the_watch_knows_models_that_were_loaded_later(tmp_path: Path, seen: bool) -> None:
+    """Also if the watch was too slow to see the process before it ended."""
     root = tmp_path / "repo"
     python(root, "first")
     python(root, "step")
@@ -212,9 +215,14 @@ def test_the_watch_knows_models_that_were_loaded_later(tmp_path: Path) -> None:
     with serve(tmp_path, root, "--load", "first", "--json") as running:
         running.ready()
         url = ("--url", running.http)
+        if not seen:
+            running.process.send_signal(signal.SIGSTOP)
         assert trb(tmp_path, "load", "later", *url).returncode == 0
         assert running.infer("later") == 200
+        if seen:
+            time.sleep(0.5)
         os.kill(running.stub("step"), signal.SIGKILL)
+        running.process.send_signal(signal.SIGCONT)
         until(lambda: "model 'step' is ready again" in running.err.read_text())
         assert running.infer("later") == 200
         running.note()

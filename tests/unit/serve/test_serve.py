@@ -640,7 +640,7 @@ def test_a_reload_that_fails_is_tried_again(
     made = Watched(
         "http://127.0.0.1:1",
         SimpleNamespace(scan=tuple, tick=1.0),
-        needing=lambda model: (),
+        repository=lambda: repository.Repository(path=Path(), models=(), manifest=None),
         alive=lambda: True,
         progress=said.append,
         on_failure=lambda error: None,

@@ -117,7 +117,7 @@ def bring_up(
         Watchdog(
             server.urls.http,
             server.stubs,
-            needing=lambda name: _reread(repo).needing(name),
+            repository=lambda: _reread(repo),
             alive=server.alive,
             progress=tell,
             on_failure=server.give_up,

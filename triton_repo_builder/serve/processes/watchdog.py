@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.engine import Progress
 from triton_repo_builder.serve.loading import load_models
 from triton_repo_builder.serve.processes.stubs import ProcessLister, Stub
@@ -26,6 +28,8 @@ LOOK = 10.0
 """Seconds between two looks for leftovers."""
 LEFTOVER = 30.0
 """Seconds after which a stub that no loaded model uses is killed: a hung unload has left it running."""
+UNSEEN = "seen only after its end"
+"""In place of the instance of such a stub."""
 LOADED = ("READY", "LOADING", "UNLOADING")
 
 
@@ -37,7 +41,7 @@ class Watchdog(threading.Thread):
         base: str,
         stubs: ProcessLister,
         *,
-        needing: Callable[[str], tuple[str, ...]],
+        repository: Callable[[], Repository],
         alive: Callable[[], bool],
         progress: Progress,
         on_failure: Callable[[TrbError], None],
@@ -46,7 +50,7 @@ class Watchdog(threading.Thread):
         super().__init__(name="trb-watch", daemon=True)
         self._base = base
         self._stubs = stubs
-        self._needing = needing
+        self._repository = repository
         self._alive = alive
         self._progress = progress
         self._on_failure = on_failure
@@ -73,9 +77,11 @@ class Watchdog(threading.Thread):
             stubs = self._stubs.scan()
             dead = [stub for stub in stubs if stub.dead and stub.pid not in self._handled]
             first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
-            settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE and stub.model]
+            settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE]
             self._handled |= {pid for pid, seen in first_seen.items() if now - seen >= DECIDED}
             self._kill_leftovers(stubs, now)
+            if unseen := [stub for stub in settled if not stub.model]:
+                settled = [*(stub for stub in settled if stub.model), *self._named(unseen[-1])]
             for model in dict.fromkeys(stub.model for stub in settled):
                 try:
                     self._restore(model, [stub for stub in settled if stub.model == model], stubs)
@@ -86,6 +92,21 @@ class Watchdog(threading.Thread):
                 except OSError:
                     # The server has ended meanwhile; its owner reports that.
                     break
+
+    def _named(self, unseen: Stub) -> list[Stub]:
+        """A stub that died before it was seen alive, under each model that is ready without any process."""
+        repository = self._repository()
+        entries = HttpClient(self._base, 10).index_or_empty()
+        stubs = self._stubs.scan()  # after the index: a model that became ready just now has its process
+        alive = {(stub.model, stub.version) for stub in stubs if not stub.dead}
+        backends = {"python", *(_backend(repository, stub.model) for stub in stubs if stub.model)}
+        return [
+            replace(unseen, model=entry.name, version=entry.version, instance=UNSEEN)
+            for entry in entries
+            if entry.ready
+            and _backend(repository, entry.name) in backends
+            and (entry.name, entry.version) not in alive
+        ]
 
     def _restore(self, model: str, dead: list[Stub], stubs: tuple[Stub, ...]) -> None:
         entries = HttpClient(self._base, 10).index_or_empty()
@@ -109,7 +130,7 @@ class Watchdog(threading.Thread):
         self._progress(
             f"model '{model}' lost its Python process ({ends}); loading it again ({count} of {RELOADS})"
         )
-        above = tuple(other for other in self._needing(model) if other in loaded)
+        above = tuple(other for other in self._repository().needing(model) if other in loaded)
         while True:
             try:
                 self._reload(model, stubs, above)
@@ -179,6 +200,11 @@ class Watchdog(threading.Thread):
             if now - since > LEFTOVER:
                 self._handled.add(pid)
                 self._stubs.kill(pid)
+
+
+def _backend(repository: Repository, name: str) -> str:
+    model = repository.model(name)
+    return model.backend if model else ""
 
 
 def unused(stubs: Iterable[Stub], loaded: Collection[tuple[str, str]]) -> list[Stub]:
