@@ -10,18 +10,20 @@ the process, in turns; medians are printed.
 
 import argparse
 import http.client
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.serve import ServeOptions
 from triton_repo_builder.serve.embedded import install
 from triton_repo_builder.serve.loading.start import AS_THEY_STAND
-from triton_repo_builder.serve.processes import ports
+from triton_repo_builder.serve.processes import ports, proc
 
 FREE = ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 
@@ -69,7 +71,17 @@ def bare(repository: Path, *more: str) -> float:
             server.wait()
 
 
-def trb(repository: Path) -> float:
+@dataclass(frozen=True)
+class Served:
+    """How long ``trb serve`` took, and what its server and the processes below it hold then."""
+
+    seconds: float
+    processes: int
+    mebibytes: float
+    """Proportional set size: what processes share counts once."""
+
+
+def trb(repository: Path) -> Served:
     argv = [sys.executable, "-m", "triton_repo_builder", "serve", str(repository), "--json"]
     argv += ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
     begun = time.perf_counter()
@@ -77,19 +89,31 @@ def trb(repository: Path) -> float:
         assert served.stdout is not None
         line = served.stdout.readline()
         took = time.perf_counter() - begun
+        if line:
+            server = int(json.loads(line)["server_pid"])
+            below = proc.children(server)
+            size = sum(map(proportional, (server, *below)))
         served.terminate()
     if not line:
         raise SystemExit(f"trb serve failed with exit code {served.returncode}")
-    return took
+    return Served(took, len(below), size / 1024)
+
+
+def proportional(pid: int) -> int:
+    """KiB of a process's proportional set size."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def main(repository: Path, rounds: int) -> None:
     turns = [(bare(repository), bare(repository, AS_THEY_STAND), trb(repository)) for _ in range(rounds)]
-    alone, strict, ours = (statistics.median(times) for times in zip(*turns, strict=True))
+    alone, strict = (statistics.median(turn[kind] for turn in turns) for kind in (0, 1))
+    ours, last = statistics.median(turn[2].seconds for turn in turns), turns[-1][2]
     print(f"tritonserver                                   {alone:6.2f} s")
     print(f"tritonserver {AS_THEY_STAND}    {strict:6.2f} s")
     print(f"trb serve                                      {ours:6.2f} s, {alone / ours:.1f} times as fast")
     print(f"                                               (medians of {rounds})")
+    print(f"{last.processes} Python processes; with the server {last.mebibytes:.0f} MiB (PSS)")
 
 
 if __name__ == "__main__":
