@@ -160,7 +160,7 @@ FAULTS: tuple[Fault, ...] = (
         area="serve",
         what="a model whose process died is loaded again by itself, not by way of its ensemble",
         file="serve/processes/watchdog.py",
-        old="tuple(other for other in self._needing(model) if other in loaded)",
+        old="tuple(other for other in self._repository().needing(model) if other in loaded)",
         new="()",
         tests=(f"{INTEGRATION}/test_many_models.py::test_the_watch_knows_models_that_were_loaded_later",),
     ),

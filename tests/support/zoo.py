@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import requests
@@ -15,18 +15,28 @@ import requests
 from tests.support import serve_repository as made
 from tests.support.servers import free
 from triton_repo_builder import serve
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.serve.loading.start import AS_THEY_STAND
 
 PLATFORM = 'platform: "ensemble"'
 LOADING = 4
 """Models that load at the same time: their processes share two cores."""
+DIED = (requests.ConnectionError, TrbError)
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Zoo:
-    """A running server, and the folder that it reads its models from."""
+    """A running server, and the folder that it reads its models from.
 
-    server: serve.RunningServer
-    root: Path
+    A server that died while it loaded (once in some thousand loads) is started again, and the load with it:
+    one that dies of a model fails, with its log.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._starts = 0
+        made.python(root, "zoo_keeper")  # trb serve refuses a repository without any model
+        self.server = self._start()
 
     @contextmanager
     def serving(self, repository: Path) -> Iterator[serve.RunningServer]:
@@ -36,16 +46,39 @@ class Zoo:
             shutil.copytree(folder, self.root / folder.name, copy_function=_link, symlinks=True)
         ensembles = [f.name for f in folders if PLATFORM in (f / "config.pbtxt").read_text()]
         steps = [folder.name for folder in folders if folder.name not in ensembles]
-        try:
+
+        def load() -> None:
             with ThreadPoolExecutor(LOADING) as pool:
                 list(pool.map(lambda name: self._call("load", name), steps))
             for name in ensembles:
                 self._call("load", name)
+
+        try:
+            self._again_if_dead(load)
             yield self.server
         finally:
             for name in (*ensembles, *steps):
-                self._call("unload", name)
+                with suppress(*DIED):  # then the next one finds it dead
+                    self._call("unload", name)
                 shutil.rmtree(self.root / name)
+
+    def stop(self) -> None:
+        """Stop the server."""
+        self.server.stop()
+
+    def _start(self) -> serve.RunningServer:
+        self._starts += 1
+        file = self.root.parent / f"{self.root.name}-{self._starts}.log"
+        return serve.start(self.root, free("none", extra=(AS_THEY_STAND,), log_file=file))
+
+    def _again_if_dead(self, load: Callable[[], None]) -> None:
+        try:
+            load()
+        except DIED:
+            log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
+            self.server.stop()
+            self.server = self._start()
+            load()
 
     def _call(self, verb: str, name: str) -> None:
         url = f"{self.server.urls.http}/v2/repository/models/{name}/{verb}"
@@ -56,9 +89,11 @@ class Zoo:
 @contextmanager
 def running(root: Path) -> Iterator[Zoo]:
     """A server with no model loaded."""
-    made.python(root, "zoo_keeper")
-    with serve.start(root, free("none")) as server:
-        yield Zoo(server=server, root=root)
+    zoo = Zoo(root)
+    try:
+        yield zoo
+    finally:
+        zoo.stop()
 
 
 def _link(source: str, target: str) -> None:
