@@ -14,6 +14,7 @@ TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "ma
 VISION = ("base", "image classes")
 DETECTION = ("objects",)
 AREAS = ("areas",)
+TOWERS = ("towers",)
 
 _SMALL = {
     "hidden_size": 32,
@@ -495,6 +496,32 @@ _VISION = (
         },
         heads=AREAS,
         processor="DPTImageProcessor",
+    ),
+    Architecture(
+        name="CLIP",
+        model_type="clip",
+        config={
+            "text_config": {**_SMALL, "max_position_embeddings": 77, "initializer_factor": 8.0},
+            "vision_config": {**_SMALL, "image_size": 32, "patch_size": 8, "initializer_factor": 8.0},
+            "projection_dim": 24,
+            "initializer_factor": 8.0,
+        },
+        family="bpe-clip",
+        tokenizer={"model_max_length": 77},
+        heads=TOWERS,
+        processor="CLIPImageProcessor",
+    ),
+    Architecture(
+        name="SigLIP",
+        model_type="siglip",
+        config={
+            "text_config": {**_SMALL, "max_position_embeddings": 64},
+            "vision_config": {**_SMALL, "image_size": 32, "patch_size": 8},
+        },
+        family="unigram-t5",
+        tokenizer={"model_max_length": 64, "model_input_names": ["input_ids"]},  # as SiglipTokenizer
+        heads=TOWERS,
+        processor="SiglipImageProcessor",
     ),
     Architecture(
         name="SigLIP image tower",

@@ -16,6 +16,7 @@ import shutil
 import sys
 import traceback
 import zlib
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 import transformers
 
-from conformance import families, references, tasks
+from conformance import families, inputs, references, tasks
 from conformance.architectures import Architecture
 from conformance.heads import HEADS, Head
 from conformance.tasks import Cell, Task, slug
@@ -52,10 +53,13 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
     settings = {**row.config, **head.config}
     vocabulary = scratch.parent / "vocabularies" / row.family
     companion = _processor(row) if row.processor else _tokenizer(row, vocabulary, scratch)
+    if head.task == "zero-shot-image-classification":
+        companion = Companions(_tokenizer(row, vocabulary, scratch), companion)
+        own = {**_special_ids(companion.tokenizer), "vocab_size": len(companion.tokenizer)}
+        settings["text_config"] = {**settings["text_config"], **own}
     if not row.processor:
         # mT5 has no mask token and ModernBERT no token for unknown words: only what there is is said.
-        special = {name: getattr(companion, f"{name}_id") for name in ("pad_token", "bos_token", "eos_token")}
-        settings |= {f"{name}_id": number for name, number in special.items() if number is not None}
+        settings |= _special_ids(companion)
         settings["vocab_size"] = len(companion)
     if row.model_type == "modernbert":
         settings |= {"cls_token_id": companion.cls_token_id, "sep_token_id": companion.sep_token_id}
@@ -69,6 +73,19 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
     if head.task == "late-interaction":
         made = Projected(made)
     return made.eval(), companion
+
+
+def _special_ids(tokenizer: Any) -> dict[str, int]:
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    return {name: number for name in names if (number := getattr(tokenizer, name)) is not None}
+
+
+@dataclass
+class Companions:
+    """What a model with two towers comes with."""
+
+    tokenizer: Any
+    processor: Any
 
 
 def _auto(head: Head, config: Any) -> Any:
@@ -212,7 +229,11 @@ def asked(task: Task, companion: Any) -> list[dict[str, Any]]:
     if task.images:
         from conformance import images
 
-        return [{"IMAGE": image} for image in images.make()]
+        made: list[dict[str, Any]] = [{"IMAGE": image} for image in images.make()]
+        if "LABELS" in task.fields:
+            for number, entry in enumerate(made):
+                entry["LABELS"] = inputs.LABELS[number % len(inputs.LABELS)]
+        return made
     mask = getattr(companion, "mask_token", None) or ""
     entries = task.entries
     if task.head != "mask":
@@ -259,8 +280,8 @@ def make(folder: Path, cells: list[Cell], minilm: Path) -> None:
         export(row, head, model, folder)
         if (scratch / "tokenizer").is_dir():
             shutil.copytree(scratch / "tokenizer", folder, dirs_exist_ok=True)
-        else:
-            companion.save_pretrained(folder)
+        if row.processor or row.family == "minilm":
+            getattr(companion, "processor", companion).save_pretrained(folder)
         stamp_file.write_text(stamp)
     for task in missing:
         record(task, model, companion, _answers(folder, task), answer_stamp[task.name])

@@ -65,6 +65,11 @@ HEADS = {
         task="image-classification",
         config={**_labels(*(f"class {n}" for n in range(7)))},
     ),
+    "towers": Head(
+        auto="AutoModelForZeroShotImageClassification",
+        task="zero-shot-image-classification",
+        config={},
+    ),
     "areas": Head(
         auto="AutoModelForSemanticSegmentation",
         task="semantic-segmentation",

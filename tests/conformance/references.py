@@ -230,6 +230,20 @@ def image_scores(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
     return _each(entries, answer)
 
 
+def pictures(model: Any, companions: Any, entries: Sequence[Any]) -> Answers:
+    """The zero-shot-image-classification pipeline."""
+    from transformers import pipeline
+
+    made = {"tokenizer": companions.tokenizer, "image_processor": companions.processor}
+    ask = pipeline("zero-shot-image-classification", model=model, device="cpu", **made)
+
+    def answer(entry: Any) -> Any:
+        found = ask(_image(entry), candidate_labels=list(entry["LABELS"]))
+        return {key: [row[key[:-1]] for row in found] for key in ("labels", "scores")}
+
+    return _each(entries, answer)
+
+
 def objects(model: Any, processor: Any, entries: Sequence[Any], threshold: float) -> Answers:
     """The object-detection pipeline's post-processing, whose own boxes are whole numbers."""
     from transformers.image_utils import load_image

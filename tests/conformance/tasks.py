@@ -302,6 +302,16 @@ _ALL = (
         images=True,
     ),
     Task(
+        name="zero-shot-image-classification",
+        task="zero-shot-image-classification",
+        head="towers",
+        fields=("IMAGE", "LABELS"),
+        asked=(),
+        reference="pictures",
+        compare="topics",
+        images=True,
+    ),
+    Task(
         name="tensor",
         task="tensor",
         head="image classes",

@@ -88,6 +88,7 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
     tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
     for name, graph in OTHERS.items():
         tiny.put(tiny_images.folder(target.parent / name, **graph), target, **in_process)
+    tiny.put(tiny_images.towers(target.parent / "towers"), target, **in_process)
     in_batches = tiny_detectors.detr(target.parent / "detr"), tiny_detectors.yolo(target.parent / "yolo.onnx")
     for detector in (*in_batches, tiny_detectors.yolo(target.parent / "one_yolo.onnx", batch=1)):
         tiny.put(detector, target, score_threshold=0.4, **in_process)
@@ -358,7 +359,12 @@ def test_the_documented_ways_to_send_a_file_work(
 
 def test_smoke_passes(server: serve.RunningServer, repository: Path) -> None:
     urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
-    smoked = ("vit", *DETECTORS, *OTHERS)  # the others are compared with PyTorch and their packages above
+    smoked = (
+        "vit",
+        "towers",
+        *DETECTORS,
+        *OTHERS,
+    )  # the others are compared with PyTorch and their packages above
     chosen = [word for name in smoked for word in ("--endpoint", name)]
     report = json.loads(trb("smoke", str(repository), *urls, *chosen, *FEW, "--json"))
     assert report["ok"] is True
@@ -438,3 +444,50 @@ def test_a_label_map_is_as_large_as_its_image(client: GrpcClient, files: list[by
         there = np.unique(np.asarray(places))
         assert set(there.tolist()) <= set(together["label_ids"][number].tolist())
         np.testing.assert_allclose(together["shares"][number].sum(), 1, atol=1e-5)
+
+
+def test_labels_of_images_join_whatever_their_number(
+    server: serve.RunningServer, client: GrpcClient, files: list[bytes]
+) -> None:
+    """Which are right, the golden cases prove, and docs/tasks.md."""
+    labels = [
+        [f"label {letter}" for letter in "abcdefghijklm"[: 1 + number % 13]] for number in range(len(files))
+    ]
+
+    def ask_one(number: int) -> dict[str, Any]:
+        texts = np.array([[label.encode() for label in labels[number]]], dtype=object)
+        return client.infer("towers", {**request([files[number]]), "LABELS": texts})
+
+    alone = [ask_one(number) for number in range(len(files))]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(ask_one, range(len(files))))
+    for one, other, asked in zip(alone, together, labels, strict=True):
+        assert sorted(one["labels"][0].tolist()) == sorted(label.encode() for label in asked)
+        assert one["labels"].tolist() == other["labels"].tolist()
+        np.testing.assert_allclose(one["scores"], other["scores"], atol=1e-6)
+        np.testing.assert_allclose(one["scores"].sum(), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("data", [b"", b"no image"])
+def test_a_bad_image_beside_labels_harms_nobody(client: GrpcClient, files: list[bytes], data: bytes) -> None:
+    """Tokenizer and preprocessing at the same time made tritonserver 2.51.0 hang after a refusal."""
+    labels = {"LABELS": np.array([[b"a cat", b"a dog"]], dtype=object)}
+    expected = client.infer("towers", {**request(files[:1]), **labels})["scores"]
+    for _ in range(5):
+        with pytest.raises(RequestFailed, match="image 0 of input 'IMAGE'"):
+            client.infer("towers", {**request([data]), **labels})
+        np.testing.assert_allclose(
+            client.infer("towers", {**request(files[:1]), **labels})["scores"], expected
+        )
+
+
+@pytest.mark.parametrize("language", sorted(RUN))
+def test_every_printed_call_with_labels_runs(
+    server: serve.RunningServer, repository: Path, language: str
+) -> None:
+    found = example.of_server(server.urls.http, "towers", repository / "towers")
+    call = python_client.calls(found, server.urls.http)[language]
+    done = subprocess.run([*RUN[language], call], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (call, done.stderr)
+    assert "scores" in done.stdout
+    assert "error" not in done.stdout

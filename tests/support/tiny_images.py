@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import tiny
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from tiny_onnx import FLOAT, node, tensor
 
@@ -76,6 +76,49 @@ def folder(
     default = {"architectures": ["ViTForImageClassification"], "id2label": labels}
     tiny.put_json(path / "config.json", default if config is None else config)
     return path
+
+
+def towers(folder: Path, *, mixed: bool = False, config: dict[str, Any] | None = None) -> Path:
+    """A graph with both towers, as CLIP's: the likeness of each image to each text.
+
+    With ``mixed`` an answer changes with the other images of the batch.
+    """
+    ids, width = ["texts", "tokens"], tiny.WIDTH
+    nodes = [
+        node("Gather", ["table", "input_ids"], ["words"]),
+        node("Cast", ["attention_mask"], ["mask"], to=FLOAT),
+        node("Unsqueeze", ["mask", "last"], ["column"]),
+        node("Mul", ["words", "column"], ["kept"]),
+        node("ReduceSum", ["kept", "second"], ["text_embeds"], keepdims=0),
+        node("Reshape", ["pixel_values", "flat"], ["row"]),
+        node("MatMul", ["row", "weights"], ["own"]),
+        node("ReduceMean", ["own"], ["mean"], axes=[0]),
+        node("Sub" if mixed else "Identity", ["own", "mean"] if mixed else ["own"], ["image_embeds"]),
+        node("Transpose", ["text_embeds"], ["turned"], perm=[1, 0]),
+        node("MatMul", ["image_embeds", "turned"], ["logits_per_image"]),
+    ]
+    initializers = [
+        numpy_helper.from_array(tiny.weights(tiny.ROWS, width, seed=1), "table"),
+        numpy_helper.from_array(tiny.weights(3 * SIZE * SIZE, width, seed=4) / 16, "weights"),
+        numpy_helper.from_array(np.array([-1, 3 * SIZE * SIZE]), "flat"),
+        numpy_helper.from_array(np.array([-1]), "last"),
+        numpy_helper.from_array(np.array([1]), "second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "towers",
+        [
+            tensor("input_ids", ids, TensorProto.INT64),
+            tensor("pixel_values", ["images", 3, SIZE, SIZE]),
+            tensor("attention_mask", ids, TensorProto.INT64),
+        ],
+        [tensor("logits_per_image", ["images", "texts"]), tensor("text_embeds", ["texts", width])],
+        initializers,
+    )
+    tiny.save(folder / "model.onnx", graph)
+    tiny.describe(folder, **(config or {"architectures": ["CLIPModel"], "model_type": "clip"}))
+    tiny.put_json(folder / "preprocessor_config.json", PROCESSOR)
+    return folder
 
 
 def wheel(path: Path, tag: str = "310", more: Sequence[str] = (), library: bytes = LIBRARY) -> Path:

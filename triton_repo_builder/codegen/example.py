@@ -28,7 +28,7 @@ class Example:
     inputs: tuple[Mapping[str, Any], ...]
     """name, datatype, shape and data of each needed input; ``data`` may be one value for all elements."""
     file: bytes | None
-    """The content of the only input if that is a file such as an image: it cannot travel as JSON."""
+    """The content of the first input if that is a file such as an image: it cannot travel as JSON."""
 
 
 def of_server(base: str, name: str, folder: Path) -> Example:
@@ -58,15 +58,13 @@ def of_repository(path: Path, name: str) -> Example:
 
 def example(endpoint: Endpoint, folder: Path) -> Example:
     """The endpoint with its shortest golden case in ``folder``, else with zeros."""
-    content = file(folder, endpoint.needed)
-    asked = inputs(folder, endpoint.needed)
-    if content is not None:
-        asked = [{**item, "data": [content]} for item in asked]
+    with_file = _with_file(folder, endpoint.needed)
+    asked = with_file or inputs(folder, endpoint.needed)
     return Example(
         endpoint=endpoint,
         obstacle=obstacle(endpoint, (*endpoint.needed, *endpoint.outputs)),
         inputs=tuple(asked),
-        file=content,
+        file=with_file[0]["data"][0] if with_file else None,
     )
 
 
@@ -106,11 +104,22 @@ def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]] |
     return best if best is not None and len(json.dumps(best)) <= INLINE else None
 
 
-def file(folder: Path, tensors: tuple[Tensor, ...]) -> bytes | None:
-    """The smallest golden file if the only input is a file such as an image; else None."""
+def _with_file(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]]:
+    """Inputs of the golden case with the smallest file, the file first; empty if no input is a file."""
     try:
         golden = cases.load(folder / repository.CASES).cases
     except (OSError, ValueError):
-        return None
-    files = [case.inputs[0].data[0] for case in golden if len(case.inputs) == 1 and case.inputs[0].binary]
-    return min(files, key=len, default=None) if len(tensors) == 1 else None
+        return []
+    sizes = {
+        sum(len(data) for tensor in files for data in tensor.data): case
+        for case in golden
+        if len(files := [tensor for tensor in case.inputs if tensor.binary]) == 1
+        and {tensor.name for tensor in case.inputs} == {tensor.name for tensor in tensors}
+    }
+    if not sizes:
+        return []
+    ordered = sorted(sizes[min(sizes)].inputs, key=lambda tensor: not tensor.binary)
+    return [
+        {"name": t.name, "datatype": t.datatype, "shape": list(t.shape), "data": list(t.data)}
+        for t in ordered
+    ]

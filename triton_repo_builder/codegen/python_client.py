@@ -75,11 +75,12 @@ def calls(example: Example, url: str) -> dict[str, str]:
 
 
 def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
-    """The calls if the only input is a file: a JSON header, then the file after its length."""
+    """The calls if an input is a file: a JSON header with the others, then the file after its length."""
     item = {key: value for key, value in example.inputs[0].items() if key != "data"}
-    values = {"url": target, "item": item, "file": base64.b64encode(file).decode()}
+    others = [dict(other) for other in example.inputs[1:]]
+    values = {"url": target, "item": item, "others": others, "file": base64.b64encode(file).decode()}
     return {
-        "curl": snippets.curl_file(target, example.endpoint.inputs[0], file),
+        "curl": snippets.curl_file(target, example),
         "python": templates.render("call_file.py.jinja", **values).rstrip("\n"),
         "javascript": templates.render("call_file.js.jinja", **values).rstrip("\n"),
     }

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from triton_repo_builder.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.codegen import example
+from triton_repo_builder.codegen.example import Example
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
 
@@ -46,10 +47,10 @@ def usage(base: str, name: str, folder: Path) -> Usage:
     url = f"{base}/v2/models/{quote(name)}/infer"
     if note:
         return Usage(endpoint=endpoint, curl="", note=note)
-    content = example.file(folder, endpoint.needed)
-    if content is not None:
-        return Usage(endpoint=endpoint, curl=curl_file(url, endpoint.needed[0], content))
-    inputs = example.inputs(folder, endpoint.needed)
+    made = example.example(endpoint, folder)
+    if made.file is not None:
+        return Usage(endpoint=endpoint, curl=curl_file(url, made))
+    inputs = [dict(item) for item in made.inputs]
     return Usage(
         endpoint=endpoint,
         curl=curl_line(url, inputs, endpoint.outputs),
@@ -85,13 +86,15 @@ def _values(item: Mapping[str, Any]) -> Any:
     return data[0] if count == 1 else data
 
 
-def curl_file(url: str, tensor: Tensor, content: bytes) -> str:
-    """A JSON header, then the file after its length in four bytes; so the answer is JSON.
+def curl_file(url: str, made: Example) -> str:
+    """A JSON header with the other inputs, then the file after its length in four bytes: the answer is JSON.
 
-    The file alone would do as well (header length 0), but then Triton answers in binary.
+    The only input may come alone as well (header length 0), but then Triton answers in binary.
     """
-    item = {"name": tensor.name, "datatype": "BYTES", "shape": [max(1, dim) for dim in tensor.shape]}
-    header = json.dumps({"inputs": [{**item, "parameters": {"binary_data_size": len(content) + 4}}]})
+    content = made.file or b""
+    first = {key: value for key, value in made.inputs[0].items() if key != "data"}
+    item = {**first, "parameters": {"binary_data_size": len(content) + 4}}
+    header = json.dumps({"inputs": [item, *map(dict, made.inputs[1:])]})
     length = "".join(f"\\{byte:03o}" for byte in len(content).to_bytes(4, "little"))
     body = f"printf %s {shlex.quote(header)}; printf '{length}'; "
     body += f"echo {base64.b64encode(content).decode()} | base64 -d"

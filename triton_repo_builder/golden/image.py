@@ -40,6 +40,12 @@ def images() -> dict[str, bytes]:
     return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
 
 
+def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> npt.NDArray[Any]:
+    """What the graph takes for these files; the served code gives the same, else ``TrbError``."""
+    values = image_processor.prove(spec, list(files.values()))
+    return np.ascontiguousarray(np.moveaxis(values, 1, 3)) if layout == "NHWC" else values
+
+
 def record(
     model: original.OriginalModel,
     source: Source,
@@ -52,11 +58,9 @@ def record(
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
     files = images()
-    pixels = image_processor.prove(spec, list(files.values()))
-    if layout == "NHWC":
-        pixels = np.ascontiguousarray(np.moveaxis(pixels, 1, 3))
+    values = pixels(spec, layout, files)
     sizes = np.array([_size(data) for data in files.values()])
-    runs = [_run(model, source, pixels[row : row + 1], sizes[row : row + 1]) for row in range(len(files))]
+    runs = [_run(model, source, values[row : row + 1], sizes[row : row + 1]) for row in range(len(files))]
     recorded = tuple(
         Case(
             name=name,
@@ -65,7 +69,7 @@ def record(
         )
         for (name, data), outputs in zip(files.items(), runs, strict=True)
     )
-    obstacle = _obstacle(model, source, task, pixels, sizes, runs, recorded) if batching else ""
+    obstacle = _obstacle(model, source, task, values, sizes, runs, recorded) if batching else ""
     batchable = batching and not obstacle
     recorded = tuple(case for case in recorded if case.outputs)
     if not recorded:

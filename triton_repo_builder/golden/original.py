@@ -36,9 +36,12 @@ class OriginalModel:
     """That of the CPU, which these answers come from."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """``Skeleton.renamed``: the file's own names of inputs."""
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Inputs of every run, besides those that it is given."""
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """As ``onnxruntime.InferenceSession.run``."""
+        feeds = {**feeds, **self.beside}
         own = {usual: name for name, usual in self.renamed.items()}
         values: list[Any] = self.session.run(outputs, {own.get(name, name): feeds[name] for name in feeds})
         return values

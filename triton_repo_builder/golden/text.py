@@ -61,19 +61,19 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
-    library = _tokenizer(source)
+    tokenizer = library(source)
     examples = [
         (name, _short(task, example, settings.max_length)) for name, example in task.examples or SINGLE
     ]
     runs = {
         name: run
         for name, example in examples
-        if (run := _run_original(model, source, task, library, example, settings)) is not None
+        if (run := _run_original(model, source, task, tokenizer, example, settings)) is not None
     }
     answers = {name: _answer(task, run) for name, run in runs.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [
-        (name, run.example) for name, run in runs.items() if _stable(task, run, answers[name], model.noise)
+        (name, run.example) for name, run in runs.items() if stable(task, run, answers[name], model.noise)
     ]
     recorded = tuple(
         Case(
@@ -82,7 +82,7 @@ def record(
                 CaseTensor(name=text, datatype="BYTES", shape=(1, len(texts)), data=texts)
                 for text, texts in example.items()
             ),
-            outputs=_outputs(task, answers[name], model.noise),
+            outputs=outputs(task, answers[name], model.noise),
         )
         for name, example in kept
     )
@@ -148,13 +148,13 @@ def _run_original(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    library: Any,
+    tokenizer: Any,
     example: Example,
     settings: TokenizerSettings,
 ) -> OriginalRun | None:
     """The original model's outputs for one row of the endpoint; None if they cannot be encoded."""
     try:
-        rows = (task.encode or rows_of_texts)(library, example, settings.max_length)
+        rows = (task.encode or rows_of_texts)(tokenizer, example, settings.max_length)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException:  # a panic of the Rust library is not an Exception
@@ -162,15 +162,15 @@ def _run_original(
             raise
         # A model of few tokens has no room for a long question or label: no case, and no fault.
         return None
-    outputs, mask = _run_rows(model, source, rows, settings)
-    return OriginalRun(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
+    outputs, mask = run_rows(model, source, rows, settings)
+    return OriginalRun(tokenizer=tokenizer, example=example, rows=rows, outputs=outputs, mask=mask)
 
 
 def _answer(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
     return task.answer(run) if task.answer else task.reference(run.outputs, run.mask)
 
 
-def _stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
+def stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
     """Whether what is not a number in an answer (a span, an order) survives noise on the model's outputs."""
     if task.answer is None:
         return True
@@ -237,7 +237,7 @@ def _batched(
     if not short:
         return
     rows = [row for case in short for row in runs[case.name].rows]
-    outputs, mask = _run_rows(model, source, [*rows, *long], settings)
+    outputs, mask = run_rows(model, source, [*rows, *long], settings)
     first = 0
     for case in short:
         own = slice(first, first := first + len(runs[case.name].rows))
@@ -278,22 +278,22 @@ def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> float:
     return max((cases.among(case.outputs, t, row) for t in numbers), default=0.0)
 
 
-def _tokenizer(source: Source) -> Any:
+def library(source: Source) -> Any:
     """The tokenizer as transformers reads it from its folder."""
     # Not AutoTokenizer, which does not always follow tokenizer.json: see transformers_check.py.
     fast = transformers_library.load().PreTrainedTokenizerFast
     spec = source.tokenizer_spec
-    library = spec.library  # of which transformers makes a copy of its own
+    made = spec.library  # of which transformers makes a copy of its own
     special = {
         name: token
         for name in fast.SPECIAL_TOKENS_ATTRIBUTES
         if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
-        and tokenizer_files.token_id(library, token) is not None
+        and tokenizer_files.token_id(made, token) is not None
     }
-    return fast(tokenizer_object=library, truncation_side=spec.truncation_side, **special)
+    return fast(tokenizer_object=made, truncation_side=spec.truncation_side, **special)
 
 
-def _run_rows(
+def run_rows(
     model: original.OriginalModel, source: Source, rows: Sequence[Encoded], settings: TokenizerSettings
 ) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
     """(outputs, mask) of the original model on these rows, padded on the right."""
@@ -333,7 +333,7 @@ def _positions(ids: npt.NDArray[Any], length: int, settings: TokenizerSettings) 
     return np.where(np.arange(len(ids)) < length, np.arange(len(ids)), 0)
 
 
-def _outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]], size: float) -> tuple[CaseTensor, ...]:
+def outputs(task: TaskPlan, answer: Mapping[str, npt.NDArray[Any]], size: float) -> tuple[CaseTensor, ...]:
     """The answer as case tensors. A label that wins by less than float noise proves nothing: left out."""
     tied = False
     if len(task.labels) > 1 and "label" in answer:

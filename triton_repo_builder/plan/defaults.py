@@ -19,7 +19,7 @@ SMALLEST = 8
 TOKENS = 512
 """Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
 MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.SINGLE: Why.ROW_BY_ROW}
-ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.TENSOR: "rows"}
+ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.IMAGE_AND_TEXT: "images", Kind.TENSOR: "rows"}
 
 
 @dataclass(frozen=True, kw_only=True)

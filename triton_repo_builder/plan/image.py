@@ -102,9 +102,30 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     settings = defaults.decide(options, request.machine, facts)
     repository = models(name, source.signature, task, options, settings, prepared.dims, batching=not obstacle)
     preprocess = repository.models[1].name
-    root = f"{preprocess}/{options.version}"
+    return EndpointPlan(
+        repository=repository,
+        settings=settings,
+        cases=recording.cases if recording else None,
+        files=(
+            *preprocess_files(request, prepared, preprocess),
+            File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
+            *postprocess_files(task, name, options.version),
+        ),
+        vendored=(vendored(request, preprocess),),
+        facts=facts_of(prepared.spec),
+        notes=(
+            *notes(request, prepared),
+            *((STRETCHED,) if task.post and prepared.spec.crop else ()),
+            *not_batched(obstacle),
+            *(recording.notes if recording else ()),
+        ),
+    )
+
+
+def preprocess_files(request: Request, prepared: Preprocessing, preprocess: str) -> tuple[File, ...]:
+    """The files of the preprocessing model of that name."""
+    root = f"{preprocess}/{request.options.version}"
     served = prepared.spec.settings(prepared.layout)
-    made_by = str(source.config.get("transformers_version", ""))
     modules = ["image_pixels.py", *(module for setting, module in ALSO.items() if setting in served)]
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
@@ -113,27 +134,25 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
             for module in modules
         ),
         File(path=f"{root}/{SETTINGS_FILE}", content=(json.dumps(served, indent=1) + "\n").encode()),
-        File(path=f"{name}/{options.version}/.gitkeep", content=PLACEHOLDER),
-        *postprocess_files(task, name, options.version),
     ]
-    if options.warmup:
+    if request.options.warmup:
         data = next(iter(golden.images().values()))
         content = struct.pack("<I", len(data)) + data
         files.append(File(path=f"{preprocess}/warmup/{SAMPLE}", content=content))
-    return EndpointPlan(
-        repository=repository,
-        settings=settings,
-        cases=recording.cases if recording else None,
-        files=tuple(files),
-        vendored=(Vendored(library="pillow", path=f"{root}/vendor", wheels=options.pillow_wheel),),
-        facts=_facts(prepared.spec),
-        notes=(
-            *filter(None, (prepared.spec.version_note(made_by),)),
-            *((STRETCHED,) if task.post and prepared.spec.crop else ()),
-            *not_batched(obstacle),
-            *(recording.notes if recording else ()),
-        ),
-    )
+    return tuple(files)
+
+
+def vendored(request: Request, preprocess: str) -> Vendored:
+    """The library beside the preprocessing model of that name."""
+    options = request.options
+    path = f"{preprocess}/{options.version}/vendor"
+    return Vendored(library="pillow", path=path, wheels=options.pillow_wheel)
+
+
+def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
+    """What is to be known of the preprocessing."""
+    made_by = str(request.source.config.get("transformers_version", ""))
+    return tuple(filter(None, (prepared.spec.version_note(made_by),)))
 
 
 def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
@@ -157,7 +176,8 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
     return dims
 
 
-def _facts(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
+def facts_of(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
+    """For the manifest."""
     size = spec.size or (0, 0)
     return (
         ("preprocessor", spec.kind or spec.file.name),
@@ -189,7 +209,7 @@ def models(
     sized = task.head is not None and size.name in task.head.inputs
     taken = (given, *((size,) if sized else ()))
     made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
-    preprocess = _preprocess(f"{name}_preprocess", made, options, settings, batching=batching)
+    preprocess = preprocess_model(f"{name}_preprocess", made, options, settings, batching=batching)
     model = onnx_model.onnx_model(
         f"{name}_model",
         about_model(front=False, head=task.head is not None),
@@ -248,9 +268,10 @@ def models(
     )
 
 
-def _preprocess(
+def preprocess_model(
     name: str, output: tuple[TensorPlan, ...], options: BuildOptions, settings: Settings, *, batching: bool
 ) -> ModelPlan:
+    """IMAGE → ``output``: the pixels, and what else is known of the image."""
     instances = settings.preprocess_instances
     assert instances is not None
     size = int(settings.max_batch_size.value) if batching else 0

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.plan import image, tensor, text
+from triton_repo_builder.plan import image, image_and_text, tensor, text
 from triton_repo_builder.plan.endpoint import EndpointKind
 from triton_repo_builder.tasks.task import Kind
 
-KINDS: dict[Kind, EndpointKind] = {Kind.TEXT: text, Kind.IMAGE: image, Kind.TENSOR: tensor}
+KINDS: dict[Kind, EndpointKind] = {
+    Kind.TEXT: text,
+    Kind.IMAGE: image,
+    Kind.IMAGE_AND_TEXT: image_and_text,
+    Kind.TENSOR: tensor,
+}

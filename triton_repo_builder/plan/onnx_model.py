@@ -45,6 +45,8 @@ class TokenSettings:
     """Ids alone, as one ragged tensor; the graph's front derives the rest."""
     types: bool
     """With ``ragged``: token types travel as a second ragged tensor."""
+    row_length: int = 0
+    """With ``ragged``: tokens of every row of the model, pad ids at its end among them; 0: any number."""
     pad_to_batch_longest: bool = False
     """All texts of the tokenizer's batch get the length of the longest."""
     truncation_side: str = "right"
@@ -213,6 +215,7 @@ def _tokenizer(
             ("max_length", str(tokens.max_length or 0)),
             ("pad_id", str(tokens.pad_id)),
             ("pad_to", str(tokens.pad_to)),
+            *((("row_length", str(tokens.row_length)),) if tokens.row_length else ()),
             *((("pad_together", "true"),) if tokens.pad_to_batch_longest else ()),
             *((("truncation_side", "left"),) if tokens.truncation_side == "left" else ()),
             *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, tokens) else ()),

@@ -12,6 +12,9 @@ CHUNK_INDEX = "trb_places"
 FRONT = (TOKENS, TYPES, LENGTHS, CHUNK_INDEX)
 IMAGE_SIZE = "image_size"
 """Rows and columns of the user's image, INT64 [batch, 2], from the preprocessing to a head or after it."""
+TEXTS = "trb_texts"
+"""The texts beside an image, as they are, once the image is known to be sound. If the tokenizer ran at the
+same time, tritonserver 2.51.0 would never answer again after it refused an image."""
 OFFSETS = "trb_spans"
 """Character offsets from the tokenizer to post-processing: INT32 [items, longest, 3 or 5]."""
 PAD = -1

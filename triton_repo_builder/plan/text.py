@@ -82,17 +82,22 @@ def record(request: Request, prepared: TextEncoding, original: OriginalModel) ->
     """Answers by transformers' tokenizer and the untouched model."""
     source = request.source
     spec = source.tokenizer_spec  # golden cases put a task's marker tokens in on their own
-    settings = golden.TokenizerSettings(
+    settings = recording_settings(prepared)
+    note = transformers_check.note(spec, examples.TEXTS)
+    batching = source.signature.batch.possible
+    recording = golden.record(original, source, request.task, settings, request.name, batching=batching)
+    return recording.noted(note, "" if recording.cases else NO_CASES)
+
+
+def recording_settings(prepared: TextEncoding) -> golden.TokenizerSettings:
+    """How transformers' tokenizer is set for the golden cases."""
+    return golden.TokenizerSettings(
         max_length=prepared.max_length,
         # Rows that --padding makes longer are compared with the original's answers to the texts as they are.
         pad_to=0 if prepared.fixed.by is FixedBy.PADDING else prepared.fixed.tokens,
         pad_id=prepared.tokenizer.pad_id,
         positions_from_pad=prepared.tokenizer.positions_from_pad,
     )
-    note = transformers_check.note(spec, examples.TEXTS)
-    batching = source.signature.batch.possible
-    recording = golden.record(original, source, request.task, settings, request.name, batching=batching)
-    return recording.noted(note, "" if recording.cases else NO_CASES)
 
 
 def plan(request: Request, prepared: TextEncoding, recording: Recording | None) -> EndpointPlan:
@@ -137,7 +142,8 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     tokens = TokenSettings(
         max_length=prepared.max_length,
         pad_id=spec.pad_id,
-        pad_to=prepared.fixed.tokens,
+        pad_to=0 if padding.mode is Mode.RAGGED else prepared.fixed.tokens,
+        row_length=prepared.fixed.tokens if padding.mode is Mode.RAGGED else 0,
         pad_to_batch_longest=padding.mode is Mode.BATCH,
         ragged=padding.mode is Mode.RAGGED,
         types=types,

@@ -150,7 +150,9 @@ def decide(
     """Raises ``TrbError``. ``apart``: why the model must see each row by itself; empty if it need not."""
     option = _wanted(task, options)
     if option == Mode.RAGGED.value:
-        obstacle = front_obstacle(source, task, batching, fixed.tokens)
+        # Of an item of several rows the tokenizer fills up each, and the front keeps them as they are.
+        filled = bool(task.encoding.chunks) and fixed.by is FixedBy.MODEL
+        obstacle = front_obstacle(source, task, batching, 0 if filled else fixed.tokens)
     else:
         obstacle = f"--padding {option} was asked for"
     if obstacle and (task.encoding.chunks or (task.post and not batching)):
@@ -177,6 +179,8 @@ def alone(padding: Padding) -> Padding:
 
 def _rows(source: Source, task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why not those of similar length."""
+    if task.encoding.one_run:
+        return Rows.PADDED, task.encoding.one_run
     if apart:
         return Rows.SINGLE, apart
     if gpu:

@@ -36,7 +36,8 @@ ORIGINS = "origins"
 TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
     "token-classification", "question-answering", "fill-mask", "zero-shot-classification",
-    "image-classification", "image-embedding", "object-detection", "semantic-segmentation", "tensor",
+    "image-classification", "image-embedding", "object-detection", "semantic-segmentation",
+    "zero-shot-image-classification", "tensor",
 )  # fmt: skip
 
 

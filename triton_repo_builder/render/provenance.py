@@ -63,12 +63,13 @@ def _tools(kind: Kind) -> dict[str, str]:
 
 def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
     """The user's files that are read beside the model."""
-    if kind is Kind.IMAGE and source.preprocessor:
-        return (source.preprocessor,)
-    if kind is Kind.TEXT and source.tokenizer:
+    files: tuple[Path, ...] = ()
+    if kind in (Kind.IMAGE, Kind.IMAGE_AND_TEXT) and source.preprocessor:
+        files += (source.preprocessor,)
+    if kind in (Kind.TEXT, Kind.IMAGE_AND_TEXT) and source.tokenizer:
         slow = source.tokenizer.name in slow_tokenizer.VOCABULARIES
-        return slow_tokenizer.sources(source.tokenizer) if slow else (source.tokenizer,)
-    return ()
+        files += slow_tokenizer.sources(source.tokenizer) if slow else (source.tokenizer,)
+    return files
 
 
 def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:

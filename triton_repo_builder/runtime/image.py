@@ -1,5 +1,7 @@
 """Runs inside tritonserver: IMAGE, a JPEG or PNG file as bytes → the pixels that the model takes.
 
+``image_size`` and ``trb_texts``, a second input as it is, are given if config.pbtxt has these outputs.
+
 Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py`` and ``preprocess.json`` beside it.
 Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder per Python, for Pillow's
 shared libraries are made for one.
@@ -28,8 +30,8 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         output = config["output"][0]
         self.output = output["name"]
-        self.sizes = "".join(other["name"] for other in config["output"][1:])
-        """The output of each image's own rows and columns, if the model after this one takes them."""
+        self.also = [other["name"] for other in config["output"][1:]]
+        self.inputs = [entry["name"] for entry in config.get("input", [{"name": "IMAGE"}])]
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         self.batched = config.get("max_batch_size", 0) > 0
         self.pixels = load(HERE)
@@ -40,7 +42,8 @@ class TritonPythonModel:
 
     def respond(self, request: Any) -> Any:
         """The pixels of one request's images, [rows, ...]."""
-        images = request.inputs()[0].as_numpy().reshape(-1)  # the only input is IMAGE
+        given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        images = given["IMAGE"].reshape(-1)
         rows, sizes = [], []
         for number, data in enumerate(images):
             try:
@@ -56,8 +59,10 @@ class TritonPythonModel:
             error = pb_utils.TritonError("input 'IMAGE' has no image", pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(error=error)
         outputs = [pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
-        if self.sizes:
-            outputs.append(pb_utils.Tensor(self.sizes, np.array(sizes, dtype=np.int64)))
+        if "image_size" in self.also:
+            outputs.append(pb_utils.Tensor("image_size", np.array(sizes, dtype=np.int64)))
+        if "trb_texts" in self.also:
+            outputs.append(pb_utils.Tensor("trb_texts", given[self.inputs[-1]]))
         return pb_utils.InferenceResponse(output_tensors=outputs)
 
 

@@ -8,10 +8,11 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
   neighbouring chunks of a long second text; without it there is one chunk), ``pad_id``, ``pad_to`` (0: to the
   longest row of the request; with ``pad_together`` to the longest of all requests of the batch, so that all
   have one shape and the model's batcher joins them);
+- ``row_length`` (0: none): each chunk gets as many tokens, filled up with ``pad_id``;
 - ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
 - ``prompt``: put before every text;
-- ``hypothesis``: a sentence with ``{}``; the second input is then a list of labels for each text;
+- ``hypothesis``: a sentence with ``{}``; the last input is then a list of labels for each text, or image;
 - ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
 - ``most_rows``: limit of chunks for one row of a request (0: none);
 - ``max_text_bytes``: limit of bytes for one text; a request may have eight times as many (``long_texts.py``);
@@ -88,6 +89,7 @@ class TritonPythonModel:
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
         self.pad_id = int(parameters.get("pad_id", "0"))
         self.pad_to = int(parameters.get("pad_to", "0"))
+        self.row_length = int(parameters.get("row_length", "0"))
         self.pad_together = parameters.get("pad_together") == "true"
         self.positions_from_pad = parameters.get("positions_from_pad") == "true"
         self.stride = int(parameters.get("stride", "0"))
@@ -149,6 +151,8 @@ class TritonPythonModel:
         for name, raw in tensors.items():
             self.long_texts.refuse_large(raw, name, self.max_text_bytes, TEXTS * self.max_text_bytes)
         first, second = self.inputs[0], self.inputs[-1]
+        if self.hypothesis and first == second:
+            return self.hypotheses([""] * len(tensors[first]), decode(tensors[first], first))
         texts = decode(tensors[first], first)
         if self.no_empty:
             self.refuse_empty(texts, first)
@@ -164,7 +168,7 @@ class TritonPythonModel:
         return [[text if second == "TEXT_PAIR" and not other else (text, other)] for text, other in pairs]
 
     def hypotheses(self, texts: list[str], labels: list[str]) -> list[list[Any]]:
-        """Per text a pair with each of its labels."""
+        """Per text a pair with each of its labels; the labels alone if they are the only input."""
         each = len(labels) // len(texts) if texts else 0
         rows = []
         for number, text in enumerate(texts):
@@ -175,7 +179,8 @@ class TritonPythonModel:
             # Before they are encoded: each costs a run of the tokenizer over the whole text.
             if problem := self.too_many_chunks(number, len(own)):
                 raise ValueError(problem)
-            rows.append([(text, self.hypothesis.format(label)) for label in own])
+            sentences = [self.hypothesis.format(label) for label in own]
+            rows.append([(text, s) for s in sentences] if len(self.inputs) > 1 else sentences)
         return rows
 
     def refuse_empty(self, texts: list[str], name: str) -> None:
@@ -254,14 +259,15 @@ class TritonPythonModel:
 
         A model cannot run on no tokens at all: a text without any becomes one masked token.
         """
-        longest = max((sum(len(chunk.ids) + 1 for chunk in row) - 1 for row in rows), default=1)
+        least = self.row_length
+        longest = max((sum(max(len(chunk.ids), least) + 1 for chunk in row) - 1 for row in rows), default=1)
         return self.pad_to or max(1, longest)
 
     def build_response(self, item: Item, shared_width: int) -> Any:
         """The answer to one request, padded to its longest row, or to the width of all requests."""
         if item.error is not None:
             return pb_utils.InferenceResponse(error=item.error)
-        ids = [join([chunk.ids for chunk in row], CHUNK_SEPARATOR) for row in item.chunks]
+        ids = [join([self.filled(chunk.ids) for chunk in row], CHUNK_SEPARATOR) for row in item.chunks]
         width = shared_width or self.width(item.chunks)
         tensors = []
         for name, dtype in self.outputs:
@@ -272,6 +278,10 @@ class TritonPythonModel:
             )
             tensors.append(pb_utils.Tensor(name, values))
         return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def filled(self, ids: list[int]) -> list[int]:
+        """The tokens of a chunk, and pad ids up to ``row_length``."""
+        return [*ids, *[self.pad_id] * (self.row_length - len(ids))] if self.row_length else ids
 
     def token_tensor(
         self, name: str, rows: list[list[Any]], ids: list[list[int]], width: int, dtype: Any

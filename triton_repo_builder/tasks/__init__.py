@@ -24,6 +24,7 @@ from triton_repo_builder.tasks import (
     token_classification,
     unsupported,
     zero_shot_classification,
+    zero_shot_image_classification,
 )
 from triton_repo_builder.tasks.support import head_output, saved_modules, vision
 from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, architecture, takes_text
@@ -44,17 +45,18 @@ TASKS: dict[str, Task] = {
         semantic_segmentation,
         image_classification,
         image_embedding,
+        zero_shot_image_classification,
         tensor,
     )
 }
 KIND_OPTIONS = {
-    "tokenizer": (Kind.TEXT,),
-    "input": (Kind.TEXT,),
-    "max_length": (Kind.TEXT,),
-    "max_text_bytes": (Kind.TEXT,),
+    "tokenizer": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
+    "input": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
+    "max_length": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
+    "max_text_bytes": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
     "raw_output": (Kind.TEXT, Kind.TENSOR),
-    "preprocessor": (Kind.IMAGE,),
-    "pillow_wheel": (Kind.IMAGE,),
+    "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT),
+    "pillow_wheel": (Kind.IMAGE, Kind.IMAGE_AND_TEXT),
 }
 """Options that apply to some kinds of endpoint only."""
 DEFAULTS = {field.name: field.default for field in fields(BuildOptions)}
@@ -172,10 +174,14 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     """As ``choose``, for image models; None for others."""
     if name is not None:
         task = TASKS[name]
+        if task.KIND is Kind.IMAGE_AND_TEXT:
+            return task, ""
         if task.KIND is not Kind.IMAGE:
             return None
         vision.check(source, name)
         return task, ""
+    if both := _fitting(source, Kind.IMAGE_AND_TEXT):
+        return both
     vision.check_towers(source)
     if vision.images(source):
         neither = "no known task of images fits its outputs: served as plain tensors"

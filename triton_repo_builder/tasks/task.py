@@ -27,6 +27,7 @@ class Kind(Enum):
 
     TEXT = "text"
     IMAGE = "image"
+    IMAGE_AND_TEXT = "image and text"
     TENSOR = "tensor"
 
 
@@ -89,6 +90,8 @@ class Encoding:
     chunks: str = ""
     """How the front numbers the chunks of an item, if an item may be several rows of the model: by ``tokens``
     or ``rows`` (``graph/ragged.py``); empty if it never is."""
+    one_run: str = ""
+    """Why all rows of a batch run at once, whatever their lengths; empty if groups of them may."""
     whole: str = ""
     """Shortest possible second text when it is never truncated."""
     probe: str = ""

@@ -70,7 +70,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy="zero-shot classification needs a sequence classifier trained on NLI",
         )
     hypothesis = HYPOTHESIS if options.hypothesis_template is None else options.hypothesis_template
-    _check(hypothesis)
+    check_template(hypothesis, HYPOTHESIS)
     multi = bool(options.multi_label)
     entailment, notes = _entailment(source, names)
     contradiction = -1 if entailment == 0 else 0
@@ -108,7 +108,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     )
 
 
-def _check(hypothesis: str) -> None:
+def check_template(hypothesis: str, usual: str) -> None:
     """``TrbError`` USAGE for a template without one plain place for a label, or that is not text."""
     before, place, after = hypothesis.partition("{}")
     message = ""
@@ -119,7 +119,7 @@ def _check(hypothesis: str) -> None:
     elif not hypothesis.isprintable():
         message = "has characters that are not text"
     if message:
-        raise usage("hypothesis_template", f"{hypothesis!a:.80} {message}", f"e.g. '{HYPOTHESIS}'")
+        raise usage("hypothesis_template", f"{hypothesis!a:.80} {message}", f"e.g. '{usual}'")
 
 
 def _entailment(source: Source, names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:

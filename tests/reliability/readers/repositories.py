@@ -287,7 +287,7 @@ def _cases(case: Path) -> None:
 
     tensors = example.Tensor
     example.inputs(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
-    example.file(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
+    example._with_file(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
     golden = target._golden(Repository(path=case, models=(), manifest=None), "smoke.json")
     cases.dump(golden).encode()
     for one in golden.cases:

@@ -271,7 +271,7 @@ def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
     read = reader.read_source(folder)
     task = tasks.choose(read, None)[0].plan(read, BuildOptions(model=folder))
     close = {"scores": np.array([[0.5, 0.50001]]), "label": np.array([[b"x"]]), "score": np.array([[0.5]])}
-    assert [tensor.name for tensor in golden_text._outputs(task, close, 1e-4)] == ["score", "scores"]
+    assert [tensor.name for tensor in golden_text.outputs(task, close, 1e-4)] == ["score", "scores"]
 
 
 @pytest.mark.parametrize("beside", [math.nan, math.inf, 0.9])
@@ -279,7 +279,7 @@ def test_an_answer_that_changes_beside_a_long_text(
     beside: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tolerance makes up for it: the graph runs row by row."""
-    run_rows = golden_text._run_rows
+    run_rows = golden_text.run_rows
 
     def changing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
         values, mask = run_rows(runner, read, rows, settings)
@@ -287,7 +287,7 @@ def test_an_answer_that_changes_beside_a_long_text(
             values = {name: np.full_like(array, beside) for name, array in values.items()}
         return values, mask
 
-    monkeypatch.setattr(golden_text, "_run_rows", changing)
+    monkeypatch.setattr(golden_text, "run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
     assert made.batchable
     assert made.apart == "its answer to a text changes with the other texts in the batch"
@@ -297,14 +297,14 @@ def test_an_answer_that_changes_beside_a_long_text(
 
 def test_a_batch_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As BART's classifier does on texts with another number of end tokens."""
-    run_rows = golden_text._run_rows
+    run_rows = golden_text.run_rows
 
     def failing(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
         if len(rows) > 1:
             raise TrbError(Code.GOLDEN_FAILED, "no", where="", remedy="")
         return run_rows(runner, read, rows, settings)
 
-    monkeypatch.setattr(golden_text, "_run_rows", failing)
+    monkeypatch.setattr(golden_text, "run_rows", failing)
     assert text(tiny.embedder(tmp_path / "bert")).apart == "it fails on texts of different length in a batch"
 
 
@@ -371,7 +371,7 @@ def test_a_gpu_multiplies_with_ten_bits_of_mantissa(tmp_path: Path) -> None:
 
     assert recorded("cpu")["alone"] == 1e-4
     assert (recorded("gpu")["alone"], "TF32" in recorded("gpu")["reason"]) == (5e-3, True)
-    scores = golden_text._outputs
+    scores = golden_text.outputs
     task = tasks.choose(reader.read_source(tiny.classifier(tmp_path / "c", labels=2)), None)[0]
     read = reader.read_source(tmp_path / "c")
     planned = task.plan(read, BuildOptions(model=tmp_path / "c"))

@@ -195,7 +195,7 @@ def test_an_answer_that_noise_would_change_is_not_recorded(
         return {"entities": label, "label": label, "text": label, **numbers}
 
     changed = text.replace(task, answer=answer)
-    assert text._stable(changed, asked(score), answer(asked(score)), 1e-4) is stable
+    assert text.stable(changed, asked(score), answer(asked(score)), 1e-4) is stable
 
 
 def test_cases_of_every_task_can_be_sent(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Labels of a text in the order of their scores: the rules of transformers' zero-shot pipeline.
+"""Labels of a text or image in the order of their scores: the rules of transformers' zero-shot pipelines.
 
 ``answer.py`` beside ``model.py``. Parameter: ``multi_label`` (``true``: each label for itself). Needs only
 numpy.
@@ -11,7 +11,10 @@ import numpy as np
 
 
 class Answer:
-    """LABELS, trb_logits [labels or more, 2] (contradiction, entailment) → labels and scores."""
+    """LABELS, trb_logits → labels and scores.
+
+    trb_logits [labels or more, 2]: contradiction and entailment; [labels or more]: likeness to an image.
+    """
 
     def __init__(self, parameters: dict[str, str], folder: Path) -> None:
         """Whether several labels can be true at once."""
@@ -21,6 +24,11 @@ class Answer:
         """The labels of one row, best first."""
         labels = [label for label in row["LABELS"].tolist() if label]
         logits = row["trb_logits"][: len(labels)].astype(np.float32)
+        if logits.ndim == 1:
+            scores = 1 / (1 + np.exp(-logits)) if self.multi_label else softmax(logits, 0)
+            # Of equal scores that pipeline keeps the order; the one for texts turns it around.
+            order = np.argsort(-scores, kind="stable")
+            return {"labels": [labels[place] for place in order], "scores": scores[order]}
         if self.multi_label or len(labels) == 1:
             scores = softmax(logits, 1)[:, 1]
         else:

@@ -10,8 +10,10 @@ from triton_repo_builder.read.source import Source
 
 NAME = "pixel_values"
 ONE_TOWER = (
-    "export one tower for each endpoint (transformers: CLIPVisionModelWithProjection and "
-    "CLIPTextModelWithProjection; optimum: clip_vision_model and clip_text_model), or use --task tensor"
+    "for labels of images export it for zero-shot-image-classification (output logits_per_image) and put its "
+    "tokenizer.json beside it; for embeddings export one tower for each endpoint (transformers: "
+    "CLIPVisionModelWithProjection and CLIPTextModelWithProjection; optimum: clip_vision_model and "
+    "clip_text_model); or use --task tensor"
 )
 
 
@@ -63,10 +65,14 @@ def check(source: Source, task: str) -> None:
         )
 
 
+def towers(signature: ModelSignature) -> bool:
+    """Whether the graph has both towers, of texts and of images."""
+    return {NAME, "input_ids"} <= {spec.name for spec in signature.inputs}
+
+
 def check_towers(source: Source) -> None:
     """``TrbError`` TASK_UNCLEAR for a graph that wants a text and an image in every request."""
-    names = {spec.name for spec in source.signature.inputs}
-    if {NAME, "input_ids"} <= names:
+    if towers(source.signature):
         raise TrbError(
             Code.TASK_UNCLEAR,
             "both towers, of texts and of images, are in one graph, which answers no request for one of them",
