@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from triton_repo_builder.client import HttpClient, statistics
 from triton_repo_builder.client.statistics import Counters
 
-SALVOS = 5
+SALVOS = 12
 STILL = 0.2
 """Seconds without a change after which nothing of what ran before is still to be counted."""
 LATE = 30.0
