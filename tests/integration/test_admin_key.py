@@ -6,12 +6,15 @@ import ipaddress
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
+import two_versions
 from tritonclient import grpc
 from tritonclient.utils import InferenceServerException
 
@@ -19,6 +22,7 @@ from tests.support import cli
 from tests.support.serve_repository import FREE, Serve, serve, trb, until, whole
 from triton_repo_builder.client import JSON, Body, HttpClient
 from triton_repo_builder.errors import Code
+from triton_repo_builder.write import publish, versions
 
 pytestmark = pytest.mark.server
 
@@ -208,6 +212,36 @@ def test_open_apis(tmp_path: Path) -> None:
         url = running.ready()["urls"]["http"]
         assert send(url, "POST", "/v2/repository/index", {}) == 200
         assert "warning: " in running.err.read_text()
+        assert running.end(signal.SIGTERM) == 0
+
+
+def test_what_moves_versions_needs_the_key(tmp_path: Path, key: Path) -> None:
+    short = ("--concurrency", "1", "--warmup", "100ms", "--window", "200ms", "--min-windows", "1")
+    short += ("--max-windows", "1", "--protocol", "http")
+    root = tmp_path / "repo"
+    for number in ("one", "two"):
+        tiny.tensor_model(tmp_path / number / "net.onnx")
+    two_versions.change_weights(tmp_path / "two" / "net.onnx", ("W",))
+    for number in ("one", "two"):
+        made = tiny.make(tmp_path / number / "net.onnx", root, golden=True, version=1 + (number == "two"))
+        publish.publish(publish.prepare(versions.place(made, root, serve=False), root))
+    revision = Path(shutil.copytree(root, tmp_path / "revision"))
+    with serve(tmp_path, root, "--json", "--admin-key", str(key)) as running:
+        urls = running.ready()["urls"]
+        address = ("--url", urls["http"], "--grpc-url", urls["grpc"])
+        commands = (
+            ("promote", "net", str(root), "--version", "2", *address),
+            ("rollback", "net", str(root), *address),
+            ("apply", str(revision), *address),
+            ("verify", str(revision), "--url", urls["http"]),
+            ("bench", str(root), *address, *short),
+        )
+        for command in commands:
+            said = trb(tmp_path, *command)
+            assert (said.returncode, cli.kind(said.stderr)) == (Code.ADMIN_KEY.exit, Code.ADMIN_KEY), command
+            done = trb(tmp_path, *command, "--admin-key", str(key))
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+        running.note()
         assert running.end(signal.SIGTERM) == 0
 
 
