@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image_and_text as golden
+from triton_repo_builder.golden import transformers_check
 from triton_repo_builder.golden.image import INPUT
 from triton_repo_builder.golden.original import OriginalModel, Recording
 from triton_repo_builder.plan import image, tensors, text
@@ -38,6 +39,8 @@ def prepare(request: Request) -> Both:
 def record(request: Request, prepared: Both, original: OriginalModel) -> Recording:
     """Answers to images of this package, each with labels of its own."""
     of_texts = _texts(request)
+    labels = {text for _, example in request.task.examples for texts in example.values() for text in texts}
+    note = transformers_check.note(of_texts.source.tokenizer_spec, [(text, text) for text in sorted(labels)])
     return golden.record(
         original,
         of_texts.source,
@@ -46,7 +49,7 @@ def record(request: Request, prepared: Both, original: OriginalModel) -> Recordi
         text.recording_settings(prepared.text),
         prepared.image,
         request.name,
-    )
+    ).noted(note)
 
 
 def plan(request: Request, prepared: Both, recording: Recording | None) -> EndpointPlan:

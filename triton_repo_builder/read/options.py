@@ -270,7 +270,11 @@ class BuildOptions:
         rare=True,
     )
     hypothesis_template: str | None = option(
-        None, Text(), Topic.ANSWER, "Zero-shot: sentence for a label.", default="'This example is {}.'"
+        None,
+        Text(),
+        Topic.ANSWER,
+        "Zero-shot: sentence for a label.",
+        default="that of transformers' pipeline",
     )
     multi_label: bool | None = option(
         None,

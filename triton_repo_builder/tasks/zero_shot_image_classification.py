@@ -68,6 +68,13 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task tensor",
         )
+    if not source.config.get("model_type"):
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            "no config.json names its model_type: CLIP takes a softmax of the labels, SigLIP a sigmoid of each",
+            where=str(source.path),
+            remedy="put the model's own config.json beside it",
+        )
     task.need_logits(source, SCORES, NAME)
     hypothesis = HYPOTHESIS if options.hypothesis_template is None else options.hypothesis_template
     zero_shot_classification.check_template(hypothesis, HYPOTHESIS)

@@ -79,6 +79,14 @@ def test_without_a_tokenizer_the_remedy_names_what_is_missing(tmp_path: Path) ->
     assert caught.value.code == Code.TASK_UNCLEAR
 
 
+def test_without_config_json_nobody_knows_which_model_it_is(tmp_path: Path) -> None:
+    folder = tiny_images.towers(tmp_path / "clip")
+    (folder / "config.json").unlink()
+    with pytest.raises(TrbError, match="names its model_type") as caught:
+        build(folder)
+    assert caught.value.code == Code.TASK_UNCLEAR
+
+
 def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrbError, match="has no place for the label") as caught:
         build(tiny_images.towers(tmp_path / "clip"), hypothesis_template="a photo")
