@@ -71,7 +71,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     if not source.config.get("model_type"):
         raise TrbError(
             Code.TASK_UNCLEAR,
-            "no config.json names its model_type: CLIP takes a softmax of the labels, SigLIP a sigmoid of each",
+            "no config.json names its model_type: CLIP takes a softmax of all labels, SigLIP a sigmoid",
             where=str(source.path),
             remedy="put the model's own config.json beside it",
         )
