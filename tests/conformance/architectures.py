@@ -15,7 +15,20 @@ VISION = ("base", "image classes")
 DETECTION = ("objects",)
 AREAS = ("areas",)
 TOWERS = ("towers",)
+SOUNDS = ("sound classes", "speech")
 
+_WAVES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "conv_dim": [16, 16, 16],
+    "conv_kernel": [10, 3, 3],
+    "conv_stride": [5, 4, 4],
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
 _SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -541,7 +554,40 @@ _VISION = (
     ),
 )
 
-ARCHITECTURES = {row.name: row for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_TOKENIZERS, *_POSITIONS)}
+_AUDIO = (
+    Architecture(
+        name="Wav2Vec2",
+        model_type="wav2vec2",
+        config=_WAVES,
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="HuBERT",
+        model_type="hubert",
+        config=_WAVES,
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="WavLM",
+        model_type="wavlm",
+        config=_WAVES,
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="UniSpeech",
+        model_type="unispeech",
+        config=_WAVES,
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+)
+
+ARCHITECTURES = {
+    row.name: row for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_AUDIO, *_TOKENIZERS, *_POSITIONS)
+}
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)
 """The second table: one model, every tokenizer."""

@@ -165,6 +165,17 @@ def objects(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
     return worst
 
 
+def sound_scores(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
+    """The best labels of a sound."""
+    return image_scores(row, expected, entry)
+
+
+def speech(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
+    """The text, character by character."""
+    _same("text", _texts(row, "text")[0], expected)
+    return 0.0
+
+
 def areas(row: Row, expected: Any, entry: Mapping[str, Any]) -> float:
     """The share of pixels with another label; the names and shares are those of the map."""
     from PIL import Image

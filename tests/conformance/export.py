@@ -31,7 +31,7 @@ from conformance.tasks import Cell, Task, slug
 
 HERE = Path(__file__).parent
 MODEL_SOURCES = ("architectures.py", "heads.py", "families.py", "corpus.py", "export.py")
-ANSWER_SOURCES = (*MODEL_SOURCES, "references.py", "inputs.py", "images.py")
+ANSWER_SOURCES = (*MODEL_SOURCES, "references.py", "inputs.py", "images.py", "sounds.py")
 OPSET = 17
 
 
@@ -57,6 +57,8 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
         companion = Companions(_tokenizer(row, vocabulary, scratch), companion)
         own = {**_special_ids(companion.tokenizer), "vocab_size": len(companion.tokenizer)}
         settings["text_config"] = {**settings["text_config"], **own}
+    if head.task == "automatic-speech-recognition":
+        companion = Companions(_letters(scratch), companion)
     if not row.processor:
         # mT5 has no mask token and ModernBERT no token for unknown words: only what there is is said.
         settings |= _special_ids(companion)
@@ -101,12 +103,17 @@ def _spread(model: Any) -> None:
         of_labels = parameter.dim() == 2 and last and "pre_classifier" not in name
         of_objects = model.config.model_type in ("yolos", "detr") and name.endswith(OF_OBJECTS)
         of_areas = parameter.dim() == 4 and name.endswith(OF_AREAS)
-        if of_labels or of_objects or of_areas:
+        of_sounds = model.config.model_type in WAVES and parameter.dim() >= 2
+        if of_sounds and not name.endswith(("lm_head.weight", "classifier.weight")):
+            torch.nn.init.normal_(parameter, std=(2 / parameter[0].numel()) ** 0.5)
+        elif of_labels or of_objects or of_areas or of_sounds:
             torch.nn.init.normal_(parameter, std=0.5)
         elif parameter.dim() == 4 and model.config.model_type.startswith("mobilenet"):
             torch.nn.init.kaiming_normal_(parameter)  # its own are so small that nothing is left at the end
 
 
+WAVES = ("wav2vec2", "hubert", "wavlm", "unispeech")
+"""Their own weights make all moments alike."""
 OF_AREAS = ("head.classifier.weight", "classifier.convolution.weight", "head.head.4.weight")
 """The last layer of a segmenter."""
 OF_OBJECTS = (
@@ -137,7 +144,22 @@ def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(scratch / "tokenizer", use_fast=True)
 
 
+LETTERS = ("<pad>", "<s>", "</s>", "<unk>", "|", *"ETAONIHSRDLUMWCFGYPBVK'XJQZ")
+
+
+def _letters(scratch: Path) -> Any:
+    """The tokenizer of Wav2Vec2's English checkpoints."""
+    folder = scratch / "tokenizer"
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({letter: n for n, letter in enumerate(LETTERS)}))
+    made = transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"))
+    made.save_pretrained(folder)
+    return made
+
+
 def _processor(row: Architecture) -> Any:
+    if row.processor == "Wav2Vec2FeatureExtractor":
+        return transformers.Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=False)
     size = {"shortest_edge": 32} if "ConvNext" in row.processor else {"height": 32, "width": 32}
     options: dict[str, Any] = {"size": size}
     if row.processor.startswith(("CLIP", "Bit", "Mobile")):
@@ -226,6 +248,10 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
 
 def asked(task: Task, companion: Any) -> list[dict[str, Any]]:
     """The task's entries, with the tokenizer's own mask token, or the images."""
+    if "AUDIO" in task.fields:
+        from conformance import sounds
+
+        return [{"AUDIO": sound} for sound in sounds.make()]
     if task.images:
         from conformance import images
 

@@ -65,6 +65,16 @@ HEADS = {
         task="image-classification",
         config={**_labels(*(f"class {n}" for n in range(7)))},
     ),
+    "sound classes": Head(
+        auto="AutoModelForAudioClassification",
+        task="audio-classification",
+        config={**_labels(*(f"sound {n}" for n in range(7)))},
+    ),
+    "speech": Head(
+        auto="AutoModelForCTC",
+        task="automatic-speech-recognition",
+        config={"vocab_size": 32, "pad_token_id": 0},
+    ),
     "towers": Head(
         auto="AutoModelForZeroShotImageClassification",
         task="zero-shot-image-classification",

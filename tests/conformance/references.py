@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.nn.functional import normalize
 
+from conformance import sounds
+
 Answers = list[Any]
 
 
@@ -228,6 +230,28 @@ def image_scores(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
         return {"labels": [row["label"] for row in found], "scores": [row["score"] for row in found]}
 
     return _each(entries, answer)
+
+
+def sound_scores(model: Any, processor: Any, entries: Sequence[Any]) -> Answers:
+    """The audio-classification pipeline: the five best labels."""
+    from transformers import pipeline
+
+    ask = pipeline("audio-classification", model=model, feature_extractor=processor, device="cpu")
+
+    def answer(entry: Any) -> Any:
+        found = ask(sounds.samples(entry["AUDIO"]), top_k=5)
+        return {"labels": [row["label"] for row in found], "scores": [row["score"] for row in found]}
+
+    return _each(entries, answer)
+
+
+def speech(model: Any, companions: Any, entries: Sequence[Any]) -> Answers:
+    """The automatic-speech-recognition pipeline."""
+    from transformers import pipeline
+
+    made = {"tokenizer": companions.tokenizer, "feature_extractor": companions.processor}
+    ask = pipeline("automatic-speech-recognition", model=model, device="cpu", **made)
+    return _each(entries, lambda entry: ask(sounds.samples(entry["AUDIO"]))["text"])
 
 
 def pictures(model: Any, companions: Any, entries: Sequence[Any]) -> Answers:

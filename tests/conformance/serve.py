@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance import compare
+from conformance import compare, sounds
 from conformance.tasks import REFUSED as MUST_REFUSE
 from conformance.tasks import Cell, Task, slug
 from triton_repo_builder import cli
@@ -160,7 +160,8 @@ def groups(task: Task, entries: Sequence[Any], answers: Sequence[Any]) -> list[l
     fit: dict[Any, list[int]] = {}
     for number, entry in enumerate(entries):
         if not _refused(answers[number]):
-            shape = tuple(len(value) for value in entry.values() if isinstance(value, (list, tuple)))
+            lists = (value for value in entry.values() if isinstance(value, (list, tuple)))
+            shape = (*map(len, lists), sounds.samples(entry["AUDIO"]).size if "AUDIO" in entry else 0)
             fit.setdefault(shape, []).append(number)
     found = []
     for numbers in fit.values():

@@ -56,6 +56,7 @@ def write(results: Sequence[Result], versions: Sequence[str], command: str) -> s
 def _tables(results: Sequence[Result]) -> list[str]:
     varied = {name for name, task in TASKS.items() if task.only == VARIED}
     images = {name for name, task in TASKS.items() if task.images}
+    sounds = {name for name, task in TASKS.items() if "AUDIO" in task.fields}
     text = [row for row in ARCHITECTURES.values() if row.family]
     models = [row.name for row in text if row.name not in TOKENIZER_ROWS]
 
@@ -67,7 +68,8 @@ def _tables(results: Sequence[Result]) -> list[str]:
     return [
         part("Text", models, lambda name: name not in varied | images),
         part("Poolings, aggregations, options", VARIED, lambda name: name in varied),
-        part("Images", pictures, lambda name: name in images),
+        part("Images", pictures, lambda name: name in images - sounds),
+        part("Audio", pictures, lambda name: name in sounds),
         part("Tokenizers", TOKENIZER_ROWS, lambda name: name not in varied | images),
     ]
 

@@ -42,6 +42,7 @@ class Task:
     model: str = ""
     """The suffix of the model that is asked; the endpoint itself else."""
     images: bool = False
+    """Whether files are asked, of images or of sounds."""
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -309,6 +310,26 @@ _ALL = (
         asked=(),
         reference="pictures",
         compare="topics",
+        images=True,
+    ),
+    Task(
+        name="audio-classification",
+        task="audio-classification",
+        head="sound classes",
+        fields=("AUDIO",),
+        asked=(),
+        reference="sound_scores",
+        compare="sound_scores",
+        images=True,
+    ),
+    Task(
+        name="automatic-speech-recognition",
+        task="automatic-speech-recognition",
+        head="speech",
+        fields=("AUDIO",),
+        asked=(),
+        reference="speech",
+        compare="speech",
         images=True,
     ),
     Task(

@@ -12,7 +12,7 @@ import pytest
 from triton_repo_builder import process
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = {".jinja", ".toml", ".typed", ".txt", ".png", ".jpg"}
+DATA = {".jinja", ".toml", ".typed", ".txt", ".png", ".jpg", ".wav", ".flac", ".ogg"}
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import tiny
 import tiny_images
+import tiny_sounds
 
 from triton_repo_builder import process, resources
-from triton_repo_builder.golden import image
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.golden import audio, image
+from triton_repo_builder.read import audio_processor, image_processor
 from triton_repo_builder.render import vendor_pillow
 from triton_repo_builder.repository import pbtxt
 
@@ -117,6 +118,41 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")
 
 
+SOUNDS = """
+import json, runpy, sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+import triton_python_backend_utils as pb_utils
+model = runpy.run_path(sys.argv[2])["TritonPythonModel"]()
+model.initialize({"model_config": sys.argv[3]})
+files = np.array([[open(name, "rb").read()] for name in sys.argv[4:]], dtype=object)
+response = model.execute([pb_utils.InferenceRequest([pb_utils.Tensor("AUDIO", files)])])[0]
+maps = open("/proc/self/maps").read().split()
+print(json.dumps({
+    "samples": response.output_tensors()[0].as_numpy().tolist(),
+    "libraries": sorted({word for word in maps if "libsndfile" in word}),
+    "ours": sorted(name for name in sys.modules if name.startswith("triton_repo_builder")),
+}))
+"""
+
+
+def test_the_built_audio_model_needs_only_its_own_folder(tmp_path: Path, python: str) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "bark")
+    tiny.put(folder, tmp_path / "repo")
+    model = tmp_path / "repo" / "bark_preprocess"
+    (tmp_path / "stub").mkdir()
+    shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
+    config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
+    files = sorted(audio.FOLDER.iterdir())
+    argv = [python, "-I", "-B", "-c", SOUNDS, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
+    printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
+    spec = audio_processor.read(folder / "preprocessor_config.json", {})
+    expected = audio_processor.prove(spec, [path.read_bytes() for path in files])
+    np.testing.assert_allclose(np.array(printed["samples"]), expected, rtol=0, atol=1e-5)
+    assert printed["ours"] == []
+    assert printed["libraries"] == [str(model / "1" / "vendor" / audio_processor.LIBRARY)]
+
+
 IN_INIT = {"__version__", "UnidentifiedImageError", "_plugins"}
 """What PIL/__init__.py defines."""
 
@@ -205,6 +241,12 @@ POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]],
         },
         {"tokens": [[["é", "a"]]]},
     ),
+    "speech_recognition": (
+        {"blank": "<pad>", "delimiter": "|"},
+        {"text": ("STRING", [1])},
+        {"trb_ids": ("i", [[0, 1, 1, 0, 1, 2, 2, 3, 0]])},
+        {"text": [["éé a"]]},
+    ),
     "semantic_segmentation": (
         {"labels": '["a", "é"]'},
         {"labels": ("STRING", [-1]), "shares": ("FP32", [-1])},
@@ -219,7 +261,8 @@ def test_post_processing_needs_only_numpy(task: str, tmp_path: Path, python: str
     parameters, outputs, inputs, expected = POSTPROCESSED[task]
     shutil.copyfile(resources.runtime("postprocess.py"), tmp_path / "model.py")
     shutil.copyfile(resources.runtime(f"answers/{task}.py"), tmp_path / "answer.py")
-    (tmp_path / "tokens.json").write_text('["a", "é"]', encoding="utf-8")
+    tokens = ["<pad>", "é", "|", "a"] if task == "speech_recognition" else ["a", "é"]
+    (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = {

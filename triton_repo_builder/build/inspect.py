@@ -41,7 +41,8 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
         module, reason = tasks.choose(src, None)
         task = module.NAME
         tasks.tensor.check_types(src)
-        if module is not tasks.tensor and src.tokenizer and src.tokenizer.name in slow_tokenizer.VOCABULARIES:
+        slow = src.tokenizer is not None and src.tokenizer.name in slow_tokenizer.VOCABULARIES
+        if slow and module.KIND in tasks.TOKENIZED:
             _ = src.tokenizer_spec  # raises for one that cannot be converted
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:

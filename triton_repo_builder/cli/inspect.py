@@ -77,6 +77,8 @@ def _print(inspection: Inspection) -> None:
 
 
 def _facts(inspection: Inspection) -> list[tuple[str, str]]:
+    from triton_repo_builder.tasks.support import audio
+
     src, signature = inspection.source, inspection.source.signature
     external = ", ".join(file.location for file in signature.external)
     others = [f"{domain} {version}" for domain, version in signature.opsets if domain != "ai.onnx"]
@@ -85,6 +87,9 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
         if inspection.max_length
         else ""
     )
+    # A recogniser of speech has the vocab.json of a tokenizer, and takes no text.
+    sound = audio.audio_input(signature) is not None
+    media = "audio" if sound else "images"
     return [
         (
             "batchable",
@@ -95,8 +100,8 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
         ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
         ("producer", signature.producer or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
-        ("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),
-        *((("images", f"preprocessed as in {src.preprocessor}"),) if src.preprocessor else ()),
+        *(() if sound else (("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),)),
+        *(((media, f"preprocessed as in {src.preprocessor}"),) if src.preprocessor else ()),
         ("task", inspection.task + (f"  ({inspection.task_reason})" if inspection.task_reason else "")),
         ("Triton", _releases(inspection)),
     ]

@@ -19,7 +19,13 @@ SMALLEST = 8
 TOKENS = 512
 """Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
 MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.SINGLE: Why.ROW_BY_ROW}
-ITEMS = {Kind.TEXT: "texts", Kind.IMAGE: "images", Kind.IMAGE_AND_TEXT: "images", Kind.TENSOR: "rows"}
+ITEMS = {
+    Kind.TEXT: "texts",
+    Kind.IMAGE: "images",
+    Kind.IMAGE_AND_TEXT: "images",
+    Kind.AUDIO: "files",
+    Kind.TENSOR: "rows",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +211,7 @@ def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: S
         return None
     if setting := _given(options, "tokenizer_instances"):
         return setting
-    if facts.kind is Kind.IMAGE:
+    if facts.kind in (Kind.IMAGE, Kind.AUDIO):
         return Setting(value=instances.value, why=because(Why.DECODING))
     alone = bool(facts.obstacle) or options.max_batch_size == 1
     return Setting(value=1, why=because(Why.ONE_TEXT if alone else Why.ALL_TEXTS))

@@ -44,7 +44,7 @@ class Request:
 class Vendored:
     """A library whose files are put beside a Python model, so that the server needs no install."""
 
-    library: Literal["tokenizers", "pillow"]
+    library: Literal["tokenizers", "pillow", "sndfile"]
     path: str
     wheels: tuple[Path, ...] = ()
     """The user's; none: the installed library."""

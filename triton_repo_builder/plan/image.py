@@ -15,8 +15,8 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.golden import image as golden
 from triton_repo_builder.golden.original import OriginalModel, Recording
-from triton_repo_builder.plan import defaults, onnx_model, tensors
-from triton_repo_builder.plan.defaults import ModelFacts, Settings
+from triton_repo_builder.plan import defaults, preprocessed
+from triton_repo_builder.plan.defaults import ModelFacts
 from triton_repo_builder.plan.endpoint import (
     PLACEHOLDER,
     EndpointPlan,
@@ -27,23 +27,12 @@ from triton_repo_builder.plan.endpoint import (
     postprocess_files,
     refuse_batching_options,
 )
-from triton_repo_builder.plan.model import (
-    InstanceGroup,
-    ModelPlan,
-    RepositoryPlan,
-    Step,
-    TensorPlan,
-    WarmupInput,
-    about_model,
-    between,
-    joining,
-)
+from triton_repo_builder.plan.preprocessed import Media
 from triton_repo_builder.read import image_processor
 from triton_repo_builder.read.image_processor import ImageSpec
-from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.tasks.support import vision
-from triton_repo_builder.tasks.task import Kind, TaskPlan
+from triton_repo_builder.tasks.task import Kind
 
 SETTINGS_FILE = "preprocess.json"
 ALSO = {"letterbox": "image_letterbox.py"}
@@ -54,7 +43,13 @@ STRETCHED = (
     "its preprocessing crops images, and the label map of the crop is stretched to the whole image, as in "
     "transformers: write a size of height and width into the file, without a crop, if the whole image counts"
 )
-JOIN = "images of any size join: IMAGE has a fixed shape, and so have the pixels"
+MEDIA = Media(
+    field=golden.INPUT,
+    about="image files to pixels",
+    answers="the answer in pixels of the image",
+    joins="images of any size join: IMAGE has a fixed shape, and so have the pixels",
+    sample=SAMPLE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +95,9 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
         kind=Kind.IMAGE, bytes=source.signature.bytes, tokens=request.tokens, obstacle=obstacle
     )
     settings = defaults.decide(options, request.machine, facts)
-    repository = models(name, source.signature, task, options, settings, prepared.dims, batching=not obstacle)
+    repository = preprocessed.models(
+        MEDIA, name, source.signature, task, options, settings, prepared.dims, batching=not obstacle
+    )
     preprocess = repository.models[1].name
     return EndpointPlan(
         repository=repository,
@@ -182,109 +179,4 @@ def facts_of(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
     return (
         ("preprocessor", spec.kind or spec.file.name),
         ("image_size", [size[0], size[1]]),
-    )
-
-
-def models(
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    options: BuildOptions,
-    settings: Settings,
-    dims: tuple[int, ...],
-    *,
-    batching: bool,
-) -> RepositoryPlan:
-    """IMAGE → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
-
-    ``dims`` is the shape of one image's pixels.
-    """
-    pixels = signature.inputs[0]
-    outputs = tuple(
-        onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
-    )
-    one = () if batching else (pixels.dims[0],)
-    given = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=(*one, *dims))
-    size = TensorPlan(name=tensors.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
-    sized = task.head is not None and size.name in task.head.inputs
-    taken = (given, *((size,) if sized else ()))
-    made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
-    preprocess = preprocess_model(f"{name}_preprocess", made, options, settings, batching=batching)
-    model = onnx_model.onnx_model(
-        f"{name}_model",
-        about_model(front=False, head=task.head is not None),
-        taken,
-        outputs,
-        options,
-        settings,
-        max_batch_size=preprocess.max_batch_size,
-        batching=batching,
-        warmup=tuple(
-            WarmupInput(name=plan.name, data_type=plan.data_type, dims=tuple(max(1, d) for d in plan.dims))
-            for plan in taken
-        )
-        if options.warmup
-        else (),
-    )
-    public = (golden.INPUT, *(plan.name for plan in (task.post.outputs if task.post else outputs)))
-    inner = {plan.name: between(plan.name, public) for plan in made}
-    steps: tuple[Step, ...] = (
-        Step(
-            model_name=preprocess.name,
-            input_map=((golden.INPUT, golden.INPUT),),
-            output_map=tuple(inner.items()),
-        ),
-        Step(
-            model_name=model.name,
-            input_map=tuple((plan.name, inner[plan.name]) for plan in taken),
-            output_map=tuple((plan.name, plan.name) for plan in outputs),
-        ),
-    )
-    parts: tuple[ModelPlan, ...] = (preprocess, model)
-    if task.post is not None:
-        known = {plan.name: plan for plan in (*made, *outputs)}
-        post = onnx_model.postprocess(
-            f"{name}_postprocess", "the answer in pixels of the image", task.post, known, preprocess
-        )
-        outputs, parts = post.output, (preprocess, post, model)
-        steps += (
-            Step(
-                model_name=post.name,
-                input_map=tuple((plan.name, inner.get(plan.name, plan.name)) for plan in post.input),
-                output_map=tuple((plan.name, plan.name) for plan in post.output),
-            ),
-        )
-    ensemble = ModelPlan(
-        name=name,
-        about=f"Endpoint ({task.name}): {golden.INPUT} in, {', '.join(plan.name for plan in outputs)} out.",
-        max_batch_size=preprocess.max_batch_size,
-        input=preprocess.input,
-        output=outputs,
-        response_cache=options.response_cache,
-        step=steps,
-    )
-    return RepositoryPlan(
-        task=task.name, models=(ensemble, *parts), version=options.version, notes=task.notes
-    )
-
-
-def preprocess_model(
-    name: str, output: tuple[TensorPlan, ...], options: BuildOptions, settings: Settings, *, batching: bool
-) -> ModelPlan:
-    """IMAGE → ``output``: the pixels, and what else is known of the image."""
-    instances = settings.preprocess_instances
-    assert instances is not None
-    size = int(settings.max_batch_size.value) if batching else 0
-    sample = WarmupInput(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,), input_data_file=SAMPLE)
-    return ModelPlan(
-        name=name,
-        about="Preprocessing: image files to pixels, as the model's files say.",
-        backend="python",
-        max_batch_size=size,
-        input=(TensorPlan(name=golden.INPUT, data_type="TYPE_STRING", dims=(1,)),),
-        output=output,
-        dynamic_batching=joining(size),
-        instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
-        reasons=(("instances", instances.reason), ("batching", JOIN)),
-        warmup=(sample,) if options.warmup else (),
     )

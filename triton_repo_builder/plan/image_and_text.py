@@ -12,7 +12,7 @@ from triton_repo_builder.golden import image_and_text as golden
 from triton_repo_builder.golden import transformers_check
 from triton_repo_builder.golden.image import INPUT
 from triton_repo_builder.golden.original import OriginalModel, Recording
-from triton_repo_builder.plan import image, tensors, text
+from triton_repo_builder.plan import image, preprocessed, tensors, text
 from triton_repo_builder.plan.defaults import Settings
 from triton_repo_builder.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.plan.image import Preprocessing
@@ -91,7 +91,9 @@ def _joined(
     ensemble, tokenizer, *parts, network = repository.models
     texts = TensorPlan(name=tensors.TEXTS, data_type="TYPE_STRING", dims=(-1,))
     name = f"{ensemble.name}_preprocess"
-    preprocess = image.preprocess_model(name, (made, texts), options, settings, batching=True)
+    preprocess = preprocessed.preprocess_model(
+        image.MEDIA, name, (made, texts), options, settings, batching=True
+    )
     sample = WarmupInput(name=made.name, data_type=made.data_type, dims=made.dims)
     preprocess = replace(
         preprocess,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.plan import image, image_and_text, tensor, text
+from triton_repo_builder.plan import audio, image, image_and_text, tensor, text
 from triton_repo_builder.plan.endpoint import EndpointKind
 from triton_repo_builder.tasks.task import Kind
 
@@ -10,5 +10,6 @@ KINDS: dict[Kind, EndpointKind] = {
     Kind.TEXT: text,
     Kind.IMAGE: image,
     Kind.IMAGE_AND_TEXT: image_and_text,
+    Kind.AUDIO: audio,
     Kind.TENSOR: tensor,
 }

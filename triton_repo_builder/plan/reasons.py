@@ -40,7 +40,7 @@ class Why(Enum):
 
     ALL_TEXTS = "one instance encodes all waiting texts in one call, on all cores"
     ONE_TEXT = "one instance encodes one text in a call: there are no batches"
-    DECODING = "as many as of the model: reading a large photo takes as long as a small model"
+    DECODING = "as many as of the model: decoding a large file takes as long as a small model"
 
     CANNOT_BATCH = "{obstacle}"
     ROWS_OF_A_REQUEST = (

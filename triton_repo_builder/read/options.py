@@ -37,7 +37,7 @@ TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
     "token-classification", "question-answering", "fill-mask", "zero-shot-classification",
     "image-classification", "image-embedding", "object-detection", "semantic-segmentation",
-    "zero-shot-image-classification", "tensor",
+    "zero-shot-image-classification", "audio-classification", "automatic-speech-recognition", "tensor",
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class BuildOptions:
         None,
         FilePath(),
         Topic.MODEL,
-        "preprocessor_config.json of an image model, or its folder.",
+        "preprocessor_config.json of a model of images or audio, or its folder.",
         default="beside the model",
         recorded=False,
     )

@@ -14,7 +14,7 @@ from triton_repo_builder.graph import compose
 from triton_repo_builder.plan.endpoint import EndpointPlan, Request, Vendored
 from triton_repo_builder.plan.model import Front, RepositoryPlan
 from triton_repo_builder.releases import Release
-from triton_repo_builder.render import config, vendor_pillow, vendor_tokenizers
+from triton_repo_builder.render import config, vendor_pillow, vendor_sndfile, vendor_tokenizers
 from triton_repo_builder.repository import CASES, SHARED
 from triton_repo_builder.tasks.support import labels
 
@@ -32,6 +32,8 @@ def vendor(plan: EndpointPlan, release: Release) -> tuple[tuple[File, ...], tupl
 def _library(library: Vendored, release: Release) -> list[File]:
     if library.library == "pillow":
         return vendor_pillow.pillow(library.path, release.python, library.wheels)
+    if library.library == "sndfile":
+        return vendor_sndfile.sndfile(library.path)
     return vendor_tokenizers.tokenizers(library.path, next(iter(library.wheels), None))
 
 

@@ -64,7 +64,7 @@ def _tools(kind: Kind) -> dict[str, str]:
 def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
     """The user's files that are read beside the model."""
     files: tuple[Path, ...] = ()
-    if kind in (Kind.IMAGE, Kind.IMAGE_AND_TEXT) and source.preprocessor:
+    if kind in (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO) and source.preprocessor:
         files += (source.preprocessor,)
     if kind in (Kind.TEXT, Kind.IMAGE_AND_TEXT) and source.tokenizer:
         slow = source.tokenizer.name in slow_tokenizer.VOCABULARIES

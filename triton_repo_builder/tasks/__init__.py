@@ -9,6 +9,7 @@ from triton_repo_builder.read import input_names, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
+    audio_classification,
     embedding,
     fill_mask,
     image_classification,
@@ -19,6 +20,7 @@ from triton_repo_builder.tasks import (
     rerank,
     semantic_segmentation,
     sparse_embedding,
+    speech_recognition,
     tensor,
     text_classification,
     token_classification,
@@ -26,7 +28,7 @@ from triton_repo_builder.tasks import (
     zero_shot_classification,
     zero_shot_image_classification,
 )
-from triton_repo_builder.tasks.support import head_output, saved_modules, vision
+from triton_repo_builder.tasks.support import audio, head_output, saved_modules, vision
 from triton_repo_builder.tasks.task import TEXT_INPUTS, Kind, Task, architecture, takes_text
 
 TASKS: dict[str, Task] = {
@@ -46,16 +48,19 @@ TASKS: dict[str, Task] = {
         image_classification,
         image_embedding,
         zero_shot_image_classification,
+        audio_classification,
+        speech_recognition,
         tensor,
     )
 }
+TOKENIZED = (Kind.TEXT, Kind.IMAGE_AND_TEXT)
 KIND_OPTIONS = {
-    "tokenizer": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
-    "input": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
-    "max_length": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
-    "max_text_bytes": (Kind.TEXT, Kind.IMAGE_AND_TEXT),
+    "tokenizer": TOKENIZED,
+    "input": TOKENIZED,
+    "max_length": TOKENIZED,
+    "max_text_bytes": TOKENIZED,
     "raw_output": (Kind.TEXT, Kind.TENSOR),
-    "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT),
+    "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO),
     "pillow_wheel": (Kind.IMAGE, Kind.IMAGE_AND_TEXT),
 }
 """Options that apply to some kinds of endpoint only."""
@@ -92,7 +97,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
     if name == tensor.NAME:
         return tensor, ""
     unsupported.refuse(source, name)
-    if (chosen := _image_task(source, name)) is not None:
+    if (chosen := _audio_task(source, name) or _image_task(source, name)) is not None:
         return chosen
     if text and source.tokenizer is None and (sign := tokenizer.slow_only(source.path.parent)):
         raise tokenizer.slow_error(source.path.parent, sign)
@@ -145,6 +150,8 @@ def _headless(source: Source, task: Task) -> str:
     """What config.json names and the graph does not have; empty if the graph bears it out."""
     for other in TASKS.values():
         name = architecture(source, *other.ARCHITECTURES)
+        if other.KIND is Kind.AUDIO and task.KIND is not Kind.AUDIO:
+            continue  # transformers calls a classifier of texts and one of audio alike
         if name and other.ARCHITECTURES != task.ARCHITECTURES and not other.fits(source):
             return (
                 f"config.json names {name}, and the graph does not have its head (outputs: "
@@ -168,6 +175,20 @@ def _unfilled(source: Source) -> str:
         )
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
+
+
+def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
+    """As ``choose``, for audio models; None for others."""
+    if name is not None:
+        task = TASKS[name]
+        if task.KIND is not Kind.AUDIO:
+            return None
+        audio.check(source, name)
+        return task, ""
+    if audio.sounds(source):
+        neither = "no known task of audio fits its outputs: served as plain tensors"
+        return _fitting(source, Kind.AUDIO) or (tensor, neither)
+    return None
 
 
 def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:

@@ -40,13 +40,18 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Labels and activation by the rules of transformers' ImageClassificationPipeline."""
-    logits = head_output.need_labels(source, NAME, "batch")
+    return best_labels(source, options, NAME)
+
+
+def best_labels(source: Source, options: BuildOptions, task: str) -> TaskPlan:
+    """The best labels of logits [batch, labels], with their scores. Raises ``TrbError``."""
+    logits = head_output.need_labels(source, task, "batch")
     names, notes = labels.read(source, logits)
     activation, why = labels.activation(source, logits.name, len(names))
     top = min(options.top_k or TOP_K, len(names))
     notes += (why,) if why else ()
     return TaskPlan(
-        name=NAME,
+        name=task,
         head=Head(
             text=image.classification(
                 activation=activation, labels=len(names), top=top, opset=source.signature.opset

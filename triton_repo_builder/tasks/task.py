@@ -28,6 +28,7 @@ class Kind(Enum):
     TEXT = "text"
     IMAGE = "image"
     IMAGE_AND_TEXT = "image and text"
+    AUDIO = "audio"
     TENSOR = "tensor"
 
 

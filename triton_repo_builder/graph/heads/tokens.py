@@ -28,6 +28,14 @@ def question_answering() -> str:
 }}"""
 
 
+def likeliest(width: int) -> str:
+    """logits [batch, moments, tokens] → the token with the largest of each moment, int32 [batch, moments]."""
+    return f"""best (float[B, T, {width if width > 0 else "V"}] logits) => (int32[B, T] {IDS}) {{
+    largest = ArgMax <axis = 2, keepdims = 0> (logits)
+    {IDS} = Cast <to = 6> (largest)
+}}"""
+
+
 def zero_shot(*, labels: int, contradiction: int, entailment: int) -> str:
     """NLI logits [rows of the model, labels] → [batch, candidates, 2]: contradiction and entailment.
 

@@ -1,0 +1,172 @@
+"""Audio tasks: which one a model has, and what is refused or said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tiny
+import tiny_onnx as t
+import tiny_sounds
+import transformers
+from onnx import TensorProto
+
+from triton_repo_builder import releases, tasks
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import compose, reader
+from triton_repo_builder.plan import tensors
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.runtime.answers import speech_recognition as served
+from triton_repo_builder.tasks import audio_classification, speech_recognition
+from triton_repo_builder.tasks.task import TaskPlan
+
+
+def chosen(folder: Path, wanted: str | None = None) -> tuple[str, str]:
+    module, reason = tasks.choose(reader.read_source(folder), wanted)
+    return module.NAME, reason
+
+
+def planned(folder: Path, module: Any = speech_recognition, **options: Any) -> TaskPlan:
+    made: TaskPlan = module.plan(reader.read_source(folder), BuildOptions(model=folder, **options))
+    return made
+
+
+def edit(file: Path, **changed: Any) -> None:
+    document = {**json.loads(file.read_text()), **changed}
+    tiny.put_json(file, {key: value for key, value in document.items() if value is not None})
+
+
+def test_which_task(tmp_path: Path) -> None:
+    assert chosen(tiny_sounds.classifier(tmp_path / "c")) == ("audio-classification", "")
+    assert chosen(tiny_sounds.recogniser(tmp_path / "r")) == ("automatic-speech-recognition", "")
+    for name, wanted in (("c", "audio-classification"), ("r", "automatic-speech-recognition")):
+        edit(tmp_path / name / "config.json", architectures=None)
+        task, reason = chosen(tmp_path / name)
+        assert task == wanted
+        assert "is a guess from the model's files" in reason
+
+
+def test_a_feature_extractor_is_plain_tensors(tmp_path: Path) -> None:
+    """Its hidden states are neither labels nor tokens."""
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    edit(folder / "config.json", architectures=["Wav2Vec2Model"])
+    name, reason = chosen(folder)
+    assert name == "tensor"
+    assert "no known task of audio fits its outputs" in reason
+
+
+def test_spectrograms_are_plain_tensors(tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "c")
+    edit(folder / "preprocessor_config.json", feature_extractor_type="ASTFeatureExtractor")
+    assert chosen(folder)[0] == "tensor"
+    with pytest.raises(TrbError, match="ASTFeatureExtractor is not served, only Wav2Vec2FeatureExtractor"):
+        chosen(folder, "audio-classification")
+
+
+def test_other_inputs_are_refused(tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "c")
+    inputs = [t.tensor("input_values", ["b", "s"]), t.tensor("attention_mask", ["b", "s"])]
+    nodes = [t.node("Add", ["input_values", "attention_mask"], ["logits"])]
+    (folder / "model.onnx").write_bytes(t.model(nodes, inputs, [t.tensor("logits", ["b", 4])]))
+    with pytest.raises(
+        TrbError, match=r"needs one input input_values \[batch, samples\], the model takes input"
+    ):
+        chosen(folder, "audio-classification")
+
+
+def test_without_a_preprocessor(tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(
+        TrbError, match=r"no preprocessor_config.json beside the model: no file states its samp"
+    ):
+        chosen(folder, "automatic-speech-recognition")
+
+
+def test_a_classifier_is_no_recogniser(tmp_path: Path) -> None:
+    with pytest.raises(TrbError, match=r"needs an output logits \[batch, moments, tokens\]; it has logits"):
+        planned(tiny_sounds.classifier(tmp_path / "c"))
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        (None, "cannot be read as tokens with their numbers"),
+        ({"eng": {"a": 0}}, "cannot be read as tokens with their numbers"),
+        ({"<pad>": 0, "a": 2}, "its numbers do not go from 0 without a gap"),
+        ({"<pad>": 0, "a": 1}, "vocab.json has 2 tokens, with the blank '<pad>'; the model has logits of 13"),
+        ({f"t{n}": n for n in range(13)}, "has 13 tokens, without the blank '<pad>'"),
+    ],
+)
+def test_vocabularies_that_will_not_do(vocabulary: Any, message: str, tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    (folder / "vocab.json").unlink()
+    if vocabulary is not None:
+        tiny.put_json(folder / "vocab.json", vocabulary)
+    with pytest.raises(TrbError) as caught:
+        planned(folder)
+    assert message in caught.value.message
+    assert caught.value.where == str(folder / "vocab.json")
+    assert caught.value.code in (Code.NOT_FOUND, Code.TASK_UNCLEAR, Code.UNSUPPORTED_MODEL)
+
+
+def test_added_tokens_count(tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    letters = {letter: number for number, letter in enumerate(tiny_sounds.LETTERS[:-2])}
+    tiny.put_json(folder / "vocab.json", letters)
+    tiny.put_json(folder / "added_tokens.json", {"S": 11, "H": 12})
+    assert dict(planned(folder).facts)["vocabulary"] == 13
+
+
+@pytest.mark.parametrize("changed", [{}, {"do_lower_case": True}, {"word_delimiter_token": "E"}])
+def test_texts_are_those_of_transformers(changed: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    edit(folder / "tokenizer_config.json", **changed)
+    task = planned(folder)
+    assert task.post is not None
+    (tmp_path / "tokens.json").write_bytes(task.post.files()["tokens.json"])
+    answer = served.Answer(dict(task.post.parameters), tmp_path)
+    # From the files alone, transformers 5 takes "|" whatever they say; 4.57 follows them.
+    own = transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **changed)
+    assert any("transformers 5.23 reads '|'" in note for note in task.notes) == (
+        "word_delimiter_token" in changed
+    )
+    random = np.random.default_rng(0)
+    for length in (1, 2, 9, 40, 40, 40, 200):
+        ids = np.repeat(random.integers(0, len(tiny_sounds.LETTERS), length), random.integers(1, 3, length))
+        assert answer.answer({"trb_ids": ids})["text"][0].decode() == own.decode(ids.tolist())
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_the_likeliest_token_of_each_moment(dtype: int, tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r", dtype=dtype)
+    src, task = reader.read_source(folder), planned(folder)
+    content = compose.compose(src.skeleton, weights="model.onnx", head=task.head, release=releases.default())
+    (folder / "composed.onnx").write_bytes(content)
+    kind = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
+    feed = {"input_values": np.random.default_rng(1).normal(size=(3, 4_000)).astype(kind)}
+    logits = onnxruntime.InferenceSession(str(folder / "model.onnx")).run(None, feed)[0]
+    got = onnxruntime.InferenceSession(str(folder / "composed.onnx")).run([tensors.IDS], feed)[0]
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, logits.argmax(axis=-1))
+
+
+def test_options_of_other_models(tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "c")
+    assert planned(folder, audio_classification, top_k=2).outputs[2].dims == (2,)
+    with pytest.raises(TrbError, match="--max-length"):
+        tiny.make(folder, tmp_path / "repo", max_length=9)
+
+
+def test_an_answer_that_noise_decides_is_no_golden_case(tmp_path: Path) -> None:
+    task = planned(tiny_sounds.recogniser(tmp_path / "r"))
+    assert task.unsure is not None
+    clear = np.eye(13, dtype=np.float32)[None, :5]
+    assert task.unsure({"logits": clear}, 1e-6) == frozenset()
+    close = clear.copy()
+    close[0, 3, 0] = 1 - 1e-6
+    assert task.unsure({"logits": close}, 1e-6) == {"text"}

@@ -1,0 +1,49 @@
+"""Records golden cases of an audio endpoint: transformers' preprocessing, ONNX Runtime on the untouched file.
+
+The files of this package (``sounds/``) are half a second long, in several formats, rates and numbers of
+channels: of equal length, they make a batch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from triton_repo_builder.golden import media, original
+from triton_repo_builder.golden.original import Recording
+from triton_repo_builder.read import audio_processor, transformers_library
+from triton_repo_builder.read.audio_processor import AudioSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.task import TaskPlan
+
+FOLDER = Path(__file__).with_name("sounds")
+INPUT = "AUDIO"
+KINDS = (".flac", ".wav", ".ogg")
+
+
+def sounds() -> dict[str, bytes]:
+    """Name → file, the smallest first."""
+    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in KINDS}
+    return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
+
+
+def record(
+    model: original.OriginalModel,
+    source: Source,
+    task: TaskPlan,
+    spec: AudioSpec,
+    endpoint: str,
+    *,
+    batching: bool,
+) -> Recording:
+    """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
+    files = sounds()
+    given = media.Files(
+        field=INPUT,
+        files=files,
+        values=audio_processor.prove(spec, list(files.values())),
+        sizes=np.zeros((len(files), 2), dtype=np.int64),
+        tools=f"transformers {transformers_library.version()} {audio_processor.KIND}",
+    )
+    return media.record(model, source, task, given, endpoint, batching=batching)

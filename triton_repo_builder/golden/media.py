@@ -1,0 +1,167 @@
+"""Records golden cases of an endpoint that takes files: images or audio, made ready by transformers.
+
+ONNX Runtime runs the untouched file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.golden import cases, original, tolerance
+from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.golden.original import Recording
+from triton_repo_builder.plan.model import TensorPlan
+from triton_repo_builder.plan.tensors import IMAGE_SIZE
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.task import TaskPlan
+
+CHANGES = "its answer to a file changes with the others in the batch"
+UNSURE = (
+    "no golden case: what is found in trb's own files depends on float noise, so trb smoke cannot compare any"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What is sent, and what the graph takes for it."""
+
+    field: str
+    """The endpoint's input."""
+    files: Mapping[str, bytes]
+    values: npt.NDArray[Any]
+    sizes: npt.NDArray[Any]
+    """Rows and columns of images, which some tasks need besides; zeros for audio."""
+    tools: str
+    """What made the values."""
+
+
+def record(
+    model: original.OriginalModel,
+    source: Source,
+    task: TaskPlan,
+    given: Files,
+    endpoint: str,
+    *,
+    batching: bool,
+) -> Recording:
+    """Golden cases. Raises ``TrbError``."""
+    values, sizes, count = given.values, given.sizes, len(given.files)
+    runs = [_run(model, source, values[row : row + 1], sizes[row : row + 1]) for row in range(count)]
+    recorded = tuple(
+        Case(
+            name=name,
+            inputs=(CaseTensor(name=given.field, datatype="BYTES", shape=(1, 1), data=(data,)),),
+            outputs=_outputs(task, outputs, model.noise),
+        )
+        for (name, data), outputs in zip(given.files.items(), runs, strict=True)
+    )
+    obstacle = _obstacle(model, source, task, values, sizes, runs, recorded) if batching else ""
+    batchable = batching and not obstacle
+    recorded = tuple(case for case in recorded if case.outputs)
+    if not recorded:
+        return Recording(cases=None, batchable=batchable, obstacle=obstacle, notes=(UNSURE,))
+    allowed = tolerance.tolerance(recorded, model.noise)
+    if task.loose is not None:
+        share = max(task.loose(run, model.noise) for run in runs)
+        allowed = tolerance.at_least(allowed, share)
+    file = CaseFile(
+        endpoint=endpoint,
+        recorded_with=original.recorded_with(source, given.tools),
+        tolerance=allowed,
+        cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
+    )
+    return Recording(cases=file, batchable=batchable, obstacle=obstacle)
+
+
+def _run(
+    model: original.OriginalModel, source: Source, pixels: npt.NDArray[Any], sizes: npt.NDArray[Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """What the original answers, and the sizes of images, which some tasks need beside it."""
+    spec = source.signature.inputs[0]
+    try:
+        values = model.run(None, {spec.name: pixels.astype(spec.dtype.numpy)})
+    except Exception as error:
+        shape = " x ".join(map(str, pixels.shape))
+        raise TrbError(
+            Code.GOLDEN_FAILED,
+            f"the original model fails on {spec.name} of {shape}: {original.first_line(error)}",
+            where=str(source.path),
+            remedy="use the preprocessor_config.json that belongs to this model",
+        ) from None
+    return {
+        **dict(zip((output.name for output in source.signature.outputs), values, strict=True)),
+        IMAGE_SIZE: sizes,
+    }
+
+
+def _answer(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    return task.reference(outputs, np.ones((len(outputs[IMAGE_SIZE]), 1), dtype=np.int64))
+
+
+def _outputs(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]], noise: float) -> tuple[CaseTensor, ...]:
+    """The answer as case tensors. What is decided by float noise proves nothing: left out."""
+    answer = _answer(task, outputs)
+    tied = task.unsure(outputs, noise) if task.unsure else _tied(answer, noise)
+    return tuple(
+        cases.record(name, _wire(task.answers, name), array)
+        for name, array in sorted(answer.items())
+        if name not in tied
+    )
+
+
+def _tied(answer: Mapping[str, npt.NDArray[Any]], noise: float) -> set[str]:
+    """Labels whose scores are equal but for noise."""
+    close = -np.diff(answer.get("top_scores", np.zeros((1, 1)))[0]) < 10 * noise
+    return ({"label"} if close[:1].any() else set()) | ({"top_labels"} if close.any() else set())
+
+
+def _wire(outputs: Sequence[TensorPlan], name: str) -> str:
+    planned = next(tensor for tensor in outputs if tensor.name == name)
+    return "BYTES" if planned.data_type == "TYPE_STRING" else planned.data_type.removeprefix("TYPE_")
+
+
+def _obstacle(
+    model: original.OriginalModel,
+    source: Source,
+    task: TaskPlan,
+    pixels: npt.NDArray[Any],
+    sizes: npt.NDArray[Any],
+    runs: Sequence[Mapping[str, npt.NDArray[Any]]],
+    recorded: Sequence[Case],
+) -> str:
+    """Why there must be no batch; empty if answers are the same in one."""
+    try:
+        together = _run(model, source, pixels, sizes)
+    except TrbError as error:
+        return f"it fails on a batch of {len(pixels)} ({error.message})"
+    if task.unsure:  # noise may change what is chosen from the model's outputs, so these are compared
+        return _moved(runs, together, model.own_noise)
+    answer, noise = _answer(task, together), tolerance.tolerance(recorded, model.own_noise).batched
+    for row, case in enumerate(recorded):
+        for tensor in case.outputs:
+            if tensor.datatype == "BYTES":
+                continue
+            if answer[tensor.name].shape[0] != len(pixels):
+                return f"output '{tensor.name}' does not have a row for each file of a batch"
+            if cases.difference(tensor, answer[tensor.name][row : row + 1]) > noise:
+                return CHANGES
+    return ""
+
+
+def _moved(
+    runs: Sequence[Mapping[str, npt.NDArray[Any]]], together: Mapping[str, npt.NDArray[Any]], noise: float
+) -> str:
+    """Why the model's outputs for a batch are not those for its images alone; empty if they are."""
+    for name, batch in together.items():
+        if batch.shape[0] != len(runs):
+            return f"output '{name}' does not have a row for each file of a batch"
+        alone = np.concatenate([run[name] for run in runs]).astype(np.float64)
+        if not np.abs(alone - batch).max() <= noise * max(1.0, np.abs(alone).max()):
+            return CHANGES
+    return ""

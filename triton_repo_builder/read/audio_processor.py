@@ -1,0 +1,127 @@
+"""preprocessor_config.json → how an audio file becomes the model's input, and transformers' own way to do it.
+
+Only Wav2Vec2FeatureExtractor, of which the samples themselves are the input (Wav2Vec2, HuBERT, WavLM,
+UniSpeech, SEW, Data2Vec-audio). ``prove`` runs the served code beside transformers'.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import transformers_library
+
+KIND = "Wav2Vec2FeatureExtractor"
+SECONDS = 120.0
+"""Longest file: attention over more takes gigabytes."""
+RATES = range(1_000, 384_001)
+CLOSE = 1e-5
+LIBRARY = "libsndfile_x86_64.so"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioSpec:
+    """One preprocessing."""
+
+    file: Path
+    sampling_rate: int
+    do_normalize: bool
+    least: int
+    """Fewest samples that the model's convolutions take."""
+
+    def settings(self) -> dict[str, Any]:
+        """``preprocess.json``, what the served code reads."""
+        return {
+            "sampling_rate": self.sampling_rate,
+            "do_normalize": self.do_normalize,
+            "least_samples": self.least,
+            "most_seconds": SECONDS,
+        }
+
+
+def kind(file: Path) -> str:
+    """The class that the file names; empty if it names none."""
+    return str(_json(file).get("feature_extractor_type", ""))
+
+
+def read(file: Path, config: Mapping[str, Any]) -> AudioSpec:
+    """The preprocessing that a file describes. Raises ``TrbError`` UNSUPPORTED_MODEL."""
+    raw = _json(file)
+    if raw.get("feature_extractor_type") != KIND:
+        raise _refused(file, f"{raw.get('feature_extractor_type') or 'no class'} is not served, only {KIND}")
+    rate = raw.get("sampling_rate", 16_000)
+    if not isinstance(rate, int) or rate not in RATES:
+        raise _refused(
+            file, f"sampling_rate is {rate!r}, not a number from {RATES.start} to {RATES.stop - 1}"
+        )
+    if raw.get("feature_size", 1) != 1:
+        raise _refused(file, f"feature_size is {raw['feature_size']!r}, not 1")
+    normalize = bool(raw.get("do_normalize", True))
+    return AudioSpec(file=file, sampling_rate=rate, do_normalize=normalize, least=_least(config))
+
+
+def _least(config: Mapping[str, Any]) -> int:
+    """Samples that give one moment: back through the convolutions that config.json lists."""
+    kernels, strides = config.get("conv_kernel"), config.get("conv_stride")
+    if not (isinstance(kernels, list) and isinstance(strides, list) and len(kernels) == len(strides)):
+        return 1
+    pairs = list(zip(kernels, strides, strict=True))
+    if not all(isinstance(number, int) and 0 < number < 1 << 16 for pair in pairs for number in pair):
+        return 1
+    return reduce(lambda moments, pair: (moments - 1) * pair[1] + pair[0], reversed(pairs), 1)
+
+
+def prove(spec: AudioSpec, data: Sequence[bytes]) -> npt.NDArray[Any]:
+    """[files, samples] by transformers from what the served code decodes; ``TrbError`` if that differs."""
+    from triton_repo_builder.runtime import audio_samples
+
+    served = audio_samples.Samples(spec.settings(), library())
+    own = transformers_library.load().Wav2Vec2FeatureExtractor.from_pretrained(spec.file.parent)
+    rows = []
+    for file in data:
+        frames, rate = served.decoded(file)
+        plain = served.resampled(frames.mean(axis=1), rate)
+        row = np.asarray(own(plain, sampling_rate=spec.sampling_rate, return_tensors="np")["input_values"][0])
+        if row.shape != plain.shape or np.abs(row - served(file)).max() > CLOSE * max(1.0, np.abs(row).max()):
+            raise _refused(spec.file, f"{KIND} does something else than normalising the samples")
+        rows.append(row)
+    return np.stack(rows)
+
+
+def library() -> Path:
+    """libsndfile of the installed ``soundfile``. ``TrbError`` if it is not for Linux."""
+    found = importlib.util.find_spec("_soundfile_data")
+    file = Path(found.origin).parent / LIBRARY if found and found.origin else Path("_soundfile_data", LIBRARY)
+    if not file.is_file():
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            "the installed soundfile does not hold libsndfile for Linux x86-64, which the server needs",
+            where=str(file),
+            remedy="build audio models on Linux x86-64, with soundfile as pip installs it",
+        )
+    return file
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(files.load_json(file.read_bytes()))
+    except (OSError, *files.DAMAGED) as error:
+        raise _refused(file, f"is not readable JSON: {error}") from None
+
+
+def _refused(file: Path, message: str) -> TrbError:
+    return TrbError(
+        Code.UNSUPPORTED_MODEL,
+        message,
+        where=str(file),
+        remedy="serve the graph as it is with --task tensor and prepare its input on the client",
+    )

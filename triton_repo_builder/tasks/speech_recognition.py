@@ -1,0 +1,145 @@
+"""Speech recognition by CTC: the token of each moment from the graph, the text after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph.heads import tokens
+from triton_repo_builder.plan import tensors
+from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import tokenizer, transformers_library
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support import audio, head_output
+from triton_repo_builder.tasks.task import Arrays, Kind, Postprocess, TaskPlan, architecture
+
+NAME = "automatic-speech-recognition"
+KIND = Kind.AUDIO
+OPTIONS: tuple[str, ...] = ()
+ARCHITECTURES = ("ForCTC",)
+VOCABULARY = "vocab.json"
+USUAL = "|"
+FOLLOWED = (
+    "as tokenizer_config.json says and transformers 4 follows; transformers 5.23 reads '|' whatever it says"
+)
+OUTPUTS = (TensorPlan(name="text", data_type="TYPE_STRING", dims=(1,)),)
+
+
+def fits(source: Source) -> bool:
+    """It takes samples, has logits of each moment, and config.json names the architecture, or none."""
+    if not audio.sounds(source) or _logits(source) is None:
+        return False
+    named = bool(source.config.get("architectures"))
+    return bool(architecture(source, *ARCHITECTURES)) if named else _vocabulary_file(source).is_file()
+
+
+def plan(source: Source, options: BuildOptions) -> TaskPlan:
+    """The rules of Wav2Vec2CTCTokenizer, by the files beside the model."""
+    audio.check(source, NAME)
+    logits = _logits(source)
+    if logits is None:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"{NAME} needs an output logits [batch, moments, tokens]; it has {head_output.shown(source)}",
+            where=str(source.path),
+            remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task tensor",
+        )
+    vocabulary = _vocabulary(source)
+    settings = tokenizer.settings(source.folder, "tokenizer_config.json")
+    blank = _text(settings.get("pad_token", "<pad>"))
+    delimiter = _text(settings.get("word_delimiter_token", USUAL))
+    lower = bool(settings.get("do_lower_case", False))
+    width = logits.dims[-1]
+    if blank not in vocabulary or width not in (-1, len(vocabulary)):
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"{VOCABULARY} has {len(vocabulary)} tokens, {'with' if blank in vocabulary else 'without'} the "
+            f"blank {blank!r}; the model has logits of {width}",
+            where=str(_vocabulary_file(source)),
+            remedy="put the files of the model's own tokenizer beside it",
+        )
+    return TaskPlan(
+        name=NAME,
+        head=Head(text=tokens.likeliest(width), bind={"logits": logits.name}),
+        outputs=(TensorPlan(name=tensors.IDS, data_type="TYPE_INT32", dims=(-1,)),),
+        reference=_reference(logits.name, source, delimiter),
+        post=Postprocess(
+            module="speech_recognition.py",
+            inputs=(tensors.IDS,),
+            outputs=OUTPUTS,
+            parameters=(
+                ("blank", blank),
+                ("delimiter", delimiter),
+                *((("lower", "true"),) if lower else ()),
+            ),
+            files=lambda: {"tokens.json": json.dumps(vocabulary, ensure_ascii=False).encode()},
+        ),
+        unsure=lambda outputs, noise: _unsure(outputs[logits.name], noise),
+        facts=(("blank", blank), ("vocabulary", len(vocabulary))),
+        notes=(f"words end at {delimiter!r}, {FOLLOWED}",) if delimiter != USUAL else (),
+    )
+
+
+def _logits(source: Source) -> TensorSpec | None:
+    logits = source.signature.output(head_output.LOGITS)
+    return logits if logits is not None and len(logits.dims) == 3 else None
+
+
+def _vocabulary_file(source: Source) -> Any:
+    return source.folder / VOCABULARY
+
+
+def _vocabulary(source: Source) -> list[str]:
+    """The tokens by number, those of added_tokens.json among them. Raises ``TrbError``."""
+    file = _vocabulary_file(source)
+    try:
+        added = tokenizer.settings(source.folder, "added_tokens.json")
+        stated = {**files.load_json(file.read_bytes()), **added}
+        numbered = sorted((int(number), str(token)) for token, number in stated.items())
+    except (OSError, TypeError, *files.DAMAGED) as error:
+        # Of several languages each has a vocabulary of its own, one level deeper.
+        raise TrbError(
+            Code.NOT_FOUND,
+            f"cannot be read as tokens with their numbers: {error}",
+            where=str(file),
+            remedy=f"put the {VOCABULARY} of the model's Wav2Vec2CTCTokenizer beside it, of one language",
+        ) from None
+    if [number for number, _ in numbered] != list(range(len(numbered))):
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            "its numbers do not go from 0 without a gap",
+            where=str(file),
+            remedy="put the files of the model's own tokenizer beside it",
+        )
+    return [token for _, token in numbered]
+
+
+def _text(stated: Any) -> str:
+    return str(stated.get("content", "")) if isinstance(stated, dict) else str(stated)
+
+
+def _reference(
+    output: str, source: Source, delimiter: str
+) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
+    def answer(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
+        library = transformers_library.load().Wav2Vec2CTCTokenizer.from_pretrained(source.folder)
+        library.word_delimiter_token = delimiter
+        texts = [library.decode(row) for row in outputs[output].argmax(axis=-1)]
+        return {"text": np.array([[text.encode()] for text in texts], dtype=object)}
+
+    return answer
+
+
+def _unsure(logits: npt.NDArray[Any], noise: float) -> frozenset[str]:
+    """The text, if the two likeliest tokens of any moment are as likely but for noise."""
+    second, first = np.sort(logits.astype(np.float64), axis=-1)[..., -2:].transpose(2, 0, 1)
+    scale = max(1.0, float(np.abs(logits).max()))
+    return frozenset({"text"}) if (first - second < 10 * noise * scale).any() else frozenset()
