@@ -23,7 +23,7 @@ def reasons(made: Build) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("options", "padding", "batching"),
     [
-        ({}, f"ragged: {Why.FRONT_GROUPS.value}", Why.LENGTHS_MIX.value),
+        ({"golden": True}, f"ragged: {Why.FRONT_GROUPS.value}", Why.LENGTHS_MIX.value),
         ({"padding": "rows"}, "rows: set by --padding", Why.EQUAL_LENGTHS.value),
         ({"padding": "batch"}, "batch: set by --padding", Why.PADDED_TOGETHER.value),
         (
