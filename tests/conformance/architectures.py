@@ -7,7 +7,7 @@ An architecture has random weights, but for MiniLM, which is the real one. ``fam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "mask")
@@ -65,6 +65,8 @@ class Architecture:
     """The transformers class, where none of the Auto classes gives it."""
     processor: str = ""
     """The image processor's class."""
+    edges: tuple[int, int] | None = None
+    """Its shortest and longest edge, where images keep their shape."""
 
 
 _TEXT = (
@@ -554,6 +556,10 @@ _VISION = (
     ),
 )
 
+_BY_NAME = {row.name: row for row in _VISION}
+_SHAPES = tuple(
+    replace(_BY_NAME[name], name=f"{name}, shape kept", edges=(64, 400)) for name in ("DETR", "YOLOS")
+)
 _AUDIO = (
     Architecture(
         name="Wav2Vec2",
@@ -586,7 +592,8 @@ _AUDIO = (
 )
 
 ARCHITECTURES = {
-    row.name: row for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_AUDIO, *_TOKENIZERS, *_POSITIONS)
+    row.name: row
+    for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_SHAPES, *_AUDIO, *_TOKENIZERS, *_POSITIONS)
 }
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)

@@ -161,6 +161,8 @@ def _processor(row: Architecture) -> Any:
     if row.processor == "Wav2Vec2FeatureExtractor":
         return transformers.Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=False)
     size = {"shortest_edge": 32} if "ConvNext" in row.processor else {"height": 32, "width": 32}
+    if row.edges:
+        size = dict(zip(("shortest_edge", "longest_edge"), row.edges, strict=True))
     options: dict[str, Any] = {"size": size}
     if row.processor.startswith(("CLIP", "Bit", "Mobile")):
         options = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}

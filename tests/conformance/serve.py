@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from conformance import compare, sounds
 from conformance.tasks import REFUSED as MUST_REFUSE
@@ -150,24 +151,34 @@ def ask(client: GrpcClient, cell: Cell, exports: Path) -> Result:
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(alone, range(len(entries))))
     if batched:
-        for numbers in groups(cell.task, entries, answers):
+        for numbers in groups(cell, entries, answers):
             together(client, model, judge, [(n, entries[n], answers[n]) for n in numbers])
     return judge.result(cell, len(entries))
 
 
-def groups(task: Task, entries: Sequence[Any], answers: Sequence[Any]) -> list[list[int]]:
+def groups(cell: Cell, entries: Sequence[Any], answers: Sequence[Any]) -> list[list[int]]:
     """Entries that one request can hold: those with answers, of one shape, far apart in the list."""
     fit: dict[Any, list[int]] = {}
     for number, entry in enumerate(entries):
         if not _refused(answers[number]):
             lists = (value for value in entry.values() if isinstance(value, (list, tuple)))
-            shape = (*map(len, lists), sounds.samples(entry["AUDIO"]).size if "AUDIO" in entry else 0)
+            shape = (*map(len, lists), *_size(cell, entry))
             fit.setdefault(shape, []).append(number)
     found = []
     for numbers in fit.values():
         step = -(-len(numbers) // ROWS)
         found += [numbers[start::step] for start in range(step)]
     return found
+
+
+def _size(cell: Cell, entry: Any) -> tuple[int, ...]:
+    """What a file becomes, as far as that depends on the file."""
+    if "AUDIO" in entry:
+        return (sounds.samples(entry["AUDIO"]).size,)
+    if cell.row.edges:
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(entry["IMAGE"])))
+        return image.size
+    return ()
 
 
 def together(client: GrpcClient, model: str, judge: Judge, asked: Sequence[tuple[int, Any, Any]]) -> None:

@@ -113,7 +113,7 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = image_processor.read(folder / "preprocessor_config.json")
     expected = image_processor.prove(spec, [path.read_bytes() for path in files])
-    np.testing.assert_allclose(np.array(printed["pixels"]), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.array(printed["pixels"]), np.stack(expected), rtol=0, atol=1e-5)
     assert printed["ours"] == []
     assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")
 
@@ -148,7 +148,7 @@ def test_the_built_audio_model_needs_only_its_own_folder(tmp_path: Path, python:
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = audio_processor.read(folder / "preprocessor_config.json", {})
     expected = audio_processor.prove(spec, [path.read_bytes() for path in files])
-    np.testing.assert_allclose(np.array(printed["samples"]), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.array(printed["samples"]), np.stack(expected), rtol=0, atol=1e-5)
     assert printed["ours"] == []
     assert printed["libraries"] == [str(model / "1" / "vendor" / audio_processor.LIBRARY)]
 

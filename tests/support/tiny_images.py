@@ -78,6 +78,25 @@ def folder(
     return path
 
 
+def any_size(folder: Path, *, processor: dict[str, Any], width: int = 4) -> Path:
+    """An export for image-classification of a graph that takes images of any size."""
+    nodes = [
+        node("Mul", ["pixel_values", "pixel_values"], ["squares"]),
+        node("ReduceMean", ["squares"], ["means"], axes=[2, 3], keepdims=0),
+        node("MatMul", ["means", "weights"], ["logits"]),
+    ]
+    shape: list[int | str] = ["batch", 3, "rows", "columns"]
+    initializers = [numpy_helper.from_array(tiny.weights(3, width, seed=4), "weights")]
+    inputs, outputs = [tensor("pixel_values", shape)], [tensor("logits", ["batch", width])]
+    graph = helper.make_graph(nodes, "any_size", inputs, outputs, initializers)
+    tiny.save(folder / "model.onnx", graph)
+    tiny.put_json(folder / "preprocessor_config.json", processor)
+    labels = {str(number): f"thing {number}" for number in range(width)}
+    config = {"architectures": ["ViTForImageClassification"], "id2label": labels}
+    tiny.put_json(folder / "config.json", config)
+    return folder
+
+
 def towers(folder: Path, *, mixed: bool = False, config: dict[str, Any] | None = None) -> Path:
     """A graph with both towers, as CLIP's: the likeness of each image to each text.
 

@@ -70,6 +70,8 @@ class Case:
     name: str
     inputs: tuple[CaseTensor, ...]
     outputs: tuple[CaseTensor, ...]
+    group: str = ""
+    """Cases of one group, with inputs of equal shapes, can be rows of one request: files that become so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +216,7 @@ def _dump_case(case: Case) -> str:
         return ",\n".join("    " + json.dumps(_dump_tensor(tensor), ensure_ascii=False) for tensor in tensors)
 
     name = json.dumps(case.name, ensure_ascii=False)
+    name += f', "group": {json.dumps(case.group)}' if case.group else ""
     return (
         f'  {{"name": {name},\n   "inputs": [\n{lines(case.inputs)}\n   ],\n'
         f'   "outputs": [\n{lines(case.outputs)}\n   ]}}'
@@ -262,6 +265,7 @@ def _load_file(document: Mapping[str, Any]) -> CaseFile:
             name=_text(case["name"]),
             inputs=tuple(_load_tensor(tensor) for tensor in case["inputs"]),
             outputs=tuple(_load_tensor(tensor) for tensor in case["outputs"]),
+            group=_text(case.get("group", "")),
         )
         for case in document["cases"]
     )

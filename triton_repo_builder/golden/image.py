@@ -31,10 +31,10 @@ def images() -> dict[str, bytes]:
     return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
 
 
-def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> npt.NDArray[Any]:
-    """What the graph takes for these files; the served code gives the same, else ``TrbError``."""
+def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:
+    """What the graph takes for each of these files; the served code gives the same, else ``TrbError``."""
     values = image_processor.prove(spec, list(files.values()))
-    return np.ascontiguousarray(np.moveaxis(values, 1, 3)) if layout == "NHWC" else values
+    return [np.ascontiguousarray(np.moveaxis(one, 0, 2)) for one in values] if layout == "NHWC" else values
 
 
 def record(

@@ -47,7 +47,7 @@ def record(
 ) -> Recording:
     """Golden cases; ``source`` is the model without its input ``pixels``. Raises ``TrbError``."""
     files = image.images()
-    values = image.pixels(prepared.spec, prepared.layout, files).astype(pixels.dtype.numpy)
+    values = np.stack(image.pixels(prepared.spec, prepared.layout, files)).astype(pixels.dtype.numpy)
     library = text.library(source)
     assert task.encode is not None and task.answer is not None
     runs: list[OriginalRun] = []

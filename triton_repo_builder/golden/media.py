@@ -5,6 +5,7 @@ ONNX Runtime runs the untouched file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,8 @@ class Files:
     field: str
     """The endpoint's input."""
     files: Mapping[str, bytes]
-    values: npt.NDArray[Any]
+    values: Sequence[npt.NDArray[Any]]
+    """One array for each file, perhaps of different shapes."""
     sizes: npt.NDArray[Any]
     """Rows and columns of images, which some tasks need besides; zeros for audio."""
     tools: str
@@ -51,17 +53,20 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases. Raises ``TrbError``."""
-    values, sizes, count = given.values, given.sizes, len(given.files)
-    runs = [_run(model, source, values[row : row + 1], sizes[row : row + 1]) for row in range(count)]
+    runs = [
+        _run(model, source, value[None], given.sizes[row : row + 1]) for row, value in enumerate(given.values)
+    ]
+    several = len({value.shape for value in given.values}) > 1
     recorded = tuple(
         Case(
             name=name,
             inputs=(CaseTensor(name=given.field, datatype="BYTES", shape=(1, 1), data=(data,)),),
             outputs=_outputs(task, outputs, model.noise),
+            group=" x ".join(map(str, value.shape)) if several else "",
         )
-        for (name, data), outputs in zip(given.files.items(), runs, strict=True)
+        for (name, data), value, outputs in zip(given.files.items(), given.values, runs, strict=True)
     )
-    obstacle = _obstacle(model, source, task, values, sizes, runs, recorded) if batching else ""
+    obstacle = _obstacle(model, source, task, given, runs, recorded) if batching else ""
     batchable = batching and not obstacle
     recorded = tuple(case for case in recorded if case.outputs)
     if not recorded:
@@ -130,12 +135,19 @@ def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    pixels: npt.NDArray[Any],
-    sizes: npt.NDArray[Any],
+    given: Files,
     runs: Sequence[Mapping[str, npt.NDArray[Any]]],
     recorded: Sequence[Case],
 ) -> str:
     """Why there must be no batch; empty if answers are the same in one."""
+    ((shape, _),) = Counter(value.shape for value in given.values).most_common(1)
+    own = [row for row, value in enumerate(given.values) if value.shape == shape]
+    pixels, sizes = np.stack([given.values[row] for row in own]), given.sizes[own]
+    runs, alone = [runs[row] for row in own], [recorded[row].outputs for row in own]
+    if len(own) == 1:  # every file has a shape of its own: the mirrored one is beside it
+        pixels, sizes = np.concatenate([pixels, pixels[..., ::-1]]), np.concatenate([sizes, sizes])
+        runs.append(_run(model, source, pixels[1:], sizes[1:]))
+        alone.append(_outputs(task, runs[1], model.noise))
     try:
         together = _run(model, source, pixels, sizes)
     except TrbError as error:
@@ -143,8 +155,8 @@ def _obstacle(
     if task.unsure:  # noise may change what is chosen from the model's outputs, so these are compared
         return _moved(runs, together, model.own_noise)
     answer, noise = _answer(task, together), tolerance.tolerance(recorded, model.own_noise).batched
-    for row, case in enumerate(recorded):
-        for tensor in case.outputs:
+    for row, outputs in enumerate(alone):
+        for tensor in outputs:
             if tensor.datatype == "BYTES":
                 continue
             if answer[tensor.name].shape[0] != len(pixels):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder import resources
@@ -50,6 +50,9 @@ MEDIA = Media(
     joins="images of any size join: IMAGE has a fixed shape, and so have the pixels",
     sample=SAMPLE,
 )
+OF_A_SHAPE = "images of any shape are made ready together; the graph joins those that become one shape"
+UNRESIZED = 224
+"""Rows and columns of the graph's warm-up, if images stay as large as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +98,9 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
         kind=Kind.IMAGE, bytes=source.signature.bytes, tokens=request.tokens, obstacle=obstacle
     )
     settings = defaults.decide(options, request.machine, facts)
+    media = MEDIA if prepared.spec.size else replace(MEDIA, joins=OF_A_SHAPE, least=_edge(prepared.spec))
     repository = preprocessed.models(
-        MEDIA, name, source.signature, task, options, settings, prepared.dims, batching=not obstacle
+        media, name, source.signature, task, options, settings, prepared.dims, batching=not obstacle
     )
     preprocess = repository.models[1].name
     return EndpointPlan(
@@ -153,16 +157,20 @@ def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
 
 
 def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
-    """Shape of one image's pixels. ``TrbError`` if it is not fixed, or not what the graph takes."""
-    if spec.size is None:
+    """Shape of one image's pixels, -1 where the image decides. ``TrbError`` if the graph takes another."""
+    size = spec.size or (-1, -1)
+    dims = (3, *size) if layout == "NCHW" else (*size, 3)
+    stated = pixels.dims[1:]
+    rows, columns = stated[1:] if layout == "NCHW" else stated[:2]
+    if spec.size is None and (rows, columns) != (-1, -1):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            "images keep their shape (resized by an edge, not cropped), so no two of them make a batch",
+            f"images keep their shape (resized by an edge, not cropped), the model's input "
+            f"'{pixels.name}' is {list(stated)}",
             where=str(spec.file),
-            remedy="write a crop_size into it, or a size of height and width, that suits the model",
+            remedy="export with dynamic height and width, or write a size of height and width into it that "
+            "suits the model",
         )
-    dims = (3, *spec.size) if layout == "NCHW" else (*spec.size, 3)
-    stated = pixels.dims[1:]
     if any(want not in (-1, have) for want, have in zip(stated, dims, strict=True)):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -173,10 +181,12 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
     return dims
 
 
+def _edge(spec: ImageSpec) -> int:
+    """Rows and columns that the graph is warmed up with."""
+    return (spec.resize or {}).get("shortest_edge", UNRESIZED)
+
+
 def facts_of(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
     """For the manifest."""
-    size = spec.size or (0, 0)
-    return (
-        ("preprocessor", spec.kind or spec.file.name),
-        ("image_size", [size[0], size[1]]),
-    )
+    size = list(spec.size) if spec.size else dict(spec.resize or {})
+    return (("preprocessor", spec.kind or spec.file.name), ("image_size", size))

@@ -33,7 +33,15 @@ class Both:
 
 def prepare(request: Request) -> Both:
     """The tokenizer with its limits, and the preprocessing. Raises ``TrbError``."""
-    return Both(text=text.prepare(_texts(request)), image=image.prepare(_images(request)))
+    prepared = image.prepare(_images(request))
+    if prepared.spec.size is None:
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            "images keep their shape (resized by an edge, not cropped), so no two of them make a batch",
+            where=str(prepared.spec.file),
+            remedy="write a crop_size into it, or a size of height and width, that suits the model",
+        )
+    return Both(text=text.prepare(_texts(request)), image=prepared)
 
 
 def record(request: Request, prepared: Both, original: OriginalModel) -> Recording:

@@ -24,9 +24,11 @@ FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
 LONGEST_EDGE = 8192
+"""Pixels: a larger image is a mistake in the file, and takes all memory."""
 FILTERS = 6
 """Of Pillow, to resize with."""
-"""Pixels: a larger image is a mistake in the file, and takes all memory."""
+BLOCKS = ("Yolos", 16)
+"""Classes whose edges are multiples of a number, where an image keeps its shape."""
 TYPES = ("image_processor_type", "feature_extractor_type")
 CLOSE = 1e-5
 """Allowed difference from transformers' pixels, relative to the largest value, or absolute below 1."""
@@ -45,7 +47,7 @@ class ImageSpec:
     kind: str
     """The class that the file names, or empty."""
     resize: Mapping[str, int] | None
-    """``shortest_edge``, or ``height`` and ``width``."""
+    """``shortest_edge``, perhaps with ``longest_edge`` and ``multiple``, or ``height`` and ``width``."""
     resample: int
     """Pillow's number of the filter."""
     crop: tuple[int, int] | None
@@ -163,7 +165,9 @@ def _json(file: Path) -> dict[str, Any]:
 def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     resize, crop = None, None
     if values.get("do_resize", "size" in values and not kind):
-        resize = _size(values["size"], square=values.get("default_to_square", True))
+        resize = _size(values["size"], square=values.get("default_to_square", True), named=bool(kind))
+        if "longest_edge" in resize and kind.startswith(BLOCKS[0]):
+            resize["multiple"] = BLOCKS[1]
     if values.get("do_center_crop", "crop_size" in values and not kind):
         crop_size = _size(values["crop_size"], square=True)
         crop = crop_size["height"], crop_size["width"]
@@ -204,7 +208,7 @@ def _makes_white() -> bool:
     return bool(np.asarray(transformers_library.load("image_transforms").convert_to_rgb(clear)).max() == 255)
 
 
-def _size(stated: Any, *, square: bool) -> dict[str, int]:
+def _size(stated: Any, *, square: bool, named: bool = False) -> dict[str, int]:
     if isinstance(stated, int):
         size = {"height": stated, "width": stated} if square else {"shortest_edge": stated}
     elif isinstance(stated, (list, tuple)):
@@ -213,7 +217,10 @@ def _size(stated: Any, *, square: bool) -> dict[str, int]:
         size = {key: int(value) for key, value in dict(stated).items() if value}
     if wrong := [value for value in size.values() if not 0 < value <= LONGEST_EDGE]:
         raise ValueError(f"a size of {wrong[0]:.6g} is not between 1 and {LONGEST_EDGE}")
-    if size.keys() not in ({"shortest_edge"}, {"height", "width"}):
+    both = {"shortest_edge", "longest_edge"}
+    if size.keys() == both and not named:
+        raise ValueError("a longest_edge needs the class of the processor, for they do not round alike")
+    if size.keys() not in (both, {"shortest_edge"}, {"height", "width"}):
         raise ValueError(f"a size of {', '.join(map(str, size)) or 'nothing'} is not supported")
     return size
 
@@ -225,24 +232,23 @@ def _channels(value: Any) -> tuple[float, ...]:
     return numbers
 
 
-def reference(spec: ImageSpec) -> Callable[[Sequence[bytes]], Pixels]:
-    """Image files → [rows, 3, height, width] by transformers: the file's own class, else its functions."""
+def reference(spec: ImageSpec) -> Callable[[bytes], Pixels]:
+    """An image file → [3, height, width] by transformers: the file's own class, else its functions."""
     load_image = transformers_library.load("image_utils").load_image
     processor = _processor(spec.file) if spec.kind and not spec.letterbox else None
 
-    def pixels(data: Sequence[bytes]) -> Pixels:
+    def pixels(data: bytes) -> Pixels:
         from PIL import Image
 
-        images = [load_image(Image.open(io.BytesIO(file))) for file in data]
+        image = load_image(Image.open(io.BytesIO(data)))
         if spec.letterbox is not None:
-            return np.stack([_boxed(np.asarray(image), *spec.letterbox) for image in images])
+            return _boxed(np.asarray(image), *spec.letterbox)
         if processor is None:
-            return np.stack([_by_functions(spec, np.asarray(image)) for image in images])
-        features = processor(images=images, return_tensors="np")
-        array = np.asarray(features["pixel_values"])
-        if array.ndim != 4 or array.shape[1] != 3:
+            return _by_functions(spec, np.asarray(image))
+        array = np.asarray(processor(images=[image], return_tensors="np")["pixel_values"])
+        if array.ndim != 4 or array.shape[:2] != (1, 3):
             raise ValueError(NOT_ONE_IMAGE)
-        return array
+        return np.asarray(array[0])
 
     return pixels
 
@@ -309,8 +315,8 @@ def _processor(file: Path) -> Any:
         raise _refused(file, f"transformers cannot load it: {first}") from None
 
 
-def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
-    """Pixels of ``images`` by transformers, [rows, 3, height, width].
+def prove(spec: ImageSpec, images: Sequence[bytes]) -> list[Pixels]:
+    """Pixels of each of ``images`` by transformers, [3, height, width].
 
     ``TrbError`` if the served code gives others: so a processor with steps of its own is refused
     under any name.
@@ -318,7 +324,7 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
     from triton_repo_builder.runtime.image_pixels import Pixels as Served
 
     try:
-        expected = reference(spec)(images)
+        expected = list(map(reference(spec), images))
     except TrbError:
         raise
     except Exception as error:
@@ -333,7 +339,7 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> Pixels:
                 f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
             )
     # The original's own letterbox rounds as OpenCV does, and so does the served one.
-    return np.stack(made) if spec.letterbox else expected
+    return made if spec.letterbox else expected
 
 
 def _refused(file: Path, message: str) -> TrbError:

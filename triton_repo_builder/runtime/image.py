@@ -58,6 +58,14 @@ class TritonPythonModel:
         if not rows:
             error = pb_utils.TritonError("input 'IMAGE' has no image", pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(error=error)
+        shapes = sorted({row.shape for row in rows})
+        if len(shapes) != 1:
+            error = pb_utils.TritonError(
+                f"the images of one request become {', '.join(map(str, shapes))}: send images of different "
+                "shape in requests of their own",
+                pb_utils.TritonError.INVALID_ARG,
+            )
+            return pb_utils.InferenceResponse(error=error)
         outputs = [pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
         if "image_size" in self.also:
             outputs.append(pb_utils.Tensor("image_size", np.array(sizes, dtype=np.int64)))

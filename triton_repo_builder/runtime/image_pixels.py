@@ -117,10 +117,32 @@ def resized(size: tuple[int, int], target: dict[str, int]) -> tuple[int, int]:
     if "shortest_edge" not in target:
         return target["width"], target["height"]
     edge = target["shortest_edge"]
+    if "longest_edge" in target:
+        return within(size, edge, target["longest_edge"], target.get("multiple", 1))
     longer = int(edge * max(size) / min(size))
     if edge * longer > LARGEST:
         raise BadImage(f"is {width} x {height}: too narrow, resized it would have {edge * longer:,} pixels")
     return (edge, longer) if width <= height else (longer, edge)
+
+
+def within(size: tuple[int, int], shortest: int, longest: int, multiple: int) -> tuple[int, int]:
+    """(width, height) as of transformers' ``get_size_with_aspect_ratio``: DETR's, with multiples YOLOS'."""
+    width, height = size
+    exact: float = shortest
+    if max(size) / min(size) * shortest > longest:
+        exact = longest * min(size) / max(size)
+    edge = round(exact)
+    if min(size) == edge and (multiple == 1 or width >= height):
+        made = size
+    else:
+        longer = (
+            int(exact * max(size) / min(size)) if exact != shortest else int(edge * max(size) / min(size))
+        )
+        made = (edge, longer) if width < height else (longer, edge)
+    made = made[0] - made[0] % multiple, made[1] - made[1] % multiple
+    if not all(made):
+        raise BadImage(f"is {width} x {height}: too narrow, resized it would be {made[0]} x {made[1]}")
+    return made
 
 
 def center_crop(array: Any, height: int, width: int) -> Any:

@@ -69,7 +69,7 @@ def text(case: cases.Case) -> str:
 
 def shapes(case: cases.Case) -> Shapes:
     """Cases that are equal in this can be stacked."""
-    return tuple(sorted((tensor.name, tensor.shape) for tensor in case.inputs))
+    return (*sorted((tensor.name, tensor.shape) for tensor in case.inputs), (case.group, ()))
 
 
 def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

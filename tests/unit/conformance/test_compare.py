@@ -102,7 +102,8 @@ def test_a_refusal_must_be_shared() -> None:
 
 def test_rows_of_a_request_have_one_shape() -> None:
     entries = [{"LABELS": ["a"] * (1 + n % 2)} for n in range(20)]
-    found = groups(tasks.TASKS["embedding (mean)"], entries, [0] * 19 + [{"error": ""}])
+    (cell,) = tasks.cells(["BERT/embedding (mean)"])
+    found = groups(cell, entries, [0] * 19 + [{"error": ""}])
     assert sorted(number for group in found for number in group) == list(range(19))
     assert all(len({len(entries[number]["LABELS"]) for number in group}) == 1 for group in found)
 

@@ -115,6 +115,25 @@ def test_the_shorter_edge_is_set_and_the_other_follows(
     assert resized(size, {"shortest_edge": 8}) == expected
 
 
+def test_an_image_keeps_its_shape_within_two_edges() -> None:
+    from transformers.image_transforms import get_size_with_aspect_ratio
+    from transformers.models.yolos.image_processing_pil_yolos import get_size_with_aspect_ratio_yolos
+
+    random = np.random.default_rng(0)
+    edges = [(40, 90), (40, 40), (33, 1_000), (800, 1_333)]
+    for width, height in (*random.integers(20, 120, (300, 2)), (40, 40), (40, 90), (90, 40), (17, 900)):
+        size = int(width), int(height)
+        for shortest, longest in edges:
+            target = {"shortest_edge": shortest, "longest_edge": longest}
+            rows, columns = get_size_with_aspect_ratio(size[::-1], shortest, longest)
+            assert resized(size, target) == (columns, rows), (size, target)
+            rows, columns = get_size_with_aspect_ratio_yolos(size[::-1], shortest, longest)
+            if rows and columns:
+                assert resized(size, {**target, "multiple": 16}) == (columns, rows), (size, target)
+    with pytest.raises(BadImage, match=r"is 1 x 900: too narrow, resized it would be 0 x \d+"):
+        resized((1, 900), {"shortest_edge": 40, "longest_edge": 90})
+
+
 @pytest.mark.parametrize("size", [(10, 10), (9, 13), (4, 20), (3, 3), (20, 5)])
 def test_center_crop_is_that_of_transformers(size: tuple[int, int]) -> None:
     from transformers.image_transforms import center_crop

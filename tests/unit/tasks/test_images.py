@@ -242,7 +242,14 @@ def test_graphs_of_other_shapes(graph: dict[str, Any], tmp_path: Path, output: P
 @pytest.mark.parametrize(
     ("processor", "message"),
     [
-        ({"size": {"shortest_edge": 8}}, "images keep their shape (resized by an edge, not cropped)"),
+        (
+            {"size": {"shortest_edge": 8}},
+            "images keep their shape (resized by an edge, not cropped), the model's input",
+        ),
+        (
+            {"size": {"shortest_edge": 8, "longest_edge": 20}},
+            "the preprocessing cannot be read: a longest_edge needs the class of the processor",
+        ),
         ({"size": 16}, "makes images of [3, 16, 16], the model's input 'pixel_values' is [3, 8, 8]"),
     ],
 )
