@@ -412,6 +412,23 @@ def test_every_printed_call_runs(server: serve.RunningServer, repository: Path, 
     assert "error" not in done.stdout
 
 
+def test_the_generated_client_sends_files(
+    server: serve.RunningServer, client: GrpcClient, repository: Path, files: list[bytes], tmp_path: Path
+) -> None:
+    found = example.of_server(server.urls.http, "vit", repository / "vit")
+    (tmp_path / "client.py").write_text(python_client.typed(found, server.urls.http))
+    (tmp_path / "photo.jpg").write_bytes(files[9])
+
+    def ask(*names: str) -> list[str]:
+        argv = [sys.executable, "client.py", *names]
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+        return [json.loads(line)["label"] for line in said.stdout.splitlines()]
+
+    expected = client.infer("vit", request([files[9]]))["label"][0, 0].decode()
+    assert ask("photo.jpg", "photo.jpg") == [expected, expected]
+    assert len(ask()) == 1
+
+
 @pytest.mark.parametrize("name", ["detr", "yolo"])
 def test_objects_are_the_same_alone_and_in_a_batch(name: str, client: GrpcClient, files: list[bytes]) -> None:
     """Which ones are right, the golden cases prove, and tests/unit/tasks/test_object_detection.py."""

@@ -50,6 +50,7 @@ def typed(example: Example, url: str) -> str:
         outputs=outputs,
         max_batch_size=endpoint.max_batch_size,
         argument=needed[0] if one_text and endpoint.max_batch_size else None,
+        file=example.file is not None,
     )
     compile(text, "client", "exec")
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import shutil
 import struct
 import sys
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 import tiny
+import tiny_images
 from click.testing import CliRunner
 from mypy import api
 
 from triton_repo_builder.cli import group
 from triton_repo_builder.codegen import example, python_client
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.golden import image
 
 URL = "http://127.0.0.1:8000"
 
@@ -150,6 +153,29 @@ def test_calls_hold_the_golden_example(tmp_path: Path, output: Path) -> None:
         assert f"{URL}/v2/models/bert/infer" in text
     assert "BYTES [1]" not in source(output, "bert")
     assert "embedding: list[float]" in source(output, "bert")
+
+
+def test_without_golden_cases_the_warm_up_file_is_the_example(tmp_path: Path, output: Path) -> None:
+    wheel = tiny_images.wheel(tmp_path / "pillow.whl")
+    tiny.put(tiny_images.folder(tmp_path / "vit"), output, pillow_wheel=(wheel,))
+    found = example.of_repository(output, "vit")
+    png = next(iter(image.images().values()))
+    assert found.file == png
+    said = python_client.calls(found, URL)
+    assert said.keys() == {"curl", "python", "javascript"}
+    assert all(base64.b64encode(png).decode() in text for text in said.values())
+    text = source(output, "vit")
+    assert "python THIS_FILE FILE... [--url" in text
+    assert f"infer(files or {[png]!r}" in text
+    (output / "vit_preprocess" / "warmup" / "image").unlink()
+    assert example.of_repository(output, "vit").file is None
+
+
+def test_a_text_to_warm_up_with_is_no_file(tmp_path: Path, output: Path) -> None:
+    tiny.put(tiny.embedder(tmp_path / "bert"), output)
+    found = example.of_repository(output, "bert")
+    assert (found.file, found.inputs[0]["data"]) == (None, "hello")
+    assert "python THIS_FILE TEXT... [--url" in source(output, "bert")
 
 
 def command(*arguments: str) -> Any:
