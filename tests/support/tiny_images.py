@@ -97,12 +97,20 @@ def any_size(folder: Path, *, processor: dict[str, Any], width: int = 4) -> Path
     return folder
 
 
-def towers(folder: Path, *, mixed: bool = False, config: dict[str, Any] | None = None) -> Path:
+def towers(
+    folder: Path,
+    *,
+    mixed: bool = False,
+    config: dict[str, Any] | None = None,
+    images: int | str = "images",
+    tokens: int | str = "tokens",
+) -> Path:
     """A graph with both towers, as CLIP's: the likeness of each image to each text.
 
     With ``mixed`` an answer changes with the other images of the batch.
     """
-    ids, width = ["texts", "tokens"], tiny.WIDTH
+    ids: list[int | str] = ["texts", tokens]
+    width = tiny.WIDTH
     nodes = [
         node("Gather", ["table", "input_ids"], ["words"]),
         node("Cast", ["attention_mask"], ["mask"], to=FLOAT),
@@ -128,10 +136,10 @@ def towers(folder: Path, *, mixed: bool = False, config: dict[str, Any] | None =
         "towers",
         [
             tensor("input_ids", ids, TensorProto.INT64),
-            tensor("pixel_values", ["images", 3, SIZE, SIZE]),
+            tensor("pixel_values", [images, 3, SIZE, SIZE]),
             tensor("attention_mask", ids, TensorProto.INT64),
         ],
-        [tensor("logits_per_image", ["images", "texts"]), tensor("text_embeds", ["texts", width])],
+        [tensor("logits_per_image", [images, "texts"]), tensor("text_embeds", ["texts", width])],
         initializers,
     )
     tiny.save(folder / "model.onnx", graph)

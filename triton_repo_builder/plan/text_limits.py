@@ -42,7 +42,7 @@ def max_length(
         (fixed.tokens, fixed.by.value),
     )
     limits = [(limit, why) for limit, why in stated if limit]
-    _check_fixed(limits, fixed)
+    _check_fixed(spec, limits, fixed)
     if options.max_length is not None:
         # sentence-transformers' limit is what the model was trained on; it may well take more, as far as its
         # positions go.
@@ -76,11 +76,18 @@ def max_length(
     return limit, ()
 
 
-def _check_fixed(limits: Sequence[tuple[int, str]], fixed: FixedLength) -> None:
-    """``TrbError`` USAGE if every text should have more tokens than the model can take."""
+def _check_fixed(spec: TokenizerSpec, limits: Sequence[tuple[int, str]], fixed: FixedLength) -> None:
+    """``TrbError`` if every text should have more tokens than the model can take."""
     hard = [entry for entry in limits if entry[1] not in ("sentence_bert_config.json", fixed.by.value)]
     if fixed.by is not FixedBy.GRAPH and hard and fixed.tokens > min(hard)[0]:
         limit, why = min(hard)
+        if fixed.by is FixedBy.MODEL:
+            raise TrbError(
+                Code.TOKENIZER_MISMATCH,
+                f"the model's texts have {fixed.tokens} tokens, more than the maximum of {limit} ({why})",
+                where=str(spec.file.parent),
+                remedy="put the files of the model's own tokenizer beside it",
+            )
         raise usage(
             fixed.by.value.removeprefix("--"),
             f"{fixed.tokens} is more than the model's maximum of {limit} ({why})",

@@ -197,7 +197,7 @@ def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -
     """Why the ragged front cannot be put before this graph; empty if it can."""
     signature = source.signature
     if not batching:
-        return "the model cannot batch"
+        return signature.batch.reason or "the model cannot batch"
     if fixed:
         return f"every text has {fixed} tokens"
     if task.head is None and (name := raw_outputs.per_token(source)):
@@ -221,8 +221,11 @@ def _refuse(source: Source, task: TaskPlan, obstacle: str, option: str) -> None:
             "padding", f"{option}: the task {task.name} needs rows of any length in a batch", "leave it out"
         )
     fixed = any(dim > 0 for spec in source.signature.inputs for dim in spec.dims)
-    remedy = "use --raw-output or --task tensor"
-    if fixed:
+    # With an image beside the texts there are no raw outputs.
+    remedy = "use --task tensor" if task.encoding.one_run else "use --raw-output or --task tensor"
+    if source.signature.batch.reason:
+        remedy = f"export again with a dynamic first axis on every input (optimum's default), or {remedy}"
+    elif fixed:
         remedy = (
             f"export again with dynamic axes [batch, tokens] on every input (optimum's default), or {remedy}"
         )

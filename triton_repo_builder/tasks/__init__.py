@@ -59,6 +59,7 @@ KIND_OPTIONS = {
     "input": TOKENIZED,
     "max_length": TOKENIZED,
     "max_text_bytes": TOKENIZED,
+    "padding": TOKENIZED,
     "raw_output": (Kind.TEXT, Kind.TENSOR),
     "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO),
     "pillow_wheel": (Kind.IMAGE, Kind.IMAGE_AND_TEXT),
@@ -205,7 +206,8 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return both
     vision.check_towers(source)
     if vision.images(source):
-        neither = "no known task of images fits its outputs: served as plain tensors"
+        files = "" if source.config else ", and no config.json names its labels"
+        neither = f"no known task of images fits its outputs{files}: served as plain tensors"
         return _fitting(source, Kind.IMAGE) or (tensor, _headless(source, tensor) or neither)
     pixels = vision.image_input(source.signature)
     if pixels is not None and (other := ultralytics.export(source.signature.metadata, source.path)):

@@ -13,7 +13,7 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import saved_modules, vision
+from triton_repo_builder.tasks.support import head_output, saved_modules, vision
 from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
@@ -84,6 +84,15 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
     if tokens and options.pooling is None and str(source.config.get("model_type", "")) in MEANS:
         assert hidden is not None
         return hidden, "mean"
+    if hidden is None and not options.pooling:
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"{NAME} needs an output {' or '.join((*POOLED[:2], HIDDEN))}; it has "
+            f"{head_output.shown(source)}",
+            where=str(source.path),
+            remedy="export the model without its head (optimum-cli export onnx --task feature-extraction), "
+            "or use --task tensor",
+        )
     raise TrbError(
         Code.TASK_UNCLEAR,
         "the model has no pooled output"

@@ -34,7 +34,7 @@ KIND = Kind.IMAGE_AND_TEXT
 OPTIONS = ("hypothesis_template",)
 ARCHITECTURES: tuple[str, ...] = ()
 HYPOTHESIS = "This is a photo of {}."
-LABELS, SCORES = "LABELS", "logits_per_image"
+LABELS, SCORES = "LABELS", vision.SCORES
 OUTPUTS = zero_shot_classification.OUTPUTS
 EXAMPLES: tuple[tuple[str, Example], ...] = tuple(
     (f"labels_{number}", {LABELS: labels})
@@ -60,11 +60,12 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """The similarity of each image to its own labels from the graph; shares and order after it."""
     if not fits(source):
+        if vision.towers(source.signature):
+            vision.check_files(source)
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"{NAME} needs a graph that takes input_ids and pixel_values and gives {SCORES} [images, texts], "
-            "and tokenizer.json and preprocessor_config.json beside it; its outputs are "
-            f"{head_output.shown(source)}",
+            f"{NAME} needs a graph that takes input_ids and pixel_values and gives {SCORES} [images, texts]"
+            f"; its outputs are {head_output.shown(source)}",
             where=str(source.path),
             remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task tensor",
         )

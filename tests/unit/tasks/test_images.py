@@ -267,6 +267,7 @@ def test_sizes_that_do_not_fit(processor: dict[str, Any], message: str, tmp_path
         ({"max_length": 9}, "--max-length"),
         ({"pooling": "cls"}, "--pooling"),
         ({"raw_output": True}, "--raw-output"),
+        ({"padding": "rows"}, "--padding"),
     ],
 )
 def test_options_that_mean_nothing(options: dict[str, Any], field: str, tmp_path: Path, output: Path) -> None:
@@ -283,3 +284,13 @@ def test_pixels_called_like_the_endpoints_input(tmp_path: Path) -> None:
     preprocess, model = made.plan.endpoint.step
     assert (preprocess.input_map, preprocess.output_map) == ((("IMAGE", "IMAGE"),), (("IMAGE", "trb_IMAGE"),))
     assert model.input_map == (("IMAGE", "trb_IMAGE"),)
+
+
+def test_a_segmenter_is_no_embedder(tmp_path: Path, output: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "seg", rank=4)
+    with pytest.raises(
+        TrbError, match=r"needs an output image_embeds or pooler_output or last_hidden_state; it h"
+    ):
+        build(folder, output, task="image-embedding")
+    (folder / "config.json").unlink()
+    assert "and no config.json names its labels: served as plain tensors" in chosen(folder)[1]

@@ -68,15 +68,46 @@ def test_a_graph_whose_images_change_each_other_is_refused(tmp_path: Path) -> No
     assert caught.value.code == Code.NOT_BATCHABLE
 
 
-def test_without_a_tokenizer_the_remedy_names_what_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["tokenizer.json", "preprocessor_config.json"])
+@pytest.mark.parametrize("task", [None, "zero-shot-image-classification"])
+def test_a_file_that_is_missing_is_named(task: str | None, file: str, tmp_path: Path) -> None:
     folder = tiny_images.towers(tmp_path / "clip")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(TrbError, match="both towers") as caught:
+    (folder / file).unlink()
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(TrbError) as caught:
+        build(folder, task=task)
+    assert caught.value.code == Code.NOT_FOUND
+    assert caught.value.message == f"no {file} beside the model, which takes texts and images"
+    assert "--from-model" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason", "remedy"),
+    [
+        ({"tokens": 8}, "every text has 8 tokens", "dynamic axes [batch, tokens] on every input (optimum's"),
+        (
+            {"images": 1},
+            "the first axis of input 'pixel_values' is fixed at 1",
+            "a dynamic first axis on every",
+        ),
+    ],
+)
+def test_fixed_axes(graph: dict[str, int], reason: str, remedy: str, tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as caught:
+        build(tiny_images.towers(tmp_path / "clip", **graph))
+    assert caught.value.code == Code.NOT_BATCHABLE
+    assert caught.value.message.endswith(f"takes rows of any length in a batch: {reason}")
+    assert remedy in caught.value.remedy
+    assert "--raw-output" not in caught.value.remedy  # which does not apply
+
+
+def test_texts_as_long_as_the_tokenizer_does_not_allow(tmp_path: Path) -> None:
+    config = {"architectures": ["SiglipModel"], "model_type": "siglip"}
+    folder = tiny_images.towers(tmp_path / "siglip", config=config)
+    with pytest.raises(TrbError) as caught:
         build(folder)
-    assert "tokenizer.json" in caught.value.remedy
-    with pytest.raises(TrbError, match="gives logits_per_image") as caught:
-        build(folder, task="zero-shot-image-classification")
-    assert caught.value.code == Code.TASK_UNCLEAR
+    assert caught.value.code == Code.TOKENIZER_MISMATCH
+    assert caught.value.message.startswith("the model's texts have 32 tokens, more than the maximum of 24 (")
 
 
 def test_without_config_json_nobody_knows_which_model_it_is(tmp_path: Path) -> None:

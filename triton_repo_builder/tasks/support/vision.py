@@ -9,6 +9,8 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 NAME = "pixel_values"
+SCORES = "logits_per_image"
+"""The output of both towers that compares them."""
 ONE_TOWER = (
     "for labels of images export it for zero-shot-image-classification (output logits_per_image) and put its "
     "tokenizer.json beside it; for embeddings export one tower for each endpoint (transformers: "
@@ -71,11 +73,26 @@ def towers(signature: ModelSignature) -> bool:
 
 
 def check_towers(source: Source) -> None:
-    """``TrbError`` TASK_UNCLEAR for a graph that wants a text and an image in every request."""
+    """``TrbError`` for a graph that wants a text and an image in every request."""
     if towers(source.signature):
+        check_files(source)
         raise TrbError(
             Code.TASK_UNCLEAR,
             "both towers, of texts and of images, are in one graph, which answers no request for one of them",
             where=str(source.path),
             remedy=ONE_TOWER,
+        )
+
+
+def check_files(source: Source) -> None:
+    """``TrbError`` NOT_FOUND if labels of images could be served but for a file."""
+    stated = {"tokenizer.json": source.tokenizer, image_processor.FILE: source.preprocessor}
+    missing = [name for name, file in stated.items() if file is None]
+    if missing and source.signature.output(SCORES) is not None:
+        raise TrbError(
+            Code.NOT_FOUND,
+            f"no {' and no '.join(missing)} beside the model, which takes texts and images",
+            where=str(source.path.parent),
+            remedy="put what the exporter left behind beside it, or name the original's folder with "
+            "--from-model; or use --task tensor",
         )
