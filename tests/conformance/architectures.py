@@ -539,6 +539,19 @@ _VISION = (
         processor="SiglipImageProcessor",
     ),
     Architecture(
+        name="SigLIP, its own tokenizer",  # optimum leaves its spiece.model, and no tokenizer.json
+        model_type="siglip",
+        config={
+            "text_config": {**_SMALL, "max_position_embeddings": 64},
+            "vision_config": {**_SMALL, "image_size": 32, "patch_size": 8},
+        },
+        family="unigram-siglip",
+        tokenizer={"model_max_length": 64, "model_input_names": ["input_ids"]},
+        slow=True,
+        heads=TOWERS,
+        processor="SiglipImageProcessor",
+    ),
+    Architecture(
         name="SigLIP image tower",
         model_type="siglip_vision_model",
         config={**_SMALL, "image_size": 32, "patch_size": 8},

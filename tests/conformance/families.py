@@ -244,6 +244,7 @@ FAMILIES: dict[str, Callable[[Path, Mapping[str, Any]], Any]] = {
     "unigram-albert": _sentencepiece("AlbertTokenizerFast", "spiece.model", **_ALBERT, **_ALBERT_ENDS),
     "unigram-deberta": _sentencepiece("DebertaV2TokenizerFast", "spm.model", **_DEBERTA),
     "unigram-t5": _sentencepiece("T5TokenizerFast", "spiece.model", **_T5),
+    "unigram-siglip": _sentencepiece("SiglipTokenizer", "spiece.model", **_T5),
     "unigram-bigbird": _sentencepiece("BigBirdTokenizerFast", "spiece.model", **_BIGBIRD),
 }
 """How each family is made: (folder, settings) → fast tokenizer."""

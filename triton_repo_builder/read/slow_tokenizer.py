@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import io
 import json
+import string
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def convert(vocabulary: Path) -> str:
     if vocabulary.suffix == ".json":
         _check_ids(vocabulary)
     converted = _load(vocabulary)
+    if type(converted).__name__ == "SiglipTokenizer":
+        return json.dumps(_siglip(converted, vocabulary), indent=2, ensure_ascii=False)
     backend = getattr(converted, "backend_tokenizer", None)
     if backend is None or not converted.is_fast:
         raise _error(
@@ -121,6 +124,30 @@ def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
     except Exception as error:
         raise _unconvertible(vocabulary, error) from None
     return {part: trained[part] for part in ("normalizer", "pre_tokenizer")}
+
+
+def _siglip(converted: Any, vocabulary: Path) -> dict[str, Any]:
+    """SigLIP's: T5's without its extra tokens, after what ``SiglipTokenizer.canonicalize_text`` does.
+
+    transformers has no converter for it, and its class is Python only.
+    """
+    converted.vocab_file, converted._extra_ids = str(vocabulary), 0
+    try:
+        converter = transformers_library.load("convert_slow_tokenizer").T5Converter(converted)
+        document: dict[str, Any] = json.loads(converter.converted().to_str())
+    except Exception as error:
+        raise _unconvertible(vocabulary, error) from None
+    punctuation = "[" + "".join(f"\\{sign}" for sign in string.punctuation) + "]"
+    steps = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        *([{"type": "Lowercase"}] if converted.do_lower_case else []),
+        {"type": "Replace", "pattern": {"Regex": punctuation}, "content": ""},
+        {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+    ]
+    own = document["normalizer"]
+    steps += own["normalizers"] if own["type"] == "Sequence" else [own]
+    return {**document, "normalizer": {"type": "Sequence", "normalizers": steps}}
 
 
 def _sentencepiece() -> str:

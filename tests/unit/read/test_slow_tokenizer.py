@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import slow_tokenizer, tokenizer
 
+SENTENCES = ("This is a photo of a cat.", "Two people at a table, red and green", "A landscape; don't panic!")
+
 
 def slow_bert(folder: Path, **settings: object) -> Path:
     """vocab.txt and tokenizer_config.json as the slow BertTokenizer saves them."""
@@ -103,3 +105,41 @@ def test_no_remedy_writes_what_cannot_be_written(name: str, tmp_path: Path) -> N
 def test_transformers_has_no_fast_form_of_it_either(name: str) -> None:
     made = getattr(transformers, name, None)
     assert made is None or not issubclass(made, transformers.PreTrainedTokenizerFast)
+
+
+def test_siglips_is_made_of_its_rules(tmp_path: Path) -> None:
+    """transformers has no fast form of it, and optimum leaves only its spiece.model."""
+    import sentencepiece
+
+    with (tmp_path / "spiece.model").open("wb") as written:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(SENTENCES * 4),
+            model_writer=written,
+            vocab_size=90,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+        )
+    settings = {
+        "tokenizer_class": "SiglipTokenizer",
+        "model_max_length": 64,
+        "model_input_names": ["input_ids"],
+    }
+    tiny.put_json(tmp_path / "tokenizer_config.json", settings)
+    tiny.put_json(tmp_path / "config.json", {"model_type": "siglip"})
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert not own.is_fast
+    served = Tokenizer.from_str(slow_tokenizer.convert(tmp_path / "spiece.model"))
+    hard = (
+        "",
+        " ",
+        "This is a photo of a cat.",
+        " two  people,\tat\na table!",
+        "DON'T",
+        "▁x ▁",
+        "ÜBER_ß",
+        "(:",
+        "🗼 é",
+    )
+    for text in (*SENTENCES, *hard):
+        assert served.encode(text).ids == own(text)["input_ids"], text
