@@ -88,7 +88,7 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
     tiny.put(exported_images / "clip_text", target, normalize=True, **in_process)
     for name, graph in OTHERS.items():
         tiny.put(tiny_images.folder(target.parent / name, **graph), target, **in_process)
-    tiny.put(tiny_images.towers(target.parent / "towers"), target, **in_process)
+    tiny.put(tiny_images.towers(target.parent / "towers"), target, most_rows=600, **in_process)
     in_batches = tiny_detectors.detr(target.parent / "detr"), tiny_detectors.yolo(target.parent / "yolo.onnx")
     for detector in (*in_batches, tiny_detectors.yolo(target.parent / "one_yolo.onnx", batch=1)):
         tiny.put(detector, target, score_threshold=0.4, **in_process)
@@ -355,6 +355,19 @@ def test_the_documented_ways_to_send_a_file_work(
     assert expected in run("bash", "-c", short[1].replace("localhost:8000", host))
     script = "\n".join(line.removeprefix("    ") for line in python.splitlines())
     assert expected in run(sys.executable, "-c", script)
+
+
+def test_many_labels(client: GrpcClient, files: list[bytes]) -> None:
+    labels = np.array(
+        [[f"{word} {n}".encode() for n in range(100) for word in tiny.WORDS[4:10]]], dtype=object
+    )
+    assert labels.shape == (1, 600)
+    got = client.infer("towers", {**request(files[:1]), "LABELS": labels})
+    assert sorted(got["labels"][0]) == sorted(labels[0])
+    assert (np.diff(got["scores"][0]) <= 0).all()
+    np.testing.assert_allclose(got["scores"].sum(), 1, atol=1e-4)
+    with pytest.raises(RequestFailed, match=r"600 is the most .* or build with --most-rows"):
+        client.infer("towers", {**request(files[:1]), "LABELS": np.array([[b"a"] * 601], dtype=object)})
 
 
 def test_smoke_passes(server: serve.RunningServer, repository: Path) -> None:

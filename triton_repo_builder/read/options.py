@@ -30,6 +30,7 @@ from triton_repo_builder.read.option_values import (
 )
 
 DEFAULT_MAX_BATCH_SIZE = 32
+MOST_ROWS = 4096
 MOST_ANSWERS = 1000
 """More of them are the tail of the vocabulary, and every one is sent."""
 ORIGINS = "origins"
@@ -282,6 +283,14 @@ class BuildOptions:
         Topic.ANSWER,
         "Zero-shot: score each label by itself, or let labels compete.",
         default="single",
+    )
+    most_rows: int | None = option(
+        None,
+        Number(most=MOST_ROWS),
+        Topic.ANSWER,
+        "Rows of the model that one item may become: labels of zero-shot, pieces of a long context.",
+        default="128",
+        rare=True,
     )
     raw_output: bool = option(
         False, Switch(), Topic.ANSWER, "Serve the model's own outputs: no pooling, softmax or labels."

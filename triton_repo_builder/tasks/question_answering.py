@@ -33,7 +33,7 @@ from triton_repo_builder.tasks.task import (
 
 NAME = "question-answering"
 KIND = Kind.TEXT
-OPTIONS = ("handle_impossible_answer",)
+OPTIONS = ("handle_impossible_answer", "most_rows")
 ARCHITECTURES = ("ForQuestionAnswering",)
 LONGEST = 384
 """``max_seq_len`` of the pipeline."""
@@ -110,7 +110,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             longest=LONGEST,
             offsets="words",
             chunks="tokens",
-            parameters=(("cls_id", str(first)), ("no_empty", "true"), task.MAX_CHUNKS),
+            parameters=(("cls_id", str(first)), ("no_empty", "true"), task.most_rows(options)),
         ),
         post=Postprocess(
             module="question_answering.py",

@@ -51,9 +51,7 @@ class Task(Protocol):
 
 TEXT_INPUTS = tuple(input_names.ALIASES)
 """The graph inputs that a tokenizer can fill."""
-MAX_CHUNKS = ("most_rows", "128")
-"""Parameter of the tokenizer model: chunks that one item of a request may have. All of them are in memory
-at once, and one request must not be able to take it all."""
+MOST_ROWS = 128
 
 Example = Mapping[str, tuple[str, ...]]
 """One row of a request: the texts of each of the endpoint's inputs."""
@@ -277,3 +275,11 @@ def token(source: Source, role: str) -> tuple[str, int]:
     # A folder without these files: what the tokenizer classes of transformers take.
     usual = next((text for text in USUAL.get(role, ()) if text in added), "")
     return (usual, int(added[usual])) if usual else ("", -1)
+
+
+def most_rows(options: BuildOptions) -> tuple[str, str]:
+    """Parameter of the tokenizer model: chunks that one item of a request may have.
+
+    All of them are in memory at once, and one request must not be able to take it all.
+    """
+    return "most_rows", str(options.most_rows or MOST_ROWS)

@@ -33,7 +33,7 @@ from triton_repo_builder.tasks.task import (
 
 NAME = "zero-shot-classification"
 KIND = Kind.TEXT
-OPTIONS = ("hypothesis_template", "multi_label")
+OPTIONS = ("hypothesis_template", "multi_label", "most_rows")
 ARCHITECTURES: tuple[str, ...] = ()
 HYPOTHESIS = "This example is {}."
 OUTPUTS = (
@@ -88,7 +88,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             truncation="only_first",
             chunks="rows",
             whole=hypothesis.format("a"),
-            parameters=(("hypothesis", hypothesis), task.MAX_CHUNKS),
+            parameters=(("hypothesis", hypothesis), task.most_rows(options)),
         ),
         post=Postprocess(
             module="zero_shot_classification.py",

@@ -31,7 +31,7 @@ from triton_repo_builder.tasks.task import (
 
 NAME = "zero-shot-image-classification"
 KIND = Kind.IMAGE_AND_TEXT
-OPTIONS = ("hypothesis_template",)
+OPTIONS = ("hypothesis_template", "most_rows")
 ARCHITECTURES: tuple[str, ...] = ()
 HYPOTHESIS = "This is a photo of {}."
 LABELS, SCORES = "LABELS", vision.SCORES
@@ -90,7 +90,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         reference=task.by_answer,
         texts=(TextInput(name=LABELS, several=True),),
         encoding=Encoding(
-            chunks="rows", one_run=ONE_RUN, parameters=(("hypothesis", hypothesis), task.MAX_CHUNKS)
+            chunks="rows", one_run=ONE_RUN, parameters=(("hypothesis", hypothesis), task.most_rows(options))
         ),
         post=Postprocess(
             module="zero_shot_classification.py",

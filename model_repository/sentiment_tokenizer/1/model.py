@@ -195,7 +195,7 @@ class TritonPythonModel:
         return (
             f"row {number} of input '{self.inputs[-1]}' makes at least {count} rows of the model, "
             f"{self.max_chunks} is the most (parameter most_rows in the tokenizer's config.pbtxt): "
-            "send less in one row"
+            "send less in one row, or build with --most-rows"
         )
 
     def encode(self, texts: list[Any]) -> list[Any]:

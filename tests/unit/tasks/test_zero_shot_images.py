@@ -62,6 +62,13 @@ def test_siglip_gets_all_its_tokens_and_scores_of_its_own(tmp_path: Path) -> Non
     assert dict(models["siglip_postprocess"].parameters)["multi_label"] == "true"
 
 
+def test_as_many_labels_as_asked_for(tmp_path: Path) -> None:
+    for options, most in (({}, "128"), ({"most_rows": 1000}, "1000")):
+        made = build(tiny_images.towers(tmp_path / f"clip{most}"), **options)
+        tokenizer = next(model for model in made.plan.models if model.name.endswith("_tokenizer"))
+        assert dict(tokenizer.parameters)["most_rows"] == most
+
+
 def test_a_graph_whose_images_change_each_other_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrbError, match="cannot share a run of the graph") as caught:
         build(tiny_images.towers(tmp_path / "clip", mixed=True), golden=True)
