@@ -1,14 +1,15 @@
 """What tokenizer_config.json changes in the tokenizer.json beside it.
 
 For transformers, tokenizer_config.json has the last word: BERT's family lower-cases as ``do_lower_case``
-says, and a byte-level tokenizer puts a space before a text as ``add_prefix_space`` says. The server knows
-tokenizer.json only, so the difference is written into the one that is served.
+says, a byte-level tokenizer puts a space before a text as ``add_prefix_space`` says, MBart's marks a text
+with the language in ``src_lang``, and what is a token by itself ``added_tokens_decoder`` says. The server
+knows tokenizer.json only, so the difference is written into the one that is served.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _NOTHING: Mapping[str, Any] = {}
@@ -46,6 +47,14 @@ _ENDS = {
 """The classes that put a first and a last token around each text, as ``add_bos_token`` and ``add_eos_token``
 say: these tokens, and whether the first is the default (transformers 4:
 ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json as it is)."""
+_LANGUAGES = {
+    "MBartTokenizer": ("en_XX", False),
+    "MBart50Tokenizer": ("en_XX", True),
+    "NllbTokenizer": ("eng_Latn", True),
+}
+"""The classes that mark each text with ``src_lang``: its default, and whether it comes first."""
+_NAMED = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _BY_MODEL = {
     name: f"{kind}Tokenizer"
     for name, kind in (
@@ -87,8 +96,11 @@ def applied(
         settings = {**settings, "tokenizer_class": named}
     version = str(config.get("transformers_version", ""))
     changed = copy.deepcopy(dict(document))
-    if (template := _ends(document, settings, version)) is not None:
+    template = _ends(document, settings, version) or _marked(document, settings)
+    if template is not None:
         changed["post_processor"] = template
+    if (added := _added(document, settings)) != (document.get("added_tokens") or []):
+        changed["added_tokens"] = added
     normalizer = changed.get("normalizer")
     kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
     if kind in _LOWERING and normalizer and normalizer.get("type") == "BertNormalizer":
@@ -132,3 +144,73 @@ def _ends(document: Mapping[str, Any], settings: Mapping[str, Any], version: str
             text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in sorted(tokens.values())
         },
     }
+
+
+def _marked(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The post-processor of a tokenizer of many languages; None for others."""
+    usual = _LANGUAGES.get(str(settings.get("tokenizer_class", "")).removesuffix("Fast"))
+    if usual is None:
+        return None
+    ids = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
+    language, end = settings.get("src_lang") or usual[0], _content(settings.get("eos_token", "</s>"))
+    if language not in ids or end not in ids:
+        return None
+    first = usual[1] and not settings.get("legacy_behaviour")
+    before, after = ([language], [end]) if first else ([], [end, language])
+
+    def parts(*sequences: str) -> list[dict[str, Any]]:
+        return [
+            *({"SpecialToken": {"id": token, "type_id": 0}} for token in before),
+            *({"Sequence": {"id": sequence, "type_id": 0}} for sequence in sequences),
+            *({"SpecialToken": {"id": token, "type_id": 0}} for token in after),
+        ]
+
+    tokens = {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in sorted((language, end))}
+    return {
+        "type": "TemplateProcessing",
+        "single": parts("A"),
+        "pair": parts("A", "B"),
+        "special_tokens": tokens,
+    }
+
+
+def _added(document: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``added_tokens``: those of tokenizer_config.json have its flags; what it names and is known is one.
+
+    What is named and has no id (a padding token that was never trained) stays out: transformers gives it one
+    that the model has no row for.
+    """
+    known = {entry["content"]: dict(entry) for entry in document.get("added_tokens") or ()}
+    own = dict(known)
+    stated: dict[str, Mapping[str, Any]] = {}
+    for entry in (settings.get("added_tokens_decoder") or {}).values():
+        stated[str(entry["content"])] = entry
+    more = settings.get("additional_special_tokens") or [], settings.get("extra_special_tokens") or []
+    listed = [token for group in more for token in (group.values() if isinstance(group, dict) else group)]
+    for token in (*(settings.get(name) for name in _NAMED), *listed):
+        text = _content(token)
+        if text and text not in own and text not in stated:
+            flags = token if isinstance(token, dict) else {}
+            stated[text] = {"normalized": False, **flags, "special": True}
+    missing = [text for text in stated if text not in own]
+    ids = _ids(document, missing) if missing else {}
+    for text, entry in stated.items():
+        flags = {name: bool(entry.get(name)) for name in _FLAGS}
+        if text in known:
+            known[text] |= flags
+        elif text in ids:
+            known[text] = {"id": ids[text], "content": text, **flags}
+    return sorted(known.values(), key=lambda entry: int(entry["id"]))
+
+
+def _ids(document: Mapping[str, Any], texts: Sequence[str]) -> dict[str, int]:
+    """The ids of those of ``texts`` that are in the vocabulary."""
+    vocabulary = (document.get("model") or {}).get("vocab") or {}
+    if isinstance(vocabulary, dict):
+        return {text: int(vocabulary[text]) for text in texts if text in vocabulary}
+    wanted = set(texts)
+    return {piece[0]: number for number, piece in enumerate(vocabulary) if piece[0] in wanted}
+
+
+def _content(stated: Any) -> str:
+    return str(stated.get("content", "")) if isinstance(stated, dict) else str(stated or "")

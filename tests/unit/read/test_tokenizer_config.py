@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models
+import transformers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from triton_repo_builder.read import tokenizer_config
 
@@ -122,3 +124,67 @@ def test_lower_case_as_sentence_transformers_has_it(normalizer: Any, expected: A
     changed = tokenizer_config.lowered({"normalizer": normalizer, "model": 1})
     steps = {"type": "Sequence", "normalizers": expected}
     assert changed == (None if expected is None else {"normalizer": steps, "model": 1})
+
+
+def own_and_served(
+    folder: Path, made: Tokenizer, settings: dict[str, Any], text: str
+) -> tuple[list[str], list[str]]:
+    """The tokens that AutoTokenizer gives, and those of the tokenizer.json that is served."""
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(made.to_str())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    document = json.loads(made.to_str())
+    served = tokenizer_config.applied(document, settings) or document
+    tokens: list[str] = own.convert_ids_to_tokens(own(text)["input_ids"])
+    library = Tokenizer.from_str(json.dumps(served))
+    return tokens, [library.id_to_token(number) for number in library.encode(text).ids]
+
+
+@pytest.mark.parametrize("language", [None, "de_DE", "fr_XX"])
+@pytest.mark.parametrize("kind", ["MBartTokenizer", "MBart50Tokenizer", "NllbTokenizer"])
+def test_the_language_of_a_text(kind: str, language: str | None, tmp_path: Path) -> None:
+    words = ["<s>", "<pad>", "</s>", "<unk>", "▁hello", "▁the", "▁"]
+    made = Tokenizer(models.Unigram([(word, -float(n)) for n, word in enumerate(words)], unk_id=3))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    usual = "eng_Latn" if kind == "NllbTokenizer" else "en_XX"
+    made.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", usual, "de_DE", "fr_XX"])
+    settings = {"tokenizer_class": kind, **({"src_lang": language} if language else {})}
+    own, served = own_and_served(tmp_path / "m", made, settings, "hello the")
+    assert (language or usual) in own
+    # Two of the classes of transformers 5 make a vocabulary of their own: the ends are compared.
+    assert [served[0], served[-1]] == [own[0], own[-1]] if kind != "MBartTokenizer" else served == own
+
+
+def decoder(number: int, text: str, **flags: bool) -> dict[str, Any]:
+    usual = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    return {"added_tokens_decoder": {str(number): {"content": text, **usual, **flags}}}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"mask_token": "[X]"},
+        {"mask_token": {"content": "[X]", "__type": "AddedToken", "lstrip": True, "rstrip": True}},
+        {"additional_special_tokens": ["[X]"]},
+        {"extra_special_tokens": {"image": "[X]"}},
+        decoder(3, "[X]", lstrip=True, rstrip=True),
+        decoder(2, "the", single_word=True, special=False),
+        decoder(4, "[Y]", lstrip=True),
+    ],
+)
+def test_what_is_a_token_by_itself(settings: dict[str, Any], tmp_path: Path) -> None:
+    vocabulary = {"[UNK]": 0, "hello": 1, "the": 2, "[X]": 3, "[Y]": 4, "x": 5}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.add_tokens([AddedToken("the")])
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
+    own, served = own_and_served(tmp_path / "m", made, settings, "hello  [X] then x[X] the[Y] [Y]hello")
+    assert served == own
+
+
+def test_a_padding_token_without_a_row_stays_out() -> None:
+    made = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
+    assert tokenizer_config.applied(json.loads(made.to_str()), settings) is None
