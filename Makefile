@@ -39,7 +39,7 @@ faults: $(VENV)/.dev
 
 # Damaged files for every reader, half an hour; writes a section of docs/reliability.md. FUZZ="--only onnx --executions 1000": less.
 fuzz: $(VENV)/.dev
-	@PYTHONPATH=. $(VENV)/bin/python -m tests.reliability.fuzz $(or $(FUZZ),--output docs/reliability.md)
+	@PYTHONPATH=.:tests/support $(VENV)/bin/python -m tests.reliability.fuzz $(or $(FUZZ),--output docs/reliability.md)
 
 # Relations between the answers of hundreds of random graphs on a real server (15 minutes); docs/reliability.md.
 .PHONY: metamorphic

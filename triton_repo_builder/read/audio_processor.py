@@ -19,6 +19,7 @@ import numpy.typing as npt
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
+from triton_repo_builder.text import first_line
 
 KIND = "Wav2Vec2FeatureExtractor"
 SECONDS = 120.0
@@ -85,16 +86,24 @@ def prove(spec: AudioSpec, data: Sequence[bytes]) -> list[npt.NDArray[Any]]:
     from triton_repo_builder.runtime import audio_samples
 
     served = audio_samples.Samples(spec.settings(), library())
-    own = transformers_library.load().Wav2Vec2FeatureExtractor.from_pretrained(spec.file.parent)
     rows = []
     for file in data:
-        frames, rate = served.decoded(file)
-        plain = served.resampled(frames.mean(axis=1), rate)
-        row = np.asarray(own(plain, sampling_rate=spec.sampling_rate, return_tensors="np")["input_values"][0])
+        plain = served.resampled(*served.decoded(file))
+        row = _by_transformers(spec, plain)
         if row.shape != plain.shape or np.abs(row - served(file)).max() > CLOSE * max(1.0, np.abs(row).max()):
             raise _refused(spec.file, f"{KIND} does something else than normalising the samples")
         rows.append(row)
     return rows
+
+
+def _by_transformers(spec: AudioSpec, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """What the model takes for these samples."""
+    try:
+        own = transformers_library.load().Wav2Vec2FeatureExtractor.from_pretrained(spec.file.parent)
+        made = own(samples, sampling_rate=spec.sampling_rate, return_tensors="np")
+        return np.asarray(made["input_values"][0])
+    except Exception as error:
+        raise _refused(spec.file, f"{KIND} of transformers fails: {first_line(error)}") from None
 
 
 def library() -> Path:

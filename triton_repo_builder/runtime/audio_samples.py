@@ -17,8 +17,14 @@ READ = 0x10
 """SFM_READ of sndfile.h."""
 WIDTH, ROLLOFF = 6, 0.99
 """Of the filter: zero crossings on each side, and the share of the lower rate's band that passes."""
-BLOCK = 1 << 16
-"""Frames that are decoded at a time."""
+BLOCK = 1 << 18
+"""Samples that are decoded, or made, at a time."""
+FILTERS = 1 << 21
+"""Taps of a rate's filters that are kept: 44.1 kHz to 16 kHz has 76,000, 44,101 Hz would have 706 million."""
+RATES = 16
+"""Rates whose filters are kept."""
+FASTEST = 192_000
+"""Frames per second of a file: memory goes by its frames."""
 EPSILON = 1e-7
 UNKNOWN, UNKNOWN_RIFF = 1 << 62, 0xFFFFFF00
 """Frames and bytes from which on a file does not state how long it is: it was written as it was recorded."""
@@ -50,13 +56,12 @@ class Samples:
         self.least = int(settings["least_samples"])
         self.most = float(settings["most_seconds"])
         self.library = load(library)
-        self.filters: dict[int, tuple[Any, int, int, int]] = {}
-        """By the rate of a file: what ``resampled`` needs."""
+        self.filters: dict[int, Any] = {}
+        """By the rate of a file: [new frames, taps] for as many old ones."""
 
     def __call__(self, data: bytes) -> Any:
         """``BadAudio`` if the bytes are not audio that can be used."""
-        frames, rate = self.decoded(data)
-        samples = self.resampled(frames.mean(axis=1), rate)
+        samples = self.resampled(*self.decoded(data))
         if len(samples) < self.least:
             raise BadAudio(
                 f"is too short: {len(samples)} samples at {self.rate} Hz, the model needs {self.least}"
@@ -68,7 +73,7 @@ class Samples:
         return samples.astype(np.float32)
 
     def decoded(self, data: bytes) -> tuple[Any, int]:
-        """(float32 [frames, channels], frames per second)."""
+        """(float32 [frames], the mean of the channels, frames per second)."""
         if not data:
             raise BadAudio("has no bytes")
         stated = int.from_bytes(data[4:8], "little") + 8
@@ -85,6 +90,8 @@ class Samples:
             if not handle:
                 raise BadAudio("is not a WAV, FLAC, OGG, MP3 or AIFF file")
             try:
+                if not 0 < info.samplerate <= FASTEST:
+                    raise BadAudio(f"has {info.samplerate:,} samples per second, {FASTEST:,} is the most")
                 return self._frames(handle, info), info.samplerate
             finally:
                 self.library.sf_close(handle)
@@ -94,15 +101,15 @@ class Samples:
     def _frames(self, handle: Any, info: Info) -> Any:
         most = math.ceil(self.most * info.samplerate)
         blocks, read = [], 0
+        block = np.empty((max(1, BLOCK // info.channels), info.channels), dtype=np.float32)
         while True:
-            block = np.empty((BLOCK, info.channels), dtype=np.float32)
-            count = self.library.sf_readf_float(handle, block.ctypes.data, BLOCK)
+            count = self.library.sf_readf_float(handle, block.ctypes.data, len(block))
             if count <= 0:
                 break
             read += count
             if read > most:
                 raise BadAudio(f"is longer than {self.most:g} s (most_seconds in preprocess.json)")
-            blocks.append(block[:count])
+            blocks.append(block[:count].mean(axis=1))
         if read < info.frames < UNKNOWN:
             raise BadAudio(f"is cut short: it has {read} of {info.frames} frames")
         if not blocks:
@@ -113,27 +120,47 @@ class Samples:
         """The samples at the model's rate, ceil(length * model's rate / rate) of them."""
         if rate == self.rate:
             return samples.astype(np.float32)
+        divisor = math.gcd(rate, self.rate)
+        old, new = rate // divisor, self.rate // divisor
+        band = min(old, new) * ROLLOFF
+        width = math.ceil(WIDTH * old / band)
+        padded = np.pad(samples.astype(np.float32), (width, width + old))
+        made = np.empty(math.ceil(new * len(samples) / old), dtype=np.float32)
+        if new * (2 * width + old) > FILTERS:
+            return one_by_one(padded, made, width, old, new)
         if rate not in self.filters:
-            self.filters[rate] = sinc(rate, self.rate)
-        kernels, width, old, new = self.filters[rate]
-        padded = np.concatenate([np.zeros(width), samples, np.zeros(width + old)]).astype(np.float32)
+            places = np.arange(new, dtype=np.float64)[:, None] * old / new
+            taps = np.arange(-width, width + old, dtype=np.float64)
+            if len(self.filters) == RATES:
+                del self.filters[next(iter(self.filters))]
+            self.filters[rate] = filters((taps - places) * band / old) * np.float32(band / old)
+        kernels = self.filters[rate]
         windows = np.lib.stride_tricks.sliding_window_view(padded, kernels.shape[1])[::old]
-        made = (windows @ kernels.T).reshape(-1)
-        return made[: math.ceil(new * len(samples) / old)]
+        step = max(1, BLOCK // kernels.shape[1])
+        for start in range(0, len(windows), step):
+            part = (windows[start : start + step] @ kernels.T).reshape(-1)[: len(made) - start * new]
+            made[start * new : start * new + len(part)] = part
+        return made
 
 
-def sinc(rate: int, wanted: int) -> tuple[Any, int, int, int]:
-    """(float32 [new, taps], half the taps, old, new): old frames become new ones, each by its own filter."""
-    divisor = math.gcd(rate, wanted)
-    old, new = rate // divisor, wanted // divisor
+def one_by_one(padded: Any, made: Any, width: int, old: int, new: int) -> Any:
+    """As by the filters of a rate, for one with a filter for nearly every sample: made, used and gone."""
     band = min(old, new) * ROLLOFF
-    width = math.ceil(WIDTH * old / band)
-    taps = np.arange(-width, width + old, dtype=np.float64)[None] / old
-    time = (np.arange(0, -new, -1, dtype=np.float64)[:, None] / new + taps) * band
-    time = np.clip(time, -WIDTH, WIDTH)
-    window = np.cos(time * math.pi / WIDTH / 2) ** 2
-    kernels = np.sinc(time) * window * (band / old)
-    return kernels.astype(np.float32), width, old, new
+    taps = np.arange(-width, width + 2)
+    step = max(1, BLOCK // len(taps))
+    for start in range(0, len(made), step):
+        frames = np.arange(start, min(start + step, len(made)), dtype=np.int64) * old
+        first = frames // new
+        weights = filters((taps - (frames % new / new)[:, None]) * band / old)
+        found = padded[np.minimum(first[:, None] + taps + width, len(padded) - 1)]
+        made[start : start + len(frames)] = (weights * found).sum(axis=1) * np.float32(band / old)
+    return made
+
+
+def filters(time: Any) -> Any:
+    """A sinc under a Hann window, at these times in zero crossings; float32."""
+    inside = np.clip(time, -WIDTH, WIDTH)
+    return (np.sinc(inside) * np.cos(inside * math.pi / WIDTH / 2) ** 2).astype(np.float32)
 
 
 def load(library: Path) -> Any:

@@ -12,6 +12,7 @@ import tiny_sounds
 
 from triton_repo_builder.golden import audio as golden
 from triton_repo_builder.read import audio_processor
+from triton_repo_builder.runtime import audio_samples
 from triton_repo_builder.runtime.audio_samples import BadAudio, Samples
 
 SETTINGS = {"sampling_rate": 16_000, "do_normalize": False, "least_samples": 400, "most_seconds": 2.0}
@@ -53,6 +54,23 @@ def test_a_tone_stays_the_same_tone(rate: int) -> None:
     assert len(got) == 8_000
     inner = slice(200, -200)  # the filter sees silence beyond the ends
     np.testing.assert_allclose(got[inner], tone(1_000, 16_000)[inner], atol=5e-3)
+
+
+@pytest.mark.parametrize("rate", [15_999, 44_101, 191_999])
+def test_rates_that_share_no_divisor(rate: int) -> None:
+    """A filter for every sample would take gigabytes."""
+    got = reader().resampled(tone(1_000, rate), rate)
+    assert len(got) == -(-round(0.5 * rate) * 16_000 // rate)
+    inner = slice(200, 7_700)
+    np.testing.assert_allclose(got[inner], tone(1_000, 16_000)[inner], atol=5e-3)
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 44_100, 48_000])
+def test_one_by_one_is_the_same(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = np.random.default_rng(0).normal(size=30_000).astype(np.float32)
+    usual = reader().resampled(sound, rate)
+    monkeypatch.setattr(audio_samples, "FILTERS", 0)
+    np.testing.assert_allclose(reader().resampled(sound, rate), usual, atol=2e-5)
 
 
 @pytest.mark.parametrize("hertz", [10_000, 12_000, 20_000])
@@ -109,6 +127,10 @@ NOT_A_NUMBER = (
         (
             tiny_sounds.wav(tiny_sounds.noise(33_000)),
             r"is longer than 2 s \(most_seconds in preprocess.json\)",
+        ),
+        (
+            tiny_sounds.wav(tiny_sounds.noise(999), 192_001),
+            "has 192,001 samples per second, 192,000 is the most",
         ),
         (NOT_A_NUMBER, "has samples that are no numbers"),
     ],
