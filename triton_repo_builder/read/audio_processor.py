@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import transformers_library
+from triton_repo_builder.read import image_processor, transformers_library
 from triton_repo_builder.text import first_line
 
 KIND = "Wav2Vec2FeatureExtractor"
@@ -36,6 +35,8 @@ class AudioSpec:
     file: Path
     sampling_rate: int
     do_normalize: bool
+    document: Mapping[str, Any]
+    """What the file says."""
     least: int
     """Fewest samples that the model's convolutions take."""
 
@@ -67,7 +68,9 @@ def read(file: Path, config: Mapping[str, Any]) -> AudioSpec:
     if raw.get("feature_size", 1) != 1:
         raise _refused(file, f"feature_size is {raw['feature_size']!r}, not 1")
     normalize = bool(raw.get("do_normalize", True))
-    return AudioSpec(file=file, sampling_rate=rate, do_normalize=normalize, least=_least(config))
+    return AudioSpec(
+        file=file, sampling_rate=rate, do_normalize=normalize, document=raw, least=_least(config)
+    )
 
 
 def _least(config: Mapping[str, Any]) -> int:
@@ -99,7 +102,7 @@ def prove(spec: AudioSpec, data: Sequence[bytes]) -> list[npt.NDArray[Any]]:
 def _by_transformers(spec: AudioSpec, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """What the model takes for these samples."""
     try:
-        own = transformers_library.load().Wav2Vec2FeatureExtractor.from_pretrained(spec.file.parent)
+        own = transformers_library.load().Wav2Vec2FeatureExtractor.from_dict(dict(spec.document))
         made = own(samples, sampling_rate=spec.sampling_rate, return_tensors="np")
         return np.asarray(made["input_values"][0])
     except Exception as error:
@@ -121,10 +124,7 @@ def library() -> Path:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        return dict(files.load_json(file.read_bytes()))
-    except (OSError, *files.DAMAGED) as error:
-        raise _refused(file, f"is not readable JSON: {error}") from None
+    return image_processor.part(file, "feature_extractor")
 
 
 def _refused(file: Path, message: str) -> TrbError:

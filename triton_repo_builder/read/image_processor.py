@@ -23,6 +23,8 @@ from triton_repo_builder.read import tokenizer, transformers_library
 FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
+PARTS = ("image_processor", "feature_extractor")
+"""Those of images and of audio in it."""
 LONGEST_EDGE = 8192
 """Pixels: a larger image is a mistake in the file, and takes all memory."""
 FILTERS = 6
@@ -113,7 +115,7 @@ def find(model: Path, named: Path | None = None, original: Path | None = None) -
         places = [place / name for place in folders for name in FILES]
     else:
         places = [named / name for name in FILES] if named.is_dir() else [named]
-    file = next((file for file in places if file.is_file() and _json(file)), None)
+    file = next((file for file in places if file.is_file() and any(part(file, name) for name in PARTS)), None)
     if file is None and named is not None:
         raise TrbError(
             Code.NOT_FOUND,
@@ -154,10 +156,14 @@ def letterboxed(file: Path, size: tuple[int, int]) -> ImageSpec:
 
 def _json(file: Path) -> dict[str, Any]:
     """The image processor's part of a file, or empty."""
+    return part(file, "image_processor")
+
+
+def part(file: Path, name: str) -> dict[str, Any]:
+    """One part of a processor, or empty. Raises ``TrbError`` UNSUPPORTED_MODEL."""
     try:
         document = files.load_json(file.read_bytes())
-        part = document if file.name != FILES[1] else document.get("image_processor", {})
-        return dict(part)
+        return dict(document if file.name != FILES[1] else document.get(name) or {})
     except (OSError, *files.DAMAGED) as error:
         raise _refused(file, f"is not readable JSON: {error}") from None
 

@@ -189,7 +189,7 @@ def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     if audio.sounds(source):
         neither = "no known task of audio fits its outputs: served as plain tensors"
         return _fitting(source, Kind.AUDIO) or (tensor, neither)
-    return None
+    return (tensor, why) if (why := audio.unserved(source)) else None
 
 
 def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:

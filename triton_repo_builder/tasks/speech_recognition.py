@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ OPTIONS: tuple[str, ...] = ()
 ARCHITECTURES = ("ForCTC",)
 VOCABULARY = "vocab.json"
 USUAL = "|"
+SHOWN = 6
+"""Most languages that a message names."""
 FOLLOWED = (
     "as tokenizer_config.json says and transformers 4 follows; transformers 5.23 reads '|' whatever it says"
 )
@@ -52,8 +55,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             where=str(source.path),
             remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task tensor",
         )
-    vocabulary = _vocabulary(source)
     settings = tokenizer.settings(source.folder, "tokenizer_config.json")
+    vocabulary = _vocabulary(source, settings.get("target_lang"))
     blank = _text(settings.get("pad_token", "<pad>"))
     delimiter = _text(settings.get("word_delimiter_token", USUAL))
     lower = bool(settings.get("do_lower_case", False))
@@ -93,25 +96,32 @@ def _logits(source: Source) -> TensorSpec | None:
     return logits if logits is not None and len(logits.dims) == 3 else None
 
 
-def _vocabulary_file(source: Source) -> Any:
+def _vocabulary_file(source: Source) -> Path:
     return source.folder / VOCABULARY
 
 
-def _vocabulary(source: Source) -> list[str]:
-    """The tokens by number, those of added_tokens.json among them. Raises ``TrbError``."""
+def _vocabulary(source: Source, language: object) -> list[str]:
+    """The tokens by number, those of added_tokens.json among them; of one language, if the file has several.
+
+    Raises ``TrbError``.
+    """
     file = _vocabulary_file(source)
+    if not file.is_file():
+        raise _unusable(file, "not found, and it holds the tokens of a model for speech")
     try:
-        added = tokenizer.settings(source.folder, "added_tokens.json")
-        stated = {**files.load_json(file.read_bytes()), **added}
+        stated = dict(files.load_json(file.read_bytes()))
+        languages = sorted(name for name, part in stated.items() if isinstance(part, dict))
+        if languages and language not in languages:
+            shown = ", ".join(languages[:SHOWN]) + (" …" if len(languages) > SHOWN else "")
+            message = f"it has a vocabulary for each language ({shown}), and tokenizer_config.json names none"
+            raise _unusable(file, f"{message} in target_lang")
+        stated = {
+            **(stated[str(language)] if languages else stated),
+            **tokenizer.settings(source.folder, "added_tokens.json"),
+        }
         numbered = sorted((int(number), str(token)) for token, number in stated.items())
     except (OSError, TypeError, *files.DAMAGED) as error:
-        # Of several languages each has a vocabulary of its own, one level deeper.
-        raise TrbError(
-            Code.NOT_FOUND,
-            f"cannot be read as tokens with their numbers: {error}",
-            where=str(file),
-            remedy=f"put the {VOCABULARY} of the model's Wav2Vec2CTCTokenizer beside it, of one language",
-        ) from None
+        raise _unusable(file, f"cannot be read as tokens with their numbers: {error}") from None
     if [number for number, _ in numbered] != list(range(len(numbered))):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -120,6 +130,15 @@ def _vocabulary(source: Source) -> list[str]:
             remedy="put the files of the model's own tokenizer beside it",
         )
     return [token for _, token in numbered]
+
+
+def _unusable(file: Path, message: str) -> TrbError:
+    return TrbError(
+        Code.NOT_FOUND,
+        message,
+        where=str(file),
+        remedy=f"put {VOCABULARY} and tokenizer_config.json of the model's Wav2Vec2CTCTokenizer beside it",
+    )
 
 
 def _text(stated: Any) -> str:

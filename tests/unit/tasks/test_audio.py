@@ -63,6 +63,7 @@ def test_spectrograms_are_plain_tensors(tmp_path: Path) -> None:
     folder = tiny_sounds.classifier(tmp_path / "c")
     edit(folder / "preprocessor_config.json", feature_extractor_type="ASTFeatureExtractor")
     assert chosen(folder)[0] == "tensor"
+    assert "ASTFeatureExtractor is not served" in chosen(folder)[1]
     with pytest.raises(TrbError, match="ASTFeatureExtractor is not served, only Wav2Vec2FeatureExtractor"):
         chosen(folder, "audio-classification")
 
@@ -81,6 +82,9 @@ def test_other_inputs_are_refused(tmp_path: Path) -> None:
 def test_without_a_preprocessor(tmp_path: Path) -> None:
     folder = tiny_sounds.recogniser(tmp_path / "r")
     (folder / "preprocessor_config.json").unlink()
+    assert (
+        chosen(folder)[1] == "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
+    )
     with pytest.raises(
         TrbError, match=r"no preprocessor_config.json beside the model: no file states its samp"
     ):
@@ -95,8 +99,10 @@ def test_a_classifier_is_no_recogniser(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
-        (None, "cannot be read as tokens with their numbers"),
-        ({"eng": {"a": 0}}, "cannot be read as tokens with their numbers"),
+        (None, "not found, and it holds the tokens of a model for speech"),
+        ([1], "cannot be read as tokens with their numbers"),
+        ({"a": [1]}, "cannot be read as tokens with their numbers"),
+        ({"eng": {"a": 0}, "deu": {"a": 0}}, "it has a vocabulary for each language (deu, eng), and token"),
         ({"<pad>": 0, "a": 2}, "its numbers do not go from 0 without a gap"),
         ({"<pad>": 0, "a": 1}, "vocab.json has 2 tokens, with the blank '<pad>'; the model has logits of 13"),
         ({f"t{n}": n for n in range(13)}, "has 13 tokens, without the blank '<pad>'"),
@@ -112,6 +118,28 @@ def test_vocabularies_that_will_not_do(vocabulary: Any, message: str, tmp_path: 
     assert message in caught.value.message
     assert caught.value.where == str(folder / "vocab.json")
     assert caught.value.code in (Code.NOT_FOUND, Code.TASK_UNCLEAR, Code.UNSUPPORTED_MODEL)
+
+
+def test_a_vocabulary_of_several_languages(tmp_path: Path) -> None:
+    """As of MMS, whose export is for one of them."""
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    letters = json.loads((folder / "vocab.json").read_text())
+    tiny.put_json(folder / "vocab.json", {"deu": {"<pad>": 0, "Ä": 1}, "eng": letters})
+    edit(folder / "tokenizer_config.json", target_lang="eng")
+    assert dict(planned(folder).facts)["vocabulary"] == len(letters)
+    own = transformers.Wav2Vec2CTCTokenizer.from_pretrained(folder)
+    assert own.decode([5, 5, 0, 6]) == "ET"
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_one_file_of_transformers_5(nested: bool, tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "c")
+    (folder / "preprocessor_config.json").unlink()
+    part = {"feature_extractor": tiny_sounds.PROCESSOR} if nested else {"image_processor": {}}
+    tiny.put_json(folder / "processor_config.json", {"processor_class": "Wav2Vec2Processor", **part})
+    assert chosen(folder)[0] == ("audio-classification" if nested else "tensor")
+    if nested:
+        assert tiny.make(folder, tmp_path / "repo", golden=True).entry.served.task == "audio-classification"
 
 
 def test_added_tokens_count(tmp_path: Path) -> None:

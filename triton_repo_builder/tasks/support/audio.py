@@ -9,6 +9,8 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 NAME = "input_values"
+SPECTROGRAMS = (NAME, "input_features")
+"""What Whisper, AST and their like take."""
 
 
 def audio_input(signature: ModelSignature) -> TensorSpec | None:
@@ -26,10 +28,21 @@ def sounds(source: Source) -> bool:
     return audio_processor.kind(source.preprocessor) == audio_processor.KIND
 
 
+def unserved(source: Source) -> str:
+    """Why a model of sounds is served as plain tensors, as far as its files say; empty for other models."""
+    kind = audio_processor.kind(source.preprocessor) if source.preprocessor else ""
+    samples = audio_input(source.signature) is not None
+    if samples and not kind:
+        return "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
+    if samples or (kind.endswith("FeatureExtractor") and source.signature.inputs[0].name in SPECTROGRAMS):
+        return f"{kind} is not served, only {audio_processor.KIND}: served as plain tensors"
+    return ""
+
+
 def check(source: Source, task: str) -> None:
     """``TrbError`` if the user asked for an audio task that this model cannot have."""
     if audio_input(source.signature) is None:
-        names = ", ".join(spec.name for spec in source.signature.inputs)
+        names = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in source.signature.inputs)
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"{task} needs one input {NAME} [batch, samples], the model takes {names}",
