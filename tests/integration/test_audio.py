@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from onnx import TensorProto
 
 from tests.integration.test_clients import RUN
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
+from tests.support.rows import column
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.grpc import GrpcClient
@@ -66,23 +65,8 @@ def repository(exported: Path) -> Path:
     return target
 
 
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: serve.RunningServer) -> Iterator[GrpcClient]:
-    made = GrpcClient(server.urls.grpc, 60)
-    yield made
-    made.close()
-
-
 def request(*data: bytes) -> dict[str, Any]:
-    array = np.empty((len(data), 1), dtype=object)
-    array[:, 0] = data
-    return {"AUDIO": array}
+    return {"AUDIO": column(list(data))}
 
 
 def logits(folder: Path, file: bytes) -> Any:

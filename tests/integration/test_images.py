@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -26,7 +25,7 @@ from PIL import Image, ImageOps
 from tests.integration.test_clients import RUN
 from tests.models import images
 from tests.support.cli import FEW, call, trb
-from tests.support.zoo import Zoo
+from tests.support.rows import column
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.codec import encode_binary
@@ -108,23 +107,8 @@ def repository(exported_images: Path, open_nsfw: Path, tmp_path_factory: pytest.
     return target
 
 
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: serve.RunningServer) -> Iterator[GrpcClient]:
-    made = GrpcClient(server.urls.grpc, 60)
-    yield made
-    made.close()
-
-
 def request(data: list[bytes]) -> dict[str, Any]:
-    array = np.empty((len(data), 1), dtype=object)
-    array[:, 0] = data
-    return {"IMAGE": array}
+    return {"IMAGE": column(data)}
 
 
 def ask(client: GrpcClient, name: str, data: list[bytes]) -> dict[str, Any]:

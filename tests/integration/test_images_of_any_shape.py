@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +18,7 @@ from PIL import Image
 
 from tests.models import images
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
+from tests.support.rows import column
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.grpc import GrpcClient
@@ -53,23 +52,8 @@ def repository(exported: Path) -> Path:
     return target
 
 
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def client(server: serve.RunningServer) -> Iterator[GrpcClient]:
-    made = GrpcClient(server.urls.grpc, 60)
-    yield made
-    made.close()
-
-
 def request(*data: bytes) -> dict[str, Any]:
-    array = np.empty((len(data), 1), dtype=object)
-    array[:, 0] = data
-    return {"IMAGE": array}
+    return {"IMAGE": column(list(data))}
 
 
 @pytest.mark.parametrize("name", PROCESSORS)

@@ -7,7 +7,6 @@ itself.
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from tritonclient import http as triton
 
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 
 pytestmark = pytest.mark.server
@@ -85,12 +83,6 @@ def repository(
     )
     trb("build", "--model", str(open_nsfw), "--output", str(target), "--max-batch-size", "4")
     return target
-
-
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
 
 
 def infer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import tiny_images
 import tiny_onnx as t
 
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.plan import tensors
 
@@ -68,12 +66,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (model, more) in models(root).items():
         tiny.put(model, root / "repository", golden=True, name=name, instances=1, **more)
     return root / "repository"
-
-
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
 
 
 def test_every_endpoint_answers_as_its_original(server: serve.RunningServer, repository: Path) -> None:

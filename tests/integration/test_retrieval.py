@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import salvo
 
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient
 
@@ -43,12 +41,6 @@ def repository(retrieval: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     for name, (model, _, more) in LATE.items():
         trb("build", "--model", str(retrieval / model), "--name", name, *common, *more)
     return target
-
-
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
 
 
 def ask(server: serve.RunningServer, endpoint: str, texts: list[str]) -> dict[str, Array]:

@@ -15,7 +15,6 @@ import pytest
 import salvo
 
 from tests.support.cli import FEW, trb
-from tests.support.zoo import Zoo
 from triton_repo_builder import serve
 from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient, RequestFailed
@@ -79,12 +78,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory, task_exported: Path) ->
         assert made.notes == ()
         publish.publish(publish.prepare(made, target))
     return target
-
-
-@pytest.fixture(scope="module")
-def server(zoo: Zoo, repository: Path) -> Iterator[serve.RunningServer]:
-    with zoo.serving(repository) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
