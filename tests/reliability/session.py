@@ -26,6 +26,8 @@ from triton_repo_builder.errors import TrbError
 
 _NAME = re.compile(rb"[\w./ -]+\n")
 OURS = "/triton_repo_builder/"
+LONGEST = 512 << 10
+"""Bytes of an input: what is read may take a multiple of it, and damage doubles stretches again and again."""
 
 
 class Hang(BaseException):
@@ -71,7 +73,7 @@ class Session:
     def input(self, seed: str, number: int) -> bytes:
         """The input of one execution."""
         rng = Random(f"{seed}/{self.reader.name}/{number}")
-        return self.reader.damage(rng, rng.choice(self.seeds), self.seeds)
+        return self.reader.damage(rng, rng.choice(self.seeds), self.seeds)[:LONGEST]
 
     def run(self, data: bytes) -> Failure | None:
         """Lay out an input, read it, and say what went wrong."""

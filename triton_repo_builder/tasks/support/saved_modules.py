@@ -39,8 +39,10 @@ def modules(source: Source) -> list[dict[str, Any]]:
         if file.is_file():
             try:
                 listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
-                if any("\0" in str(entry.get("path", "")) for entry in listed):
-                    raise ValueError("a path holds a null byte")
+                for entry in listed:
+                    if "\0" in (path := str(entry.get("path", ""))):
+                        raise ValueError("a path holds a null byte")
+                    (place / path).is_dir()  # OSError if it is too long
                 return listed
             except (OSError, ValueError, TypeError) as error:
                 raise TrbError(
