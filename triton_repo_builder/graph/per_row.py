@@ -1,0 +1,220 @@
+"""Int8 with one activation scale per row, in standard ONNX operators.
+
+``DynamicQuantizeLinear`` scales by the largest number of the whole batch, so that an answer depends on its
+neighbours. Here every row (every token) has its own scale, and every column of a weight has one:
+
+    scale[row] = max |a[row]| / 127        q = Cast(a / scale + 128.5)        uint8
+    y = Cast(MatMulInteger(q, w, 128)) * scale[row] * w_scale[column]
+
+ONNX Runtime has fast kernels for uint8 by int8 only, hence the 128 (int8 by int8: ten times slower); Cast
+cuts the fraction off, so that half a step more rounds.
+
+Rows are then independent by arithmetic: integer sums are exact, and so the answer is the same alone and
+in any batch. Products of two activations (attention) stay in float: they carry most of the loss. The rows
+of an embedding table have a scale each, too: most bytes of a small encoder are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from triton_repo_builder.graph import names, reader, walk, weights
+from triton_repo_builder.read.skeleton import Skeleton
+
+SMALLEST = 1024
+"""Numbers that a matrix must have: below, the quantised one costs more than it saves."""
+STEPS = 127
+"""Of the largest number of a row or a column: symmetric, -128 stays unused."""
+MIDDLE = 128
+NEEDED_OPSET = 11
+"""``ReduceMax`` along the last axis, whatever the rank; ``MatMulInteger`` is of 10."""
+AXES_AS_INPUT = 18
+TINY = 1e-30
+"""Least scale: a row of zeros must not be divided by zero."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Rewrite:
+    """One model under way: new nodes in order, new initializers, activations that are quantised already."""
+
+    opset: int
+    prefix: str
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    quantised: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name of an activation → names of its integers and of its scales."""
+
+    def constant(self, name: str, value: npt.NDArray[Any]) -> str:
+        name = self.prefix + name
+        self.initializers.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def add(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def activation(self, name: str) -> tuple[str, str]:
+        """The integers and scales of an activation, computed once however many products take it."""
+        if name in self.quantised:
+            return self.quantised[name]
+        base = f"{self.prefix}{name}"
+        absolute = self.add("Abs", [name], f"{base}/abs")
+        if self.opset >= AXES_AS_INPUT:
+            axes = self.constant("last_axis", np.array([-1], np.int64))
+            largest = self.add("ReduceMax", [absolute, axes], f"{base}/max", keepdims=1)
+        else:
+            largest = self.add("ReduceMax", [absolute], f"{base}/max", axes=[-1], keepdims=1)
+        step = self.constant("step", np.array(1 / STEPS, np.float32))
+        scale = self.add("Mul", [largest, step], f"{base}/scale_of_row")
+        tiny = self.constant("tiny", np.array(TINY, np.float32))
+        scale = self.add("Max", [scale, tiny], f"{base}/scale")
+        inverse = self.add("Reciprocal", [scale], f"{base}/inverse")
+        ratio = self.add("Mul", [name, inverse], f"{base}/ratio")
+        middle = self.constant("middle", np.array(MIDDLE + 0.5, np.float32))
+        moved = self.add("Add", [ratio, middle], f"{base}/moved")
+        integers = self.add("Cast", [moved], f"{base}/integers", to=onnx.TensorProto.UINT8)
+        self.quantised[name] = (integers, scale)
+        return integers, scale
+
+
+def products(graph: Skeleton) -> tuple[str, ...]:
+    """Outputs of the matrix products that can be quantised, in the order of the graph."""
+    model = reader.load(graph)
+    matrices = _matrices(model)
+    return tuple(node.output[0] for node in model.graph.node if _matrix_of(node, matrices))
+
+
+def quantise(
+    graph: Skeleton,
+    output: Path,
+    *,
+    excluded: Iterable[str] = (),
+    metadata: Mapping[str, str] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> int:
+    """Write the model at ``graph.path`` with int8 weights to ``output``; the number of its products.
+
+    ``excluded`` are outputs of products (``products``) that stay in float.
+    """
+    model = reader.load(graph)
+    folder, kept = graph.path.parent, frozenset(excluded)
+    matrices = _matrices(model)
+    work = _Rewrite(opset=_opset(model), prefix=names.prefix(model.graph) + "int8/")
+    own, total, done = list(model.graph.node), len(model.graph.node), 0
+    for number, node in enumerate(own):
+        progress(number, total)
+        matrix = _matrix_of(node, matrices)
+        if matrix and node.output[0] not in kept:
+            _product(work, node, matrices[matrix], folder)
+            done += 1
+        elif node.op_type == "Gather" and _is_table(node, matrices):
+            _table(work, node, matrices[node.input[0]], folder)
+        else:
+            work.nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(work.nodes)
+    _replace_initializers(model, work)
+    model.ir_version = max(model.ir_version, 4)
+    weights.save(model, output, folder, metadata or {})
+    progress(total, total)
+    return done
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+
+
+def _matrices(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Float matrices that are large enough and that no input overrides, by name."""
+    if _opset(model) < NEEDED_OPSET:
+        return {}
+    inputs = {value.name for value in model.graph.input}
+    return {
+        tensor.name: tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+        and len(tensor.dims) == 2
+        and int(np.prod(tensor.dims)) >= SMALLEST
+        and tensor.name not in inputs
+    }
+
+
+def _matrix_of(node: onnx.NodeProto, matrices: Mapping[str, onnx.TensorProto]) -> str:
+    """The constant matrix of a product that is quantised; empty for any other node."""
+    if len(node.input) < 2 or node.input[1] not in matrices or node.input[0] in matrices or node.domain:
+        return ""
+    matrix = str(node.input[1])
+    if node.op_type == "MatMul":
+        return matrix
+    options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    plain = not options.get("transA", 0) and options.get("alpha", 1.0) == options.get("beta", 1.0) == 1.0
+    return matrix if node.op_type == "Gemm" and plain else ""
+
+
+def _is_table(node: onnx.NodeProto, matrices: Mapping[str, onnx.TensorProto]) -> bool:
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    return node.input[0] in matrices and axis == 0 and not node.domain
+
+
+def _product(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, folder: Path) -> None:
+    """``MatMul`` or ``Gemm`` with a constant matrix."""
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    name = f"{tensor.name}/columns" + ("/transposed" if transposed else "")
+    integers, scales = work.prefix + name, f"{work.prefix}{name}/scale"
+    if integers not in work.initializers:
+        matrix = weights.array(tensor, folder)
+        values, scale = _by_column(matrix.T if transposed else matrix)
+        work.constant(name, values)
+        work.constant(f"{name}/scale", scale)
+    rows, row_scales = work.activation(node.input[0])
+    output = node.output[0]
+    base = f"{work.prefix}{output}"
+    zero = work.constant("zero", np.array(MIDDLE, np.uint8))
+    total = work.add("MatMulInteger", [rows, integers, zero], f"{base}/sum")
+    total = work.add("Cast", [total], f"{base}/float", to=onnx.TensorProto.FLOAT)
+    total = work.add("Mul", [total, row_scales], f"{base}/of_row")
+    bias = node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]
+    total = work.add("Mul", [total, scales], f"{base}/of_column" if bias else output)
+    if bias:
+        work.add("Add", [total, node.input[2]], output)
+
+
+def _table(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, folder: Path) -> None:
+    """Rows of an embedding table."""
+    name = f"{tensor.name}/rows"
+    integers, scales = work.prefix + name, f"{work.prefix}{name}/scale"
+    if integers not in work.initializers:
+        values, scale = _by_column(weights.array(tensor, folder).T)
+        work.constant(name, values.T)
+        work.constant(f"{name}/scale", scale[:, None])
+    output = node.output[0]
+    base = f"{work.prefix}{output}"
+    row = work.add("Gather", [integers, node.input[1]], f"{base}/id", axis=0)
+    scale_of_row = work.add("Gather", [scales, node.input[1]], f"{base}/scale_of_id", axis=0)
+    row = work.add("Cast", [row], f"{base}/float_of_id", to=onnx.TensorProto.FLOAT)
+    work.add("Mul", [row, scale_of_row], output)
+
+
+def _by_column(matrix: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """(integers, scale of each column)."""
+    scale = np.maximum(np.abs(matrix).max(axis=0), TINY).astype(np.float32) / np.float32(STEPS)
+    return np.rint(matrix / scale).astype(np.int8), scale
+
+
+def _replace_initializers(model: onnx.ModelProto, work: _Rewrite) -> None:
+    """Those that no node takes any more go, in subgraphs as well; the new ones come."""
+    used = {name for graph in walk.graphs(model.graph) for node in graph.node for name in node.input}
+    used |= {value.name for value in (*model.graph.output, *model.graph.input)}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*kept, *work.initializers.values()])
