@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from triton_repo_builder.golden import image, original, text, tolerance
+from triton_repo_builder.golden import image, original, text
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.golden.text import TokenizerSettings
@@ -60,7 +60,7 @@ def record(
         run = OriginalRun(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
         answer = task.answer(run)
         runs.append(run)
-        if not text.stable(task, run, answer, model.noise):
+        if not text.stable(task, run, answer, model.unsure):
             continue
         inputs = (
             CaseTensor(name=image.INPUT, datatype="BYTES", shape=(1, 1), data=(data,)),
@@ -69,13 +69,13 @@ def record(
                 for field, texts in example.items()
             ),
         )
-        recorded.append(Case(name=name, inputs=inputs, outputs=text.outputs(task, answer, model.noise)))
+        recorded.append(Case(name=name, inputs=inputs, outputs=text.outputs(task, answer, model.unsure)))
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(
             source, f"transformers {transformers_library.version()} tokenizer and {prepared.spec.kind}"
         ),
-        tolerance=tolerance.tolerance(recorded, model.noise),
+        tolerance=model.tolerance(recorded),
         cases=tuple(recorded),
     )
     together = replace(model, beside={pixels.name: values})

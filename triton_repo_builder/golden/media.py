@@ -61,7 +61,7 @@ def record(
         Case(
             name=name,
             inputs=(CaseTensor(name=given.field, datatype="BYTES", shape=(1, 1), data=(data,)),),
-            outputs=_outputs(task, outputs, model.noise),
+            outputs=_outputs(task, outputs, model.unsure),
             group=" x ".join(map(str, value.shape)) if several else "",
         )
         for (name, data), value, outputs in zip(given.files.items(), given.values, runs, strict=True)
@@ -71,9 +71,9 @@ def record(
     recorded = tuple(case for case in recorded if case.outputs)
     if not recorded:
         return Recording(cases=None, batchable=batchable, obstacle=obstacle, notes=(UNSURE,))
-    allowed = tolerance.tolerance(recorded, model.noise)
+    allowed = model.tolerance(recorded)
     if task.loose is not None:
-        share = max(task.loose(run, model.noise) for run in runs)
+        share = max(task.loose(run, model.unsure) for run in runs)
         allowed = tolerance.at_least(allowed, share)
     file = CaseFile(
         endpoint=endpoint,
@@ -147,7 +147,7 @@ def _obstacle(
     if len(own) == 1:  # every file has a shape of its own: the mirrored one is beside it
         pixels, sizes = np.concatenate([pixels, pixels[..., ::-1]]), np.concatenate([sizes, sizes])
         runs.append(_run(model, source, pixels[1:], sizes[1:]))
-        alone.append(_outputs(task, runs[1], model.noise))
+        alone.append(_outputs(task, runs[1], model.unsure))
     try:
         together = _run(model, source, pixels, sizes)
     except TrbError as error:

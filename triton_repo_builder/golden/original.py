@@ -12,8 +12,8 @@ from typing import Any
 
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden.cases import CaseFile
-from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF
+from triton_repo_builder.golden.cases import Case, CaseFile, Tolerance
+from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.graph import external_data
 from triton_repo_builder.read.signature import Dim
 from triton_repo_builder.read.source import Source
@@ -34,10 +34,21 @@ class OriginalModel:
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
     """That of the CPU, which these answers come from."""
+    rounding: float = 0.0
+    """``ModelSignature.rounding``."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """``Skeleton.renamed``: the file's own names of inputs."""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Inputs of every run, besides those that it is given."""
+
+    @property
+    def unsure(self) -> float:
+        """What a decision must survive: float noise, and the steps of 8 bits."""
+        return max(self.noise, self.rounding)
+
+    def tolerance(self, recorded: Sequence[Case]) -> Tolerance:
+        """How far a served answer may be from these."""
+        return tolerance(recorded, self.noise, self.rounding)
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """As ``onnxruntime.InferenceSession.run``."""
@@ -84,7 +95,8 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
     own = HALF if source.signature.half_precision else ABSOLUTE
     inputs = {value.name for value in opened.get_inputs()}
     renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in inputs}
-    return OriginalModel(opened, HALF if gpu else own, own, renamed)
+    rounding = source.signature.rounding
+    return OriginalModel(opened, HALF if gpu else own, own, rounding, renamed)
 
 
 def _locale_missing(source: Source, name: str) -> TrbError:

@@ -43,7 +43,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=original.recorded_with(source),
-            tolerance=tolerance.tolerance(recorded, model.noise),
+            tolerance=model.tolerance(recorded),
             cases=tuple(_as_served(case, batching=batching and not obstacle) for case in recorded),
         )
         return Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)

@@ -73,7 +73,7 @@ def record(
     answers = {name: _answer(task, run) for name, run in runs.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [
-        (name, run.example) for name, run in runs.items() if stable(task, run, answers[name], model.noise)
+        (name, run.example) for name, run in runs.items() if stable(task, run, answers[name], model.unsure)
     ]
     recorded = tuple(
         Case(
@@ -82,7 +82,7 @@ def record(
                 CaseTensor(name=text, datatype="BYTES", shape=(1, len(texts)), data=texts)
                 for text, texts in example.items()
             ),
-            outputs=outputs(task, answers[name], model.noise),
+            outputs=outputs(task, answers[name], model.unsure),
         )
         for name, example in kept
     )
@@ -90,7 +90,7 @@ def record(
     file = CaseFile(
         endpoint=endpoint,
         recorded_with=original.recorded_with(source, tools),
-        tolerance=tolerance.tolerance(recorded, model.noise),
+        tolerance=model.tolerance(recorded),
         cases=recorded,
     )
     apart = ""

@@ -15,14 +15,18 @@ HALF = 5e-3
 """Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
 since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
 """
+ROUNDED = 0.25
+"""As ``MOST``, for a model of 8 bits."""
 MOST = 0.1
 """The largest tolerance, as a share of the largest number."""
 
 
-def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE) -> Tolerance:
+def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE, rounding: float = 0.0) -> Tolerance:
     """Float noise of another kernel or batch, alone and in a batch: what moves more is not joined.
 
-    Never more than a tenth of the largest number: zeros must not pass for small answers.
+    Never more than a tenth of the largest number: zeros must not pass for small answers. ``rounding`` is how
+    far 8 bits moved the model's answers (``trb optimize``), in proportion to the largest number: noise that
+    tips an activation over to the next step moves them as far, so other kernels may. A batch must not.
     """
     tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype in FLOATS]
     largest = max((abs(v) for t in tensors for v in t.data if np.isfinite(v)), default=0.0)
@@ -31,7 +35,11 @@ def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE) -> Tolerance:
     allowed = round_up(min(expected, MOST * float(largest)) if largest else expected)
     reason = "float noise between kernels and batch sizes"
     reason += ", with TF32 as a GPU multiplies" if noise > ABSOLUTE else ""
-    return Tolerance(alone=allowed, batched=allowed, reason=reason)
+    if rounding <= 0 or not largest:
+        return Tolerance(alone=allowed, batched=allowed, reason=reason)
+    steps = round_up(min(rounding * max(1.0, float(largest)), ROUNDED * float(largest)))
+    reason = f"8-bit steps alone, as far as trb optimize measured; {reason} in a batch"
+    return Tolerance(alone=max(steps, allowed), batched=allowed, reason=reason)
 
 
 def at_least(tolerance: Tolerance, share: float) -> Tolerance:
@@ -40,7 +48,7 @@ def at_least(tolerance: Tolerance, share: float) -> Tolerance:
         return tolerance
     allowed = round_up(min(share, MOST))
     reason = f"{tolerance.reason}, which decides some pixels"
-    return Tolerance(alone=allowed, batched=allowed, reason=reason)
+    return Tolerance(alone=allowed, batched=max(allowed, tolerance.batched), reason=reason)
 
 
 def round_up(value: float) -> float:

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from triton_repo_builder.dtypes import DType
 
+RECIPE, DIFFERENCE = "trb.recipe", "trb.difference"
+"""Keys of ``metadata_props`` that ``trb optimize`` writes."""
+PER_ROW = "per-row"
+"""In a recipe: activations have a scale for each row."""
+SCALES_OF_BATCH = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention")
+INTEGER = ("MatMulInteger", "ConvInteger")
+"""Without a recipe, their scales are unknown."""
+
 Dim = int | str | None
 """A fixed size, a symbolic name, or unknown."""
 
@@ -81,8 +89,18 @@ class ModelSignature:
 
     @property
     def quantised(self) -> bool:
-        """Whether activations are quantised at run time, so that answers depend on the batch."""
-        return bool(self.operators & {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QAttention"})
+        """Whether activations are quantised by the largest number of a batch, which changes answers."""
+        integer = () if PER_ROW in self.metadata.get(RECIPE, "") else INTEGER
+        return bool(self.operators & {*SCALES_OF_BATCH, *integer})
+
+    @property
+    def rounding(self) -> float:
+        """How far 8 bits moved its answers, as ``trb optimize`` measured and wrote down; else 0."""
+        try:
+            stated = float(self.metadata.get(DIFFERENCE, 0))
+        except ValueError:
+            return 0.0
+        return stated if 0 < stated < 1 else 0.0
 
     def input(self, name: str) -> TensorSpec | None:
         """The input of that name, if there is one."""

@@ -117,3 +117,5 @@ def _endpoint(session: Session, target: Target, progress: Progress, done: int, t
     for number, (name, checks) in enumerate(STAGES):
         progress(f"{target.name}: {name}", done + number + 1, total)
         yield from checks(session, endpoint)
+        if checks is parity.checks:
+            endpoint = parity.as_served(session, endpoint)
