@@ -27,6 +27,7 @@ class Code(Enum):
     """Kinds of failure: a stable name, printed in brackets and in ``--json``, and its family's exit code."""
 
     FAILED_CHECKS = ("failed-checks", Exit.CHECKS)
+    ACCURACY_LOST = ("accuracy-lost", Exit.CHECKS)
     USAGE = ("usage", Exit.USAGE)
     NOT_ONNX = ("not-onnx", Exit.MODEL)
     TRUNCATED = ("truncated", Exit.MODEL)

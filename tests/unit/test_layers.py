@@ -34,6 +34,7 @@ LAYERS = (
     ("client",),
     ("serve", "codegen"),
     ("smoke", "bench"),
+    ("optimize",),
     ("stores",),
     ("vcs",),
     ("deploy", "container_image", "demo"),

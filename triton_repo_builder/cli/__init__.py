@@ -21,6 +21,7 @@ from triton_repo_builder.errors import Code, Exit, TrbError
 GROUPS = {
     "Build": {
         "inspect": "Show what a model file contains: inputs, outputs, batching, tokenizer, releases.",
+        "optimize": "Write a smaller, faster file of a model, if its answers stay what they were.",
         "build": "Turn an ONNX model into a Triton model repository.",
         "remove": "Remove endpoints from a repository.",
         "check": "Lint any Triton model repository, without a server.",

@@ -38,12 +38,17 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
+    given = given_sounds(spec)
+    return media.record(model, source, task, given, endpoint, batching=batching)
+
+
+def given_sounds(spec: AudioSpec) -> media.Files:
+    """The sounds of this package, made ready. Raises ``TrbError``."""
     files = sounds()
-    given = media.Files(
+    return media.Files(
         field=INPUT,
         files=files,
         values=audio_processor.prove(spec, list(files.values())),
         sizes=np.zeros((len(files), 2), dtype=np.int64),
         tools=f"transformers {transformers_library.version()} {audio_processor.KIND}",
     )
-    return media.record(model, source, task, given, endpoint, batching=batching)

@@ -48,16 +48,21 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
+    given = given_images(spec, layout)
+    return media.record(model, source, task, given, endpoint, batching=batching)
+
+
+def given_images(spec: ImageSpec, layout: str) -> media.Files:
+    """The images of this package, made ready. Raises ``TrbError``."""
     files = images()
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
-    given = media.Files(
+    return media.Files(
         field=INPUT,
         files=files,
         values=pixels(spec, layout, files),
         sizes=np.array([_size(data) for data in files.values()]),
         tools=tools if spec.letterbox is None else "LetterBox of Ultralytics",
     )
-    return media.record(model, source, task, given, endpoint, batching=batching)
 
 
 def _size(data: bytes) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def record(
 ) -> Recording:
     """Golden cases. Raises ``TrbError``."""
     runs = [
-        _run(model, source, value[None], given.sizes[row : row + 1]) for row, value in enumerate(given.values)
+        run(model, source, value[None], given.sizes[row : row + 1]) for row, value in enumerate(given.values)
     ]
     several = len({value.shape for value in given.values}) > 1
     recorded = tuple(
@@ -84,7 +84,7 @@ def record(
     return Recording(cases=file, batchable=batchable, obstacle=obstacle)
 
 
-def _run(
+def run(
     model: original.OriginalModel, source: Source, pixels: npt.NDArray[Any], sizes: npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
     """What the original answers, and the sizes of images, which some tasks need beside it."""
@@ -105,13 +105,14 @@ def _run(
     }
 
 
-def _answer(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def answer_of(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """What the endpoint answers, of the original model's outputs."""
     return task.reference(outputs, np.ones((len(outputs[IMAGE_SIZE]), 1), dtype=np.int64))
 
 
 def _outputs(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]], noise: float) -> tuple[CaseTensor, ...]:
     """The answer as case tensors. What is decided by float noise proves nothing: left out."""
-    answer = _answer(task, outputs)
+    answer = answer_of(task, outputs)
     tied = task.unsure(outputs, noise) if task.unsure else _tied(answer, noise)
     return tuple(
         cases.record(name, _wire(task.answers, name), array)
@@ -146,15 +147,15 @@ def _obstacle(
     runs, alone = [runs[row] for row in own], [recorded[row].outputs for row in own]
     if len(own) == 1:  # every file has a shape of its own: the mirrored one is beside it
         pixels, sizes = np.concatenate([pixels, pixels[..., ::-1]]), np.concatenate([sizes, sizes])
-        runs.append(_run(model, source, pixels[1:], sizes[1:]))
+        runs.append(run(model, source, pixels[1:], sizes[1:]))
         alone.append(_outputs(task, runs[1], model.unsure))
     try:
-        together = _run(model, source, pixels, sizes)
+        together = run(model, source, pixels, sizes)
     except TrbError as error:
         return f"it fails on a batch of {len(pixels)} ({error.message})"
     if task.unsure:  # noise may change what is chosen from the model's outputs, so these are compared
         return _moved(runs, together, model.own_noise)
-    answer, noise = _answer(task, together), tolerance.tolerance(recorded, model.own_noise).batched
+    answer, noise = answer_of(task, together), tolerance.tolerance(recorded, model.own_noise).batched
     for row, outputs in enumerate(alone):
         for tensor in outputs:
             if tensor.datatype == "BYTES":

@@ -58,16 +58,17 @@ class OriginalModel:
         return values
 
 
-def load(source: Source, *, gpu: bool = False) -> OriginalModel:
+def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = True) -> OriginalModel:
     """ONNX Runtime on the user's own file, on the CPU; ``gpu``: the server will run on one.
 
     It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, with
     the weights as external data in the user's file: it maps them, and without prepacking it needs no memory
-    of its own for them.
+    of its own for them; ``lean`` off: as a server runs it, with memory. ``threads``: 0 for all cores.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4  # what fails is raised, too
     model: str | bytes = str(source.path)
     locations = tuple(file.location for file in source.signature.external)
@@ -75,7 +76,8 @@ def load(source: Source, *, gpu: bool = False) -> OriginalModel:
         model = external_data.resolved(source.skeleton)
         options.add_session_config_entry(_FOLDER, str(external_data.ROOT))
     if source.signature.bytes > MAPPED:
-        options.add_session_config_entry("session.disable_prepacking", "1")
+        if lean:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         if not locations:
             # Links resolved, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
             real = source.path.resolve()

@@ -27,7 +27,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
     failure = ""
     for size in FREE_SIZES:
         try:
-            inputs = [_generated(source.signature.inputs, size, seed) for seed in (1, 2)]
+            inputs = [generated(source.signature.inputs, size, seed) for seed in (1, 2)]
             answers = [_run(model, source, feeds) for feeds in inputs]
         except Exception as error:
             failure = failure or original.first_line(error)
@@ -53,7 +53,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
     return Recording(cases=None, batchable=batching, notes=(note,))
 
 
-def _generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
+def generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
     """Patterned inputs of one row: open first axes 1, other open axes ``size``."""
     tensors = {}
     for position, spec in enumerate(specs):
@@ -76,7 +76,7 @@ def _unlike(
     model: original.OriginalModel, source: Source, size: int, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike those of the cases with its answer; None if the model refuses it."""
-    feeds = _generated(source.signature.inputs, size, seed)
+    feeds = generated(source.signature.inputs, size, seed)
     try:
         return feeds, _tensor_case(source, seed, feeds, _run(model, source, feeds))
     except Exception:
@@ -86,14 +86,15 @@ def _unlike(
 def _run(
     model: original.OriginalModel, source: Source, feeds: Mapping[str, CaseTensor]
 ) -> dict[str, npt.NDArray[Any]]:
-    arrays = {name: _feed(tensor) for name, tensor in feeds.items()}
+    arrays = {name: feed(tensor) for name, tensor in feeds.items()}
     values = model.run(None, arrays)
     return {
         spec.name: np.asarray(value) for spec, value in zip(source.signature.outputs, values, strict=True)
     }
 
 
-def _feed(tensor: CaseTensor) -> npt.NDArray[Any]:
+def feed(tensor: CaseTensor) -> npt.NDArray[Any]:
+    """The tensor as ONNX Runtime takes it: texts as objects."""
     array = tensor.array()
     if tensor.datatype != "BYTES":
         return array
@@ -130,7 +131,7 @@ def _obstacle(
 
     An open first axis does not prove a batch: detectors put the number of boxes there.
     """
-    stacked = {name: np.concatenate([_feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
+    stacked = {name: np.concatenate([feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
     try:
         values = model.run(None, stacked)
     except Exception as error:

@@ -68,9 +68,9 @@ def record(
     runs = {
         name: run
         for name, example in examples
-        if (run := _run_original(model, source, task, tokenizer, example, settings)) is not None
+        if (run := run_one(model, source, task, tokenizer, example, settings)) is not None
     }
-    answers = {name: _answer(task, run) for name, run in runs.items()}
+    answers = {name: answer_of(task, run) for name, run in runs.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [
         (name, run.example) for name, run in runs.items() if stable(task, run, answers[name], model.unsure)
@@ -144,7 +144,20 @@ def alone(file: CaseFile) -> CaseFile:
     return replace(file, cases=tuple(map(cases.unbatched, file.cases)))
 
 
-def _run_original(
+def encoded(task: TaskPlan, tokenizer: Any, example: Example, limit: int | None) -> list[Encoded] | None:
+    """The original model's rows for one of the endpoint; None if they cannot be encoded."""
+    try:
+        return (task.encode or rows_of_texts)(tokenizer, example, limit)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # a panic of the Rust library is not an Exception
+        if task.encode is None:
+            raise
+        # A model of few tokens has no room for a long question or label: no case, and no fault.
+        return None
+
+
+def run_one(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
@@ -153,20 +166,15 @@ def _run_original(
     settings: TokenizerSettings,
 ) -> OriginalRun | None:
     """The original model's outputs for one row of the endpoint; None if they cannot be encoded."""
-    try:
-        rows = (task.encode or rows_of_texts)(tokenizer, example, settings.max_length)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException:  # a panic of the Rust library is not an Exception
-        if task.encode is None:
-            raise
-        # A model of few tokens has no room for a long question or label: no case, and no fault.
+    rows = encoded(task, tokenizer, example, settings.max_length)
+    if rows is None:
         return None
     outputs, mask = run_rows(model, source, rows, settings)
     return OriginalRun(tokenizer=tokenizer, example=example, rows=rows, outputs=outputs, mask=mask)
 
 
-def _answer(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+def answer_of(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
+    """What the endpoint answers for a row, of the original model's outputs."""
     return task.answer(run) if task.answer else task.reference(run.outputs, run.mask)
 
 
@@ -297,22 +305,10 @@ def run_rows(
     model: original.OriginalModel, source: Source, rows: Sequence[Encoded], settings: TokenizerSettings
 ) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
     """(outputs, mask) of the original model on these rows, padded on the right."""
-    width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
-    tensors = {
-        "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),
-        "attention_mask": np.zeros((len(rows), width), dtype=np.int64),
-        "token_type_ids": np.zeros((len(rows), width), dtype=np.int64),
-        "position_ids": np.zeros((len(rows), width), dtype=np.int64),
-    }
-    for number, row in enumerate(rows):
-        length = len(row["input_ids"])
-        tensors["input_ids"][number, :length] = row["input_ids"]
-        tensors["token_type_ids"][number, :length] = row["token_type_ids"]
-        tensors["attention_mask"][number, :length] = 1
-        tensors["position_ids"][number] = _positions(tensors["input_ids"][number], length, settings)
-    feeds = {spec.name: tensors[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
+    filled = tensors(rows, settings)
+    width = filled["input_ids"].shape[1]
     try:
-        values = model.run(None, feeds)
+        values = model.run(None, feeds(source, filled))
     except Exception as error:
         raise TrbError(
             Code.GOLDEN_FAILED,
@@ -322,7 +318,30 @@ def run_rows(
             "else repair the model, or use --no-golden",
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
-    return {"input_ids": tensors["input_ids"], **outputs}, tensors["attention_mask"]
+    return {"input_ids": filled["input_ids"], **outputs}, filled["attention_mask"]
+
+
+def feeds(source: Source, filled: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Those of the tensors that the model takes, in its types."""
+    return {spec.name: filled[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
+
+
+def tensors(rows: Sequence[Encoded], settings: TokenizerSettings) -> dict[str, npt.NDArray[Any]]:
+    """What a text model may take for these rows, padded on the right."""
+    width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
+    filled = {
+        "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),
+        "attention_mask": np.zeros((len(rows), width), dtype=np.int64),
+        "token_type_ids": np.zeros((len(rows), width), dtype=np.int64),
+        "position_ids": np.zeros((len(rows), width), dtype=np.int64),
+    }
+    for number, row in enumerate(rows):
+        length = len(row["input_ids"])
+        filled["input_ids"][number, :length] = row["input_ids"]
+        filled["token_type_ids"][number, :length] = row["token_type_ids"]
+        filled["attention_mask"][number, :length] = 1
+        filled["position_ids"][number] = _positions(filled["input_ids"][number], length, settings)
+    return filled
 
 
 def _positions(ids: npt.NDArray[Any], length: int, settings: TokenizerSettings) -> npt.NDArray[Any]:

@@ -72,6 +72,14 @@ def note(path: Path, metadata: Mapping[str, str]) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def halve(before: Path, after: Path) -> None:
+    """Write the model with 16-bit floats; inputs, outputs and operators that overflow stay FP32."""
+    from onnxruntime.transformers import float16
+
+    model = float16.convert_float_to_float16(onnx.load(before), keep_io_types=True)
+    onnx.save(model, after)
+
+
 def _inside(tensor: onnx.TensorProto, data: bytes) -> None:
     tensor.raw_data = data
     tensor.ClearField("external_data")

@@ -1,0 +1,146 @@
+"""``trb optimize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import Duration, Place
+
+if TYPE_CHECKING:
+    from triton_repo_builder.optimize.run import Measured, Outcome
+
+
+@click.command("optimize")
+@click.argument("model", type=Place())
+@click.option("--output", "-o", type=Place(), required=True, help="Folder to write; it must not exist.")
+@click.option(
+    "--steps",
+    metavar="STEP,STEP",
+    help="fuse, fp16, int8; int8:per-row, :per-channel, :static or :dynamic takes one way.  [default: int8]",
+)
+@click.option("--recipe", type=Place(), help="Repeat the steps of a recipe.json, without a search.")
+@click.option("--samples", type=Place(), help="Texts to compare on, one per line.  [default: shipped ones]")
+@click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1),
+    default=0.005,
+    show_default=True,
+    help="Most that the mean accuracy may fall; its 1 % quantile may fall three times as far.",
+)
+@click.option(
+    "--budget", type=Duration(), default=300.0, metavar="TIME", help="Time of the search.  [default: 5m]"
+)
+@click.option("--task", metavar="TASK", help="What the model is for.  [default: from the model's files]")
+@click.option("--tokenizer", type=Place(), help="tokenizer.json or its folder, if not beside the model.")
+@click.option("--file", metavar="NAME", help="Which ONNX file, if MODEL is a folder with several.")
+@click.option(
+    "--device", type=click.Choice(("cpu", "gpu", "auto")), default="auto", help="Where it will be served."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    model: Path,
+    output: Path,
+    steps: str | None,
+    recipe: Path | None,
+    samples: Path | None,
+    max_drop: float,
+    budget: float,
+    task: str | None,
+    tokenizer: Path | None,
+    file: str | None,
+    device: str,
+    as_json: bool,
+) -> int:
+    """Write a smaller, faster file of a model, if its answers stay what they were.
+
+    Every step is compared with the original on samples, through the model's own tokenizer or preprocessing;
+    one that loses more than --max-drop is reported, and nothing is written. int8 is searched for: the fastest
+    way that passes. OUT is a folder that trb build takes, with the recipe and the report.
+
+    \b
+    Examples:
+      trb optimize exported/minilm -o exported/minilm-int8
+      trb optimize bert.onnx -o bert-int8 --samples questions.txt --max-drop 0.01
+      trb optimize bert.onnx -o bert-fast --steps fuse,int8:per-row
+      trb optimize retrained.onnx -o retrained-int8 --recipe bert-int8/recipe.json
+    """
+    from triton_repo_builder.errors import Code, TrbError
+    from triton_repo_builder.optimize import output as outputs
+    from triton_repo_builder.optimize import recipe as recipes
+    from triton_repo_builder.optimize import run
+    from triton_repo_builder.read.option_checks import check
+    from triton_repo_builder.read.options import BuildOptions
+
+    if recipe and steps:
+        raise click.UsageError("--recipe and --steps both say what to do: leave one of them out.")
+    chosen = recipes.read(recipe) if recipe else recipes.parse(steps if steps is not None else recipes.INT8)
+    if not chosen:
+        raise click.UsageError("there is no step to take: --steps int8, for instance.")
+    options = check(
+        BuildOptions(model=model, file=file, task=task, tokenizer=tokenizer, device=device, golden=False)
+    )
+    settings = run.Settings(steps=chosen, samples=samples, max_drop=max_drop, budget=budget)
+    with outputs.staging(output) as folder, console.progress() as progress:
+        outcome = run.optimize(options, settings, folder, progress)
+        if not outcome.failure:
+            outputs.write(outcome, output, folder)
+    if outcome.failure:
+        if not as_json:
+            _print(outcome)
+        error = TrbError(
+            Code.ACCURACY_LOST,
+            f"{outcome.lines[-1].step}: {outcome.failure}; nothing was written",
+            where=str(model),
+            remedy=f"raise --max-drop (now {max_drop:g}) if that loss is acceptable, or take other --steps",
+        )
+        raise error
+    if as_json:
+        import json
+
+        click.echo(json.dumps(outputs.as_json(outcome), indent=1))
+    else:
+        _print(outcome)
+        click.echo(f"wrote {output}; next: trb build --model {output}")
+    return 0
+
+
+def _print(outcome: Outcome) -> None:
+    sizes = [f"ms, batch {size}" for size in outcome.lines[0].speed.latency]
+    numbers = ["MB", "of size", *sizes, "rows/s", "speed", "to before"]
+    measure = outcome.lines[-1].accuracy.measure
+    low = any(line.accuracy.lowest is not None for line in outcome.lines)
+    change = any(line.accuracy.change is not None for line in outcome.lines)
+    more = [measure, *(["1 % quantile"] if low else []), *(["largest change"] if change else [])]
+    rows = []
+    for number, line in enumerate(outcome.lines):
+        rows.append(_row(line, outcome.lines[0], outcome.lines[max(0, number - 1)], low=low, change=change))
+    click.echo(f"{outcome.samples.count} samples ({outcome.samples.about}), one thread:")
+    console.table(["step", *numbers, *more], rows, right=[*numbers, *more])
+
+
+def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change: bool) -> list[str]:
+    """Numbers of a step; of the original no accuracy, which is what it is measured by."""
+    latencies = [
+        f"{line.speed.latency[size]:.1f}" if size in line.speed.latency else "-"
+        for size in first.speed.latency
+    ]
+    found = line.accuracy
+    accuracy = [f"{found.mean:.4f}" if found.measure else "-"]
+    if low:
+        accuracy.append("-" if found.lowest is None else f"{found.lowest:.4f}")
+    if change:
+        accuracy.append("-" if found.change is None else f"{found.change:.3f}")
+    return [
+        line.step,
+        f"{line.bytes / 1e6:.1f}",
+        f"{100 * line.bytes / first.bytes:.1f} %",
+        *latencies,
+        f"{line.speed.throughput:.0f}",
+        f"{line.speed.ratio:.2f}",
+        f"{line.speed.ratio / before.speed.ratio:.2f}",
+        *accuracy,
+    ]

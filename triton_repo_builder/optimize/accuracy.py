@@ -1,0 +1,155 @@
+"""How far a candidate's answers are from the original model's, and whether that may be.
+
+Vectors are compared by cosine, decisions (labels, entities, spans, tokens, words) by the share that agrees,
+single scores by the order that they put the samples in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Answer = Mapping[str, npt.NDArray[Any]]
+
+LOWEST = 3.0
+"""The 1 % quantile of a cosine may fall by so many times what the mean may: one odd text sets the worst."""
+CHANGE = 20.0
+"""A probability may change by so many times what agreement may fall."""
+FEW = 8
+"""Numbers of an answer below which they are scores, not a vector."""
+CLOSE = 1e-6
+NAMES = {
+    "text-classification": "label agreement",
+    "zero-shot-classification": "label agreement",
+    "image-classification": "label agreement",
+    "audio-classification": "label agreement",
+    "token-classification": "entity agreement",
+    "question-answering": "span agreement",
+    "fill-mask": "top-k overlap",
+    "sparse-embedding": "overlap of tokens",
+    "object-detection": "overlap of labels",
+    "semantic-segmentation": "agreement of pixels",
+    "automatic-speech-recognition": "words that agree",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """A candidate's answers beside the original's."""
+
+    measure: str
+    mean: float
+    lowest: float | None = None
+    """The 1 % quantile, of a cosine."""
+    change: float | None = None
+    """Largest change of a probability or score, of a decision."""
+    difference: float = 0.0
+    """Largest change of any number, in proportion to the largest (at least 1)."""
+
+    def failure(self, most: float) -> str:
+        """Why it loses more than ``most``; empty if it does not."""
+        lost = 1 - self.mean
+        if not lost <= most:
+            return f"{self.measure} {self.mean:.4f} is below {1 - most:.4g}"
+        if self.lowest is not None and not 1 - self.lowest <= LOWEST * most:
+            return f"1 % quantile of the {self.measure} {self.lowest:.4f} is below {1 - LOWEST * most:.4g}"
+        if self.change is not None and not self.change <= CHANGE * most:
+            return f"a probability changes by {self.change:.3f}, more than {CHANGE * most:.3g}"
+        return ""
+
+
+EXACT = Accuracy(measure="", mean=1.0)
+
+
+def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) -> Accuracy:
+    """Answers to the same samples, each alone."""
+    difference = _difference(original, candidate)
+    first = original[0]
+    decided = [name for name, array in first.items() if array.dtype.kind not in "f"]
+    if decided:
+        pairs = zip(original, candidate, strict=True)
+        shares = [np.mean([_overlap(own[name], other[name]) for name in decided]) for own, other in pairs]
+        change = _change(original, candidate) if task.endswith("classification") else None
+        name = NAMES.get(task, "agreement")
+        return Accuracy(measure=name, mean=float(np.mean(shares)), change=change, difference=difference)
+    if sum(array.size for array in first.values()) < FEW:
+        mean = _order(_column(original), _column(candidate))
+        change = _change(original, candidate)
+        return Accuracy(measure="order agreement", mean=mean, change=change, difference=difference)
+    cosines = [_cosine(_flat(own), _flat(other)) for own, other in zip(original, candidate, strict=True)]
+    return Accuracy(
+        measure="cosine",
+        mean=float(np.mean(cosines)),
+        lowest=float(np.quantile(cosines, 0.01)),
+        difference=difference,
+    )
+
+
+def _flat(answer: Answer) -> npt.NDArray[np.float64]:
+    return np.concatenate([array.reshape(-1).astype(np.float64) for array in answer.values()])
+
+
+def _column(answers: Sequence[Answer]) -> npt.NDArray[np.float64]:
+    return np.array([_flat(answer)[0] for answer in answers])
+
+
+def _cosine(own: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    if own.shape != other.shape:
+        return 0.0
+    own, other = (np.where(np.isfinite(one), one, 0.0) for one in (own, other))
+    size = float(np.linalg.norm(own) * np.linalg.norm(other))
+    return float(own @ other) / size if size else float(np.array_equal(own, other))
+
+
+def _overlap(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """Share of the entries that both have, in place for large arrays; 1 if both are empty."""
+    if own.shape == other.shape and own.size > 4096:
+        return float(np.mean(own == other))
+    ours, theirs = (Counter(_words(one)) for one in (own, other))
+    most = max(sum(ours.values()), sum(theirs.values()))
+    return sum((ours & theirs).values()) / most if most else 1.0
+
+
+def _words(array: npt.NDArray[Any]) -> list[Any]:
+    """Entries; of a single text its words."""
+    entries: list[Any] = array.reshape(-1).tolist()
+    if len(entries) == 1 and isinstance(entries[0], (str, bytes)) and len(entries[0].split()) > 1:
+        return list(entries[0].split())
+    return entries
+
+
+def _order(own: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """Share of pairs of samples whose scores are in the same order; pairs as good as equal do not count."""
+    ours, theirs = (one[:, None] - one[None, :] for one in (own, other))
+    counted = ours > CLOSE
+    return float(np.mean(theirs[counted] > 0)) if counted.any() else 1.0
+
+
+def _change(original: Sequence[Answer], candidate: Sequence[Answer]) -> float | None:
+    """Largest change of a float of answers of equal shape; None without any."""
+    most = [
+        float(np.abs(own[name].astype(np.float64) - other[name]).max())
+        for own, other in zip(original, candidate, strict=True)
+        for name in own
+        if own[name].dtype.kind == "f" and own[name].shape == other[name].shape and own[name].size
+    ]
+    return max(most, default=None)
+
+
+def _difference(original: Sequence[Answer], candidate: Sequence[Answer]) -> float:
+    """As ``Accuracy.difference``; numbers that are not finite do not count."""
+    largest, most = 1.0, 0.0
+    for own, other in zip(original, candidate, strict=True):
+        for name, array in own.items():
+            if array.dtype.kind != "f" or array.shape != other[name].shape:
+                continue
+            both = np.isfinite(array) & np.isfinite(other[name])
+            off = np.abs(array[both].astype(np.float64) - other[name][both])
+            most = max(most, float(off.max(initial=0.0)))
+            largest = max(largest, float(np.abs(array[both]).max(initial=0.0)))
+    return most / largest

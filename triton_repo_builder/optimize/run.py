@@ -1,0 +1,164 @@
+"""The steps one after the other, each measured and held against the gate; nothing is written here."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_repo_builder import hardware
+from triton_repo_builder.build import limits, request
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import weights
+from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.optimize import accuracy, recipe, samples, search, speed, steps
+from triton_repo_builder.optimize.accuracy import Accuracy
+from triton_repo_builder.optimize.recipe import Step
+from triton_repo_builder.optimize.samples import Samples
+from triton_repo_builder.optimize.search import Judged, Progress
+from triton_repo_builder.optimize.speed import Speed
+from triton_repo_builder.plan import defaults
+from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.signature import DIFFERENCE, PER_ROW, RECIPE
+from triton_repo_builder.read.source import Source
+
+QUICK = 16
+"""Samples that show how sensitive a product is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to do, and what it may cost."""
+
+    steps: tuple[Step, ...]
+    samples: Path | None = None
+    max_drop: float = 0.005
+    budget: float = 300.0
+    """Seconds of search, after which nothing new is tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One line of the report."""
+
+    step: str
+    bytes: int
+    accuracy: Accuracy
+    speed: Speed
+    failure: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Everything that was measured. ``path`` is the last file, in the caller's folder."""
+
+    source: Source
+    task: str
+    samples: Samples
+    lines: tuple[Measured, ...]
+    """The original first."""
+    steps: tuple[Step, ...]
+    path: Path
+    max_drop: float
+
+    @property
+    def failure(self) -> str:
+        """Why it is refused; empty if every step passes."""
+        return next((line.failure for line in self.lines if line.failure), "")
+
+
+def optimize(
+    options: BuildOptions,
+    settings: Settings,
+    folder: Path,
+    progress: Progress = lambda message, done, total: None,
+    machine: Hardware | None = None,
+) -> Outcome:
+    """Make and measure each step in ``folder``, up to the first that fails the gate. Raises ``TrbError``."""
+    deadline = time.monotonic() + settings.budget
+    progress("reading the model", 0, 1)
+    asked = request.requested(options, machine=machine)
+    source, task = asked.request.source, asked.request.task
+    _check_device(settings.steps, options, machine or hardware.here(), source)
+    given = samples.of(asked, settings.samples)
+    progress(f"answers of the original to {given.count} samples", 0, 1)
+    baseline = speed.load(source)
+    expected = given.answers(baseline)
+    own = speed.measure(baseline, baseline, given, batch=source.signature.batch.possible)
+    lines = [Measured(step="original", bytes=source.signature.bytes, accuracy=accuracy.EXACT, speed=own)]
+    before, done = source, list[Step]()
+
+    def make(step: Step, base: Source, name: str) -> Source:
+        path = folder / name
+        steps.apply(step, base.path, path, given)
+        return samples.source_of(source, path)
+
+    for number, step in enumerate(settings.steps):
+        base = before
+
+        def judge(step: Step, base: Source = base, number: int = number) -> Judged:
+            made = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
+            limits.check_release(made, asked.request.release)
+            candidate = speed.load(made)
+            found = accuracy.compare(task.name, expected, given.answers(candidate))
+            # Rows that change each other are served one by one.
+            apart = made.signature.quantised and step.how != PER_ROW
+            batch = source.signature.batch.possible and not apart
+            taken = speed.measure(baseline, candidate, given, batch=batch)
+            failure = found.failure(settings.max_drop)
+            return Judged(step=step, path=made.path, accuracy=found, speed=taken, failure=failure)
+
+        def quick(step: Step, base: Source = base) -> float:
+            made = make(step, base, "quick.onnx")
+            answers = given.answer(speed.load(made), QUICK)
+            return 1 - accuracy.compare(task.name, expected[: len(answers)], answers).mean
+
+        progress(str(step), 0, 1)
+        if step.name == recipe.INT8 and not step.how:
+            found = search.int8(base, step, judge, quick, deadline, progress)
+        else:
+            found = judge(step)
+        before = samples.source_of(source, found.path)
+        done.append(found.step)
+        lines.append(
+            Measured(
+                step=str(found.step),
+                bytes=before.signature.bytes,
+                accuracy=found.accuracy,
+                speed=found.speed,
+                failure=found.failure,
+            )
+        )
+        if found.failure:
+            break
+    weights.note(before.path, _facts(done, lines[-1].accuracy))
+    return Outcome(
+        source=source,
+        task=task.name,
+        samples=given,
+        lines=tuple(lines),
+        steps=tuple(done),
+        path=before.path,
+        max_drop=settings.max_drop,
+    )
+
+
+def _facts(done: Sequence[Step], last: Accuracy) -> dict[str, str]:
+    """What the file says of itself; ``trb build`` reads it."""
+    facts = {RECIPE: json.dumps([step.as_json() for step in done])}
+    if any(step.name == recipe.INT8 for step in done):
+        facts[DIFFERENCE] = f"{last.difference:.3g}"
+    return facts
+
+
+def _check_device(wanted: Sequence[Step], options: BuildOptions, machine: Hardware, source: Source) -> None:
+    if any(step.name == recipe.FP16 for step in wanted) and not defaults.on_gpu(options, machine):
+        raise TrbError(
+            Code.USAGE,
+            "fp16 is for GPUs: a CPU has no kernels for it, and ONNX Runtime would convert to FP32 and back "
+            "around every operator, which is slower",
+            where=str(source.path),
+            remedy="use int8, or --device gpu if the model is served on one",
+        )

@@ -1,0 +1,101 @@
+"""The int8 that is fastest of those that pass: ways first, then products that stay in float."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.graph import per_row
+from triton_repo_builder.optimize.accuracy import Accuracy
+from triton_repo_builder.optimize.recipe import PER_CHANNEL, STATIC, Step
+from triton_repo_builder.optimize.speed import Speed
+from triton_repo_builder.read import skeleton
+from triton_repo_builder.read.signature import PER_ROW
+from triton_repo_builder.read.source import Source
+
+SHARES = (0.125, 0.25, 0.5)
+"""Of the products: so many of the most sensitive stay in float, until the gate passes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A candidate with what was measured of it."""
+
+    step: Step
+    path: Path
+    accuracy: Accuracy
+    speed: Speed
+    failure: str
+    """Why it is refused; empty if it passes."""
+
+
+Judge = Callable[[Step], Judged]
+Quick = Callable[[Step], float]
+"""Loss of a step on few samples."""
+Progress = Callable[[str, int, int], None]
+
+
+def int8(
+    source: Source, step: Step, judge: Judge, quick: Quick, deadline: float, progress: Progress
+) -> Judged:
+    """The fastest that passes, else the most accurate with its failure. Raises ``TrbError`` if there is none.
+
+    ``deadline``: ``time.monotonic()`` after which nothing new is begun.
+    """
+    ways = [STATIC] if "Conv" in source.signature.operators else []
+    ways += [PER_ROW, PER_CHANNEL] if per_row.products(source.skeleton) else []
+    judged: list[Judged] = []
+    problem: TrbError | None = None
+    for number, way in enumerate(ways):
+        if judged and time.monotonic() > deadline:
+            break
+        progress(f"int8 {way}", number, len(ways))
+        try:
+            judged.append(judge(replace(step, how=way)))
+        except TrbError as error:
+            problem = problem or error
+    if not judged:
+        raise problem or nothing_to_quantise(source, step)
+    passed = [one for one in judged if not one.failure]
+    if not passed and PER_ROW in ways:
+        passed = list(_with_floats(source, replace(step, how=PER_ROW), judge, quick, deadline, progress))
+        judged += passed
+        passed = [one for one in passed if not one.failure]
+    if passed:
+        return max(passed, key=lambda one: one.speed.ratio)
+    return max(judged, key=lambda one: one.accuracy.mean)
+
+
+def nothing_to_quantise(source: Source, step: Step) -> TrbError:
+    """A model without convolutions and without large constant matrices."""
+    from triton_repo_builder.optimize.steps import nothing
+
+    return nothing(step, source.path, "the graph has no convolution and no large matrix that is constant")
+
+
+def _with_floats(
+    source: Source, step: Step, judge: Judge, quick: Quick, deadline: float, progress: Progress
+) -> Sequence[Judged]:
+    """More and more of the products in float, the most sensitive first, until one passes."""
+    products = per_row.products(skeleton.read(source.path))
+    losses: dict[str, float] = {}
+    # Half of what is left is for the candidates themselves.
+    end = time.monotonic() + (deadline - time.monotonic()) / 2
+    for number, product in enumerate(products):
+        if time.monotonic() > end:
+            break
+        progress("sensitivity of the products", number, len(products))
+        losses[product] = quick(replace(step, excluded=tuple(one for one in products if one != product)))
+    tried: list[Judged] = []
+    for share in SHARES:
+        if time.monotonic() > deadline or not losses:
+            break
+        worst = sorted(losses, key=lambda name: -losses[name])[: max(1, round(share * len(products)))]
+        progress(f"int8 with {len(worst)} products in float", len(tried), len(SHARES))
+        tried.append(judge(replace(step, excluded=tuple(name for name in products if name in worst))))
+        if not tried[-1].failure:
+            break
+    return tried
