@@ -104,6 +104,8 @@ def command(
         click.echo(json.dumps(outputs.as_json(outcome), indent=1))
     else:
         _print(outcome)
+        if outcome.lines[-1].speed.ratio < 1:
+            console.note("it is smaller, but slower than the original on this machine")
         click.echo(f"wrote {output}; next: trb build --model {output}")
     return 0
 

@@ -1,7 +1,7 @@
 """How far a candidate's answers are from the original model's, and whether that may be.
 
 Vectors are compared by cosine, decisions (labels, entities, spans, tokens, words) by the share that agrees,
-single scores by the order that they put the samples in.
+a few scores by which is the largest, single ones by the order that they put the samples in.
 """
 
 from __future__ import annotations
@@ -77,7 +77,13 @@ def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) 
         change = _change(original, candidate) if task.endswith("classification") else None
         name = NAMES.get(task, "agreement")
         return Accuracy(measure=name, mean=float(np.mean(shares)), change=change, difference=difference)
-    if sum(array.size for array in first.values()) < FEW:
+    size = sum(array.size for array in first.values())
+    if 1 < size < FEW:
+        pairs = zip(original, candidate, strict=True)
+        mean = float(np.mean([_flat(own).argmax() == _flat(other).argmax() for own, other in pairs]))
+        change = _change(original, candidate)
+        return Accuracy(measure="same largest", mean=mean, change=change, difference=difference)
+    if size == 1:
         mean = _order(_column(original), _column(candidate))
         change = _change(original, candidate)
         return Accuracy(measure="order agreement", mean=mean, change=change, difference=difference)

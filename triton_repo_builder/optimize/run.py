@@ -86,7 +86,8 @@ def optimize(
     progress(f"answers of the original to {given.count} samples", 0, 1)
     baseline = speed.load(source)
     expected = given.answers(baseline)
-    own = speed.measure(baseline, baseline, given, batch=source.signature.batch.possible)
+    batches = source.signature.batch.possible
+    own = speed.measure(baseline, baseline, given, batch=batches)
     lines = [Measured(step="original", bytes=source.signature.bytes, accuracy=accuracy.EXACT, speed=own)]
     before, done = source, list[Step]()
 
@@ -101,12 +102,16 @@ def optimize(
         def judge(step: Step, base: Source = base, number: int = number) -> Judged:
             made = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
             limits.check_release(made, asked.request.release)
-            candidate = speed.load(made)
+            try:
+                candidate = speed.load(made)
+            except TrbError as error:
+                raise steps.nothing(
+                    step, base.path, f"what it gives does not load: {error.message}"
+                ) from None
             found = accuracy.compare(task.name, expected, given.answers(candidate))
             # Rows that change each other are served one by one.
             apart = made.signature.quantised and step.how != PER_ROW
-            batch = source.signature.batch.possible and not apart
-            taken = speed.measure(baseline, candidate, given, batch=batch)
+            taken = speed.measure(baseline, candidate, given, batch=batches, apart=apart)
             failure = found.failure(settings.max_drop)
             return Judged(step=step, path=made.path, accuracy=found, speed=taken, failure=failure)
 

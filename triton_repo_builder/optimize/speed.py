@@ -26,18 +26,20 @@ class Speed:
 
     latency: dict[int, float]
     original: dict[int, float]
+    apart: bool = False
+    """Whether it is served row by row, since rows of a batch change each other's answers."""
 
     @property
     def throughput(self) -> float:
-        """Rows a second of the largest batch."""
-        size = max(self.latency)
+        """Rows a second of the largest batch that it is served in."""
+        size = 1 if self.apart else max(self.latency)
         return 1000 * size / self.latency[size]
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the original, in the largest batch."""
-        size = max(self.latency)
-        return self.original[size] / self.latency[size]
+        """How many times as many rows a second as the original in its largest batch."""
+        size = max(self.original)
+        return self.throughput * self.original[size] / (1000 * size)
 
 
 def load(source: Source) -> OriginalModel:
@@ -45,13 +47,15 @@ def load(source: Source) -> OriginalModel:
     return original.load(source, threads=1, lean=source.signature.bytes > LEAN)
 
 
-def measure(baseline: OriginalModel, candidate: OriginalModel, samples: Samples, *, batch: bool) -> Speed:
+def measure(
+    baseline: OriginalModel, candidate: OriginalModel, samples: Samples, *, batch: bool, apart: bool = False
+) -> Speed:
     """Medians of runs in turns; without ``batch``, of single rows only."""
     own: dict[int, float] = {}
     other: dict[int, float] = {}
     for size in BATCHES if batch else BATCHES[:1]:
         other[size], own[size] = _both(baseline, candidate, samples.batch(size))
-    return Speed(latency=own, original=other)
+    return Speed(latency=own, original=other, apart=apart)
 
 
 def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[float, float]:

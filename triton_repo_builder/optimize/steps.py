@@ -14,7 +14,7 @@ import numpy as np
 
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import per_row, weights
+from triton_repo_builder.graph import per_row, reader, weights
 from triton_repo_builder.optimize.recipe import FP16, FUSE, STATIC, Step
 from triton_repo_builder.optimize.samples import Samples
 from triton_repo_builder.read import skeleton
@@ -22,7 +22,8 @@ from triton_repo_builder.read.signature import PER_ROW
 
 CALIBRATED = 32
 """Samples whose activations set the scales of static quantisation."""
-CONVOLUTIONS = ("Conv",)
+OPSET_OF_AXES = 13
+"""From which on DequantizeLinear takes a scale for each channel."""
 
 
 def apply(step: Step, before: Path, after: Path, samples: Samples) -> None:
@@ -81,7 +82,7 @@ def _static(step: Step, before: Path, after: Path, samples: Samples) -> None:
             after,
             _Reader(samples),
             quant_format=QuantFormat.QDQ,
-            per_channel=True,
+            per_channel=reader.read_signature(before).opset >= OPSET_OF_AXES,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             nodes_to_exclude=list(step.excluded),
