@@ -13,7 +13,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import unreadable
 from triton_repo_builder.read import source
 from triton_repo_builder.read.option_checks import check
-from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.options import KEEP, BuildOptions, usage
 from triton_repo_builder.read.source import PREFERRED
 from triton_repo_builder.read.trb_toml import layered, read_toml
 from triton_repo_builder.write import publish
@@ -118,7 +118,11 @@ def options_for(
     if "output" in own:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
     base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
-    return check(BuildOptions(**layered(base, common, own, flags)))
+    options = check(BuildOptions(**layered(base, common, own, flags)))
+    if options.precision != KEEP:
+        remedy = "run trb optimize on that model, and build the folder that it writes"
+        raise usage("precision", "does not apply to --all", remedy)
+    return options
 
 
 def common_options(config: Path | None) -> dict[str, Any]:

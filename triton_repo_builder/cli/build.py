@@ -89,6 +89,9 @@ def command(
 
         if explain:
             raise usage("explain", "does not apply to --all", "use --json, which has every setting")
+        if flags["precision"] not in (None, "keep"):
+            remedy = "run trb optimize on a model, and build the folder that it writes"
+            raise usage("precision", "does not apply to --all", remedy)
         if keep or flags["version"] == NEXT:
             name = "keep" if keep else "version"
             raise usage(name, "does not apply to --all", "build that model by itself")
@@ -112,10 +115,13 @@ def _build_one(
     show: str,
     explain: bool,
 ) -> int:
+    from contextlib import ExitStack
     from dataclasses import replace
+    from tempfile import TemporaryDirectory
 
     from triton_repo_builder.build import build
     from triton_repo_builder.read import source, trb_toml
+    from triton_repo_builder.read.options import KEEP
     from triton_repo_builder.write import identical, publish, versions
 
     add = flags["version"] == NEXT
@@ -126,8 +132,15 @@ def _build_one(
     if add:
         name = options.name or source.default_name(source.model_file(options.model, options.file))
         options = replace(options, version=versions.following(options.output, name))
-    with console.status() as progress:
+    with ExitStack() as stack, console.status() as progress:
+        notes: tuple[str, ...] = ()
+        if options.precision != KEEP:
+            from triton_repo_builder.optimize import precision
+
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="trb-precision-")))
+            options, notes = precision.applied(options, folder, progress)
         built = build.build(options, progress)
+        built = replace(built, notes=(*notes, *built.notes))
         progress("comparing with the repository")
         same = None if write and force else identical.twin(built, options.output)
         if same is not None:
@@ -139,9 +152,9 @@ def _build_one(
             progress("writing")
             publish.publish(publication)
             removed, edited = _prune(options.output, built, keep) if keep else ((), ())
-            notes = [f"removed version {version} (--keep)" for version in removed]
-            notes += [f"{file} was edited: its version is kept (--keep)" for file in edited]
-            built = replace(built, notes=(*built.notes, *notes))
+            removals = [f"removed version {version} (--keep)" for version in removed]
+            removals += [f"{file} was edited: its version is kept (--keep)" for file in edited]
+            built = replace(built, notes=(*built.notes, *removals))
     if show == "json":
         click.echo(build_report.as_json(built, publication, written=write, identical_to=same))
     elif show == "diff":

@@ -37,6 +37,8 @@ class Settings:
     max_drop: float = 0.005
     budget: float = 300.0
     """Seconds of search, after which nothing new is tried."""
+    fastest: bool = True
+    """Of the ways to int8, the fastest that passes; else the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ def optimize(
 
         progress(str(step), 0, 1)
         if step.name == recipe.INT8 and not step.how:
-            found = search.int8(base, step, judge, quick, deadline, progress)
+            found = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
         else:
             found = judge(step)
         before = samples.source_of(source, found.path)

@@ -39,10 +39,18 @@ Progress = Callable[[str, int, int], None]
 
 
 def int8(
-    source: Source, step: Step, judge: Judge, quick: Quick, deadline: float, progress: Progress
+    source: Source,
+    step: Step,
+    judge: Judge,
+    quick: Quick,
+    deadline: float,
+    progress: Progress,
+    *,
+    fastest: bool,
 ) -> Judged:
-    """The fastest that passes, else the most accurate with its failure. Raises ``TrbError`` if there is none.
+    """The fastest that passes (or the first), else the most accurate with its failure.
 
+    Raises ``TrbError`` if none can be made.
     ``deadline``: ``time.monotonic()`` after which nothing new is begun.
     """
     ways = [STATIC] if "Conv" in source.signature.operators else []
@@ -50,7 +58,7 @@ def int8(
     judged: list[Judged] = []
     problem: TrbError | None = None
     for number, way in enumerate(ways):
-        if judged and time.monotonic() > deadline:
+        if judged and (time.monotonic() > deadline or (not fastest and not judged[-1].failure)):
             break
         progress(f"int8 {way}", number, len(ways))
         try:
@@ -93,7 +101,10 @@ def _with_floats(
     for share in SHARES:
         if time.monotonic() > deadline or not losses:
             break
-        worst = sorted(losses, key=lambda name: -losses[name])[: max(1, round(share * len(products)))]
+        count = max(1, round(share * len(products)))
+        if count == len(products):
+            break
+        worst = sorted(losses, key=lambda name: -losses[name])[:count]
         progress(f"int8 with {len(worst)} products in float", len(tried), len(SHARES))
         tried.append(judge(replace(step, excluded=tuple(name for name in products if name in worst))))
         if not tried[-1].failure:

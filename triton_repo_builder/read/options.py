@@ -33,6 +33,8 @@ DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
 MOST_ANSWERS = 1000
 """More of them are the tail of the vocabulary, and every one is sent."""
+KEEP, AUTO = "keep", "auto"
+"""Of ``precision``."""
 ORIGINS = "origins"
 TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
@@ -144,6 +146,14 @@ class BuildOptions:
         rare=True,
     )
     """Microseconds."""
+    precision: str = option(
+        KEEP,
+        Choice((KEEP, "fp16", "int8", AUTO)),
+        Topic.MODEL,
+        "Serve a smaller file of the model, if its answers stay what they were (trb optimize); auto: the one "
+        "for this hardware, if it is faster.",
+        default=KEEP,
+    )
     device: str = option(
         "auto",
         Choice(("cpu", "gpu", "auto")),

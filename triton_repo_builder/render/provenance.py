@@ -16,6 +16,7 @@ from triton_repo_builder.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.read import slow_tokenizer
 from triton_repo_builder.read.options import OPTIONS, BuildOptions
+from triton_repo_builder.read.signature import RECIPE
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.repository import CASES, CONFIG, content
 from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
@@ -33,7 +34,7 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
     inputs = [source.file(path) for path in (*source.weights, *_beside(source, kind))]
     return VersionEntry(
         task=request.task.name,
-        facts=dict((*request.task.facts, *plan.facts)),
+        facts=dict((*request.task.facts, *plan.facts, *_optimised(source))),
         models=tuple(model.name for model in repository.models),
         shared=repository.shared,
         version=repository.version,
@@ -59,6 +60,16 @@ def _tools(kind: Kind) -> dict[str, str]:
     """Versions of what made the endpoint; its answers are those of this transformers."""
     names = ("onnx",) if kind is Kind.TENSOR else ("onnx", "transformers")
     return {"triton_repo_builder": __version__, **{name: metadata.version(name) for name in names}}
+
+
+def _optimised(source: Source) -> tuple[tuple[str, str], ...]:
+    """What ``trb optimize`` did to the model, as the file says."""
+    try:
+        steps = json.loads(source.signature.metadata.get(RECIPE, "[]"))
+        words = [" ".join(filter(None, (step["step"], step.get("how", "")))) for step in steps]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ()
+    return (("optimised", " + ".join(words)),) if words else ()
 
 
 def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
