@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     "--budget", type=Duration(), default=300.0, metavar="TIME", help="Time of the search.  [default: 5m]"
 )
 @click.option("--task", metavar="TASK", help="What the model is for.  [default: from the model's files]")
+@click.option("--pooling", metavar="POOLING", help="As for trb build, of a model that does not say.")
 @click.option("--tokenizer", type=Place(), help="tokenizer.json or its folder, if not beside the model.")
 @click.option("--file", metavar="NAME", help="Which ONNX file, if MODEL is a folder with several.")
 @click.option(
@@ -50,6 +51,7 @@ def command(
     max_drop: float,
     budget: float,
     task: str | None,
+    pooling: str | None,
     tokenizer: Path | None,
     file: str | None,
     device: str,
@@ -81,7 +83,15 @@ def command(
     if not chosen:
         raise click.UsageError("there is no step to take: --steps int8, for instance.")
     options = check(
-        BuildOptions(model=model, file=file, task=task, tokenizer=tokenizer, device=device, golden=False)
+        BuildOptions(
+            model=model,
+            file=file,
+            task=task,
+            pooling=pooling,
+            tokenizer=tokenizer,
+            device=device,
+            golden=False,
+        )
     )
     settings = run.Settings(steps=chosen, samples=samples, max_drop=max_drop, budget=budget)
     with outputs.staging(output) as folder, console.progress() as progress:

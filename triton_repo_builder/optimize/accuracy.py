@@ -22,7 +22,9 @@ CHANGE = 20.0
 """A probability may change by so many times what agreement may fall."""
 FEW = 8
 """Numbers of an answer below which they are scores, not a vector."""
-CLOSE = 1e-6
+CLOSE = 0.01
+"""Of the range of all scores: nearer ones are in no order."""
+ORDER = "order agreement"
 NAMES = {
     "text-classification": "label agreement",
     "zero-shot-classification": "label agreement",
@@ -51,15 +53,20 @@ class Accuracy:
     difference: float = 0.0
     """Largest change of any number, in proportion to the largest (at least 1)."""
 
+    @property
+    def of_change(self) -> str:
+        """What changes: a score in proportion to the range of all, a probability as it is."""
+        return "score" if self.measure == ORDER else "probability"
+
     def failure(self, most: float) -> str:
         """Why it loses more than ``most``; empty if it does not."""
         lost = 1 - self.mean
         if not lost <= most:
-            return f"{self.measure} {self.mean:.4f} is below {1 - most:.4g}"
+            return f"{self.measure} {self.mean:.5f} is below {1 - most:.4g}"
         if self.lowest is not None and not 1 - self.lowest <= LOWEST * most:
-            return f"1 % quantile of the {self.measure} {self.lowest:.4f} is below {1 - LOWEST * most:.4g}"
+            return f"1 % quantile of the {self.measure} {self.lowest:.5f} is below {1 - LOWEST * most:.4g}"
         if self.change is not None and not self.change <= CHANGE * most:
-            return f"a probability changes by {self.change:.3f}, more than {CHANGE * most:.3g}"
+            return f"a {self.of_change} changes by {self.change:.3f}, more than {CHANGE * most:.3g}"
         return ""
 
 
@@ -71,22 +78,22 @@ def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) 
     difference = _difference(original, candidate)
     first = original[0]
     decided = [name for name, array in first.items() if array.dtype.kind not in "f"]
-    if decided:
+    if decided and (task in NAMES or len(decided) == len(first)):
         pairs = zip(original, candidate, strict=True)
         shares = [np.mean([_overlap(own[name], other[name]) for name in decided]) for own, other in pairs]
         change = _change(original, candidate) if task.endswith("classification") else None
         name = NAMES.get(task, "agreement")
         return Accuracy(measure=name, mean=float(np.mean(shares)), change=change, difference=difference)
-    size = sum(array.size for array in first.values())
+    size = sum(array.size for array in first.values() if array.dtype.kind == "f")
     if 1 < size < FEW:
         pairs = zip(original, candidate, strict=True)
         mean = float(np.mean([_flat(own).argmax() == _flat(other).argmax() for own, other in pairs]))
         change = _change(original, candidate)
         return Accuracy(measure="same largest", mean=mean, change=change, difference=difference)
     if size == 1:
-        mean = _order(_column(original), _column(candidate))
-        change = _change(original, candidate)
-        return Accuracy(measure="order agreement", mean=mean, change=change, difference=difference)
+        ours, theirs = _column(original), _column(candidate)
+        change = float(np.abs(ours - theirs).max()) / max(float(np.ptp(ours)), 1e-6)
+        return Accuracy(measure=ORDER, mean=_order(ours, theirs), change=change, difference=difference)
     cosines = [_cosine(_flat(own), _flat(other)) for own, other in zip(original, candidate, strict=True)]
     return Accuracy(
         measure="cosine",
@@ -97,7 +104,8 @@ def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) 
 
 
 def _flat(answer: Answer) -> npt.NDArray[np.float64]:
-    return np.concatenate([array.reshape(-1).astype(np.float64) for array in answer.values()])
+    floats = [array for array in answer.values() if array.dtype.kind == "f"]
+    return np.concatenate([array.reshape(-1).astype(np.float64) for array in floats])
 
 
 def _column(answers: Sequence[Answer]) -> npt.NDArray[np.float64]:
@@ -132,19 +140,24 @@ def _words(array: npt.NDArray[Any]) -> list[Any]:
 def _order(own: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
     """Share of pairs of samples whose scores are in the same order; pairs as good as equal do not count."""
     ours, theirs = (one[:, None] - one[None, :] for one in (own, other))
-    counted = ours > CLOSE
+    counted = ours > CLOSE * np.ptp(own)
     return float(np.mean(theirs[counted] > 0)) if counted.any() else 1.0
 
 
 def _change(original: Sequence[Answer], candidate: Sequence[Answer]) -> float | None:
-    """Largest change of a float of answers of equal shape; None without any."""
+    """Largest change of a float of answers of equal shape, over the range of all if that is more than 1.
+
+    So a probability counts as it is, and a score without bounds in proportion. None without any.
+    """
+    floats = [array for answer in original for array in answer.values() if array.dtype.kind == "f"]
+    spread = float(np.ptp(np.concatenate([array.reshape(-1) for array in floats]))) if floats else 0.0
     most = [
         float(np.abs(own[name].astype(np.float64) - other[name]).max())
         for own, other in zip(original, candidate, strict=True)
         for name in own
         if own[name].dtype.kind == "f" and own[name].shape == other[name].shape and own[name].size
     ]
-    return max(most, default=None)
+    return max(most) / max(1.0, spread) if most else None
 
 
 def _difference(original: Sequence[Answer], candidate: Sequence[Answer]) -> float:

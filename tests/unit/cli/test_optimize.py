@@ -110,7 +110,7 @@ def test_what_loses_too_much_is_reported_and_not_written(
     monkeypatch.setattr(run.accuracy, "compare", lambda *arguments: lost)
     done = optimize(model, "-o", tmp_path / "out", "--steps", "int8:per-row,fuse")
     assert done.returncode == int(Code.ACCURACY_LOST.exit) == 1
-    assert "label agreement 0.9000 is below 0.995; nothing was written [accuracy-lost]" in done.stderr
+    assert "label agreement 0.90000 is below 0.995; nothing was written [accuracy-lost]" in done.stderr
     assert "int8 per-row" in done.stdout and "fuse" not in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

@@ -69,7 +69,7 @@ def test_what_loses_too_much(model: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (done.returncode, "[accuracy-lost]" in done.stderr) == (1, True)
     assert not (model.parent / "repository").exists()
     kept = build(model, "--precision", "auto", "--device", "cpu")
-    assert "keeps the model: label agreement 0.9000 is below 0.995" in kept.stderr
+    assert "keeps the model: label agreement 0.90000 is below 0.995" in kept.stderr
     assert "optimised" not in served(model)["facts"]
 
 
