@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import tempfile
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import files
+from triton_repo_builder.bench.report import png
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.optimize import recipe
 from triton_repo_builder.optimize.run import Measured, Outcome
 from triton_repo_builder.read.source import Source
 
-MODEL, REPORT = "model.onnx", "optimize.json"
+MODEL, REPORT, PLOT = "model.onnx", "optimize.json", "optimize.png"
 WEIGHTS = (".onnx", ".bin", ".safetensors", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".data", ".onnx_data")
 """Of the original, or of other frameworks: never copied."""
 
@@ -62,6 +64,8 @@ def write(outcome: Outcome, output: Path, folder: Path) -> None:
         shutil.copyfile(file, made / name)
     (made / recipe.FILE).write_text(_text({"steps": [step.as_json() for step in outcome.steps]}))
     (made / REPORT).write_text(_text(as_json(outcome)))
+    if importlib.util.find_spec(png.NEEDS):
+        (made / PLOT).write_bytes(plot(outcome))
     files.sync_all(made)
     check(output)
     if output.exists():
@@ -77,7 +81,7 @@ def beside(source: Source) -> list[tuple[Path, str]]:
         for file in (*home.glob("*"), *home.glob("*_*/*")):
             if not file.is_file() or file.resolve() in own or file.name.startswith("."):
                 continue
-            if file.suffix in WEIGHTS or file.name in (recipe.FILE, REPORT):
+            if file.suffix in WEIGHTS or file.name in (recipe.FILE, REPORT, PLOT):
                 continue
             found[str(file.relative_to(home))] = file
     return [(file, name) for name, file in sorted(found.items())]
@@ -85,6 +89,18 @@ def beside(source: Source) -> list[tuple[Path, str]]:
 
 def _parents(source: Source) -> tuple[Path, ...]:
     return tuple(file.parent for file in (source.tokenizer, source.preprocessor) if file)
+
+
+def plot(outcome: Outcome) -> bytes:
+    """A PNG of size, speed and accuracy by step."""
+    lines = outcome.lines
+    return png.bars(
+        {
+            "MB": {line.step: line.bytes / 1e6 for line in lines},
+            "times as fast": {line.step: line.speed.ratio for line in lines},
+            lines[-1].accuracy.measure: {line.step: line.accuracy.mean for line in lines},
+        }
+    )
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def test_a_folder_that_build_takes_with_recipe_and_report(model: Path, tmp_path:
     assert set(int8["latency_ms"]) == {"1", "16"}
     (step,) = json.loads((out / "recipe.json").read_text())["steps"]
     assert step["step"] == "int8" and step["how"] in ("per-row", "per-channel")
-    assert {"tokenizer.json", "config.json"} <= {file.name for file in out.iterdir()}
+    assert {"tokenizer.json", "config.json", "optimize.png"} <= {file.name for file in out.iterdir()}
+    assert (out / "optimize.png").read_bytes().startswith(b"\x89PNG")
     stated = {entry.key: entry.value for entry in onnx.load(out / "model.onnx").metadata_props}
     assert json.loads(stated[RECIPE]) == [step]
     assert 0 < float(stated[DIFFERENCE]) < 0.1

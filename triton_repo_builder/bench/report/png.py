@@ -46,6 +46,23 @@ def latency(report: BenchReport) -> bytes:
     return _plot(report, draw, "latency in ms", logarithmic=True)
 
 
+def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
+    """A panel for each title, in it a bar for each name with its number."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / 2 * len(panels), HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (title, values) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        drawn = axes.bar(range(len(values)), list(values.values()), color="C0")
+        axes.bar_label(drawn, fmt="%.4g")
+        axes.set_xticks(range(len(values)), list(values), rotation=20, ha="right")
+        axes.set_title(title)
+    return _png(figure)
+
+
 def series(levels: Sequence[Level]) -> Series:
     """Levels by the line they belong to; a line's name holds only what differs between the lines."""
     parts = [(level.variant, level.protocol, _length(level)) for level in levels]
@@ -90,6 +107,10 @@ def _plot(report: BenchReport, draw: Draw, label: str, *, logarithmic: bool) -> 
         axes.set_xlabel(title)
         axes.set_ylabel(label)
         _scale(axes, levels, logarithmic)
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
     out = io.BytesIO()
     # No date and no version inside: the same report gives the same bytes.
     figure.savefig(out, format="png", metadata={"Software": None})
