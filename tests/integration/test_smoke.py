@@ -102,6 +102,24 @@ def test_a_good_endpoint_passes(smoke: Smoke, repository: Path, tmp_path: Path) 
     assert suite.attrib["failures"] == suite.attrib["errors"] == "0"
 
 
+@pytest.mark.parametrize(("endpoint", "groups"), [("good", set()), ("neighbour", {"in a batch"})])
+def test_steps_of_8_bits_are_allowed_alone_and_never_in_a_batch(
+    endpoint: str, groups: set[str], smoke: Smoke, repository: Path, tmp_path: Path
+) -> None:
+    rounded = copy(repository, tmp_path / "rounded")
+    file = rounded / endpoint / "smoke.json"
+    document = json.loads(file.read_text())
+    document["tolerance"]["alone"] = 0.1
+    for case in document["cases"]:
+        for output in case["outputs"]:
+            output["data"] = [value + 0.02 for value in output["data"]]
+    file.write_text(json.dumps(document))
+    code, text = smoke(rounded, "--endpoint", endpoint, "--json")
+    assert (code == 0, {check["group"] for check in failed(text)} >= groups) == (not groups, True), text
+    found = {check["group"]: check["allowed"] for check in json.loads(text)["checks"] if check["allowed"]}
+    assert found["golden cases"] == 0.1 and found["in a batch"] == 1e-5
+
+
 def test_the_table_names_every_check_and_has_no_colour_in_a_pipe(smoke: Smoke, repository: Path) -> None:
     code, text = smoke(repository, "--endpoint", "good")
     assert code == 0

@@ -65,6 +65,17 @@ def test_tf32_of_a_gpu_is_noise() -> None:
     assert made.reason == "float noise between kernels and batch sizes, with TF32 as a GPU multiplies"
 
 
+@pytest.mark.parametrize(
+    ("largest", "rounding", "alone"),
+    [(0.5, 0.03, 0.03), (20.0, 0.03, 0.6), (0.1, 0.5, 0.025), (0.5, 1e-6, 1e-4), (0.5, 0.0, 1e-4)],
+)
+def test_steps_of_8_bits_count_alone_only(largest: float, rounding: float, alone: float) -> None:
+    made = tolerance.tolerance([case(largest)], rounding=rounding)
+    assert made.alone == pytest.approx(alone)
+    assert made.batched == pytest.approx(tolerance.tolerance([case(largest)]).batched)
+    assert ("8-bit steps" in made.reason) == (rounding > 0)
+
+
 @pytest.mark.parametrize("value", [1e-9, 0.00012345, 0.1, 1.0, 99.1, 12345.0])
 def test_rounding_up_keeps_two_digits_and_never_tightens(value: float) -> None:
     rounded = tolerance.round_up(value)

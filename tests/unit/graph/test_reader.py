@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,30 @@ def test_a_vocabulary_that_is_not_plain_is_unknown(tmp_path: Path) -> None:
         initializers=[t.constant("T", t.FLOAT, [7, 2], [0.0] * 14)],
     )
     assert signature(tmp_path, content).vocabulary is None
+
+
+@pytest.mark.parametrize(
+    ("operators", "recipe", "by_batch"),
+    [
+        ({"MatMulInteger"}, "", True),
+        ({"MatMulInteger"}, '[{"step": "int8", "how": "per-row"}]', False),
+        ({"MatMulInteger", "DynamicQuantizeLinear"}, '[{"step": "int8", "how": "per-row"}]', True),
+        ({"QAttention"}, "", True),
+        ({"QuantizeLinear", "MatMul"}, "", False),
+    ],
+)
+def test_scales_of_a_batch_are_known_by_operators_and_recipe(
+    operators: set[str], recipe: str, by_batch: bool, tmp_path: Path
+) -> None:
+    read = reader.read_signature(tiny.text_model(tmp_path / "model.onnx"))
+    made = replace(read, operators=frozenset(operators), metadata={"trb.recipe": recipe})
+    assert made.quantised == by_batch
+
+
+@pytest.mark.parametrize(
+    ("stated", "rounding"), [("0.03", 0.03), ("", 0), ("many", 0), ("nan", 0), ("-1", 0), ("7", 0)]
+)
+def test_the_difference_that_a_file_states(stated: str, rounding: float, tmp_path: Path) -> None:
+    read = reader.read_signature(tiny.text_model(tmp_path / "model.onnx"))
+    assert replace(read, metadata={"trb.difference": stated}).rounding == rounding
+    assert read.rounding == 0
