@@ -66,6 +66,14 @@ def test_a_folder_that_build_takes_with_recipe_and_report(model: Path, tmp_path:
     assert "8-bit steps" in cases["tolerance"]["reason"]
 
 
+def test_a_large_original_is_timed_without_a_packed_copy_and_that_is_said(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "LEAN", 1000)
+    done = optimize(model, "-o", tmp_path / "out", "--steps", "int8:per-row", "--max-drop", "0.5")
+    assert done.returncode == 0 and "note: the original is timed without the packed copy" in done.stderr
+
+
 def test_the_table_says_what_to_do_next(model: Path, tmp_path: Path) -> None:
     output = trb("optimize", str(model), "-o", str(tmp_path / "out"), "--steps", "int8:per-row")
     assert "int8 per-row" in output and "label agreement" in output and "256 samples" in output
