@@ -27,15 +27,16 @@ WEIGHTS = (".onnx", ".bin", ".safetensors", ".pt", ".pth", ".h5", ".msgpack", ".
 def staging(output: Path) -> Iterator[Path]:
     """A folder beside ``output`` that is gone afterwards, whatever happens. Raises ``TrbError``."""
     check(output)
+    folder: Path | None = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
-    except OSError as error:
-        raise files.unreadable(output, error, code=Code.OUTPUT_NOT_WRITABLE) from None
-    try:
         yield folder
+    except OSError as error:
+        raise files.explain(error, output, kept="nothing was written") from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def check(output: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.graph import per_row
+from triton_repo_builder.optimize import steps
 from triton_repo_builder.optimize.accuracy import Accuracy
 from triton_repo_builder.optimize.recipe import PER_CHANNEL, STATIC, Step
 from triton_repo_builder.optimize.speed import Speed
@@ -16,6 +17,7 @@ from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import PER_ROW
 from triton_repo_builder.read.source import Source
 
+DONE = {"MatMulInteger", "ConvInteger", "QLinearConv", "QuantizeLinear", "DynamicQuantizeLinear"}
 SHARES = (0.125, 0.25, 0.5)
 """Of the products: so many of the most sensitive stay in float, until the gate passes."""
 
@@ -79,9 +81,10 @@ def int8(
 
 def nothing_to_quantise(source: Source, step: Step) -> TrbError:
     """A model without convolutions and without large constant matrices."""
-    from triton_repo_builder.optimize.steps import nothing
-
-    return nothing(step, source.path, "the graph has no convolution and no large matrix that is constant")
+    if source.signature.operators & DONE:
+        return steps.nothing(step, source.path, "the model is quantised already")
+    what = "the graph has no convolution and no large matrix that is constant"
+    return steps.nothing(step, source.path, what)
 
 
 def _with_floats(

@@ -38,7 +38,7 @@ def apply(step: Step, before: Path, after: Path, samples: Samples) -> None:
     try:
         with _quiet():
             run(step, before, after, samples)
-    except TrbError:
+    except (TrbError, OSError):
         raise
     except Exception as error:
         raise nothing(step, before, f"ONNX Runtime's tool fails: {text.first_line(str(error))}") from None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,33 @@ def test_a_model_without_large_matrices_is_left_alone(
     done = optimize(model, "-o", tmp_path / "out")
     assert "no convolution and no large matrix that is constant [unsupported-model]" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_quantised_already_is_left_alone(model: Path, tmp_path: Path) -> None:
+    int8 = tmp_path / "int8"
+    trb("optimize", str(model), "-o", str(int8), "--steps", "int8:per-row", "--max-drop", "0.5")
+    done = optimize(int8, "-o", tmp_path / "again")
+    assert "the model is quantised already [unsupported-model]" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["/proc/out", "/dev/null/out"])
+def test_a_place_that_cannot_be_written(place: str, model: Path) -> None:
+    done = optimize(model, "-o", place)
+    assert (done.returncode, "[output-not-writable]" in done.stderr) == (Code.OUTPUT_NOT_WRITABLE.exit, True)
+
+
+def test_a_full_disk_leaves_nothing(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with tiny.small_disk(tmp_path / "disk", "16k") as mounted:
+        if not mounted:  # it takes root
+            monkeypatch.setattr(per_row, "quantise", full)
+        done = optimize(
+            model, "-o", tmp_path / "disk" / "out", "--steps", "int8:per-row", "--max-drop", "0.5"
+        )
+        assert (done.returncode, "[disk-full]" in done.stderr) == (Code.DISK_FULL.exit, True), done.stderr
+        assert not any((tmp_path / "disk").iterdir())
 
 
 def test_tensors_are_generated(tmp_path: Path) -> None:
