@@ -115,6 +115,11 @@ def served(path: Path, command: str = "") -> Iterator[Server]:
             child.terminate()
 
 
+def engine(arguments: argparse.Namespace) -> tuple[str, str]:
+    """The end of a page's name and what it says of the server: ``--server`` is for Triton's own backend."""
+    return ("_cpp", "Triton's C++ onnxruntime backend") if arguments.server else ("", "the embedded engine")
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody listened on a moment ago."""
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """ONNX Runtime alone against the server: what serving costs beyond the model itself.
 
-    .venv/bin/python benchmarks/limit.py [--models fp32,int8] [--clients 16] [--rounds 4]
+    .venv/bin/python benchmarks/limit.py [--models fp32,int8] [--clients 32] [--rounds 4]
 
 The limit is the original graph in ONNX Runtime with one thread, in a process without server or network, on
 texts tokenized beforehand: one by one; in groups of eight sorted by length; and in the groups that the
@@ -12,21 +12,19 @@ tokenizer, too.
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import common
 from common import Result, Sample, median, number, of
 
-from triton_repo_builder.graph.ragged import RATIO
+from triton_repo_builder.graph.ragged import RUN
 
 GROUP = 8
 WAITING = 32
@@ -42,7 +40,7 @@ OURS = {
     "off": ("ours, batching off", {"batching": "off", "instances": 2, "threads": 1}),
     "default": ("ours, trb build's defaults", {}),
 }
-TARGET = 1.15
+TARGET = 0.95
 
 
 def batches(lengths: Sequence[int], way: str) -> list[list[int]]:
@@ -56,9 +54,22 @@ def batches(lengths: Sequence[int], way: str) -> list[list[int]]:
     found = []
     for start in range(0, len(lengths), WAITING):
         part = sorted(range(start, min(start + WAITING, len(lengths))), key=lengths.__getitem__)
-        steps = groupby(part, key=lambda i: math.ceil(math.log(lengths[i]) / math.log(RATIO)))
-        found += [list(group) for _, group in steps]
+        found += [part[begin:end] for begin, end in cheapest([lengths[i] for i in part])]
     return found
+
+
+def cheapest(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Where the composed graph cuts sorted lengths: a group costs its tokens, padding included, and RUN."""
+    least, starts = [0.0], []
+    for end, longest in enumerate(lengths, 1):
+        costs = [cost + (end - start) * longest + RUN for start, cost in enumerate(least)]
+        least.append(min(costs))
+        starts.append(costs.index(least[-1]))
+    groups, end = [], len(lengths)
+    while end:
+        groups.append((starts[end - 1], end))
+        end = starts[end - 1]
+    return groups
 
 
 def alone(folder: Path, way: str, seconds: float) -> dict[str, float]:
@@ -137,9 +148,11 @@ def measure(source: Path, arguments: Any) -> tuple[dict[tuple[str, int], list[fl
 def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--models", default="fp32,int8")
-    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--clients", type=int, default=32)
     arguments = parser.parse_args()
-    result = Result("limit", "What serving costs beyond the model: ONNX Runtime alone", arguments.output)
+    suffix, engine = common.engine(arguments)
+    title = f"What serving costs beyond ONNX Runtime alone, {engine}"
+    result = Result(f"limit{suffix}", title, arguments.output)
     result.add(
         f"CPU ms per request, median of {arguments.rounds} turns (smallest to largest), the server under "
         f"{arguments.clients} clients. Ratios: server CPU over ONNX Runtime alone."
@@ -176,11 +189,13 @@ def report(
     result.add(f"## all-MiniLM-L6-v2, {name}", common.table(head, rows))
     common.bars(values, result.image(f"_{name}"), f"all-MiniLM-L6-v2 {name}", "CPU ms per request")
     if name == "fp32":
-        over = values[OURS["default"][0]] / base[0]
+        busy = statistics.median(limits["single", cores])
+        over = values[OURS["default"][0]] / busy
         result.add(
-            f"Target: server CPU at most {TARGET} × ONNX Runtime alone, one by one. Measured: {over:.2f}. "
-            "The server runs waiting texts in groups, which saves work; the last column compares with the "
-            f"same grouping of {WAITING} texts without a server: that is what serving itself costs."
+            f"Target: server CPU at most {TARGET} × ONNX Runtime alone, one by one on each core. "
+            f"Measured: {over:.2f}. The server runs waiting texts in groups, which saves work; the last "
+            f"column compares with the same grouping of {WAITING} texts without a server: that is what "
+            "serving itself costs."
         )
     result.data[name] = {"alone": {f"{way} x{count}": found for (way, count), found in limits.items()}}
 

@@ -116,9 +116,7 @@ def main() -> None:
     parser.add_argument("--headline", default="ours_default", choices=tuple(OURS), help="held to the targets")
     arguments = parser.parse_args()
     chosen = arguments.variants.split(",")
-    suffix, engine = ("", "the embedded engine")
-    if arguments.server:
-        suffix, engine = "_cpp", "Triton's C++ onnxruntime backend"
+    suffix, engine = common.engine(arguments)
     result = Result(f"usual_template{suffix}", f"Ours against the usual template, {engine}", arguments.output)
     result.add(
         "One server holds all variants; they are loaded in turns. Every number is the median over "

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from triton_repo_builder import dtypes
 from triton_repo_builder.graph import names
-from triton_repo_builder.graph.ragged import GROUP_NUMBER, GROUP_ROWS, GROUP_SHARED
+from triton_repo_builder.graph.ragged import GROUP_END, GROUP_ROWS, GROUP_SHARED, GROUP_START
 from triton_repo_builder.plan.model import Front
 
 TO_THE_END = 2**63 - 1
@@ -27,40 +27,43 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     before, group = onnx.parser.parse_graph(front.text), onnx.parser.parse_graph(front.group)
     prefix = names.prefix(graph)
     outer, inner = f"{prefix}front/", f"{prefix}group/"
-    made = {value.name for value in group.output} - {GROUP_ROWS}
+    made = {value.name for value in group.output} - {GROUP_ROWS, GROUP_START}
     public = {value.name for value in (*before.input, *before.output)} - set(GROUP_SHARED)
     shared = {name: outer + name for name in GROUP_SHARED}
     answers = names.set_apart(graph, [value.name for value in graph.output], f"{inner}of/")
     carries = [_Carry(value, answers[value.name], inner, front.fill) for value in graph.output]
-    number, go_on, goes_on = inner + GROUP_NUMBER, f"{inner}go_on", f"{inner}goes_on"
+    end, start = inner + GROUP_END, inner + GROUP_START
+    number, go_on, goes_on = f"{inner}number", f"{inner}go_on", f"{inner}goes_on"
     body = helper.make_graph(
         [
             *_renamed(group.node, {name: name for name in made | public} | shared, inner),
             *graph.node,
-            helper.make_node("Identity", [go_on], [goes_on], f"{inner}Identity"),
+            *_goes_on(start, goes_on, inner),
             *(node for carry in carries for node in carry.nodes(inner + GROUP_ROWS)),
         ],
         f"{prefix}group",
         [
             helper.make_tensor_value_info(number, TensorProto.INT64, []),
             helper.make_tensor_value_info(go_on, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(end, TensorProto.INT64, [1]),
             *(helper.make_tensor_value_info(carry.before, carry.type, None) for carry in carries),
         ],
         [
             helper.make_tensor_value_info(goes_on, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(start, TensorProto.INT64, [1]),
             *(helper.make_tensor_value_info(carry.after, carry.type, None) for carry in carries),
         ],
     )
     _move_types(graph, body)
-    groups, rows = f"{outer}groups", f"{outer}rows_1d"
+    rows, any_rows = f"{outer}rows_1d", f"{outer}any_rows"
     outside = [
         *_renamed(before.node, {name: name for name in public}, outer),
-        helper.make_node("Shape", [shared["first"]], [groups], groups),
+        *_goes_on(rows, any_rows, outer),
         *(node for carry in carries for node in carry.start(rows)),
         helper.make_node(
             "Loop",
-            [groups, "", *(carry.empty for carry in carries)],
-            [carry.result for carry in carries],
+            ["", any_rows, rows, *(carry.empty for carry in carries)],
+            [f"{outer}first_start", *(carry.result for carry in carries)],
             f"{prefix}Loop",
             body=body,
         ),
@@ -71,6 +74,17 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     kept = [value for value in graph.input if value.name not in made]
     del graph.input[:]
     graph.input.extend([*before.input, *kept])
+
+
+def _goes_on(place: str, goes_on: str, prefix: str) -> list[onnx.NodeProto]:
+    """Whether there are rows before ``place``, INT64 [1]."""
+    scalar, none = f"{prefix}rows_before", f"{prefix}no_row"
+    zero = helper.make_tensor("value", TensorProto.INT64, [], [0])
+    return [
+        helper.make_node("Constant", [], [none], none, value=zero),
+        helper.make_node("Squeeze", [place], [scalar], scalar),
+        helper.make_node("Less", [none, scalar], [goes_on], goes_on),
+    ]
 
 
 class _Carry:
@@ -167,10 +181,20 @@ def _renamed(nodes: Iterable[onnx.NodeProto], kept: Mapping[str, str], prefix: s
     renamed = []
     for number, node in enumerate(nodes):
         node.name = f"{prefix}{number}/{node.op_type}"
-        node.input[:] = [kept.get(name, prefix + name) for name in node.input]
+        node.input[:] = [name and kept.get(name, prefix + name) for name in node.input]
         node.output[:] = [kept.get(name, prefix + name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename_body(attribute.g, kept, prefix)
         renamed.append(node)
     return renamed
+
+
+def _rename_body(body: onnx.GraphProto, kept: Mapping[str, str], prefix: str) -> None:
+    """The same for a loop in our text, whose nodes see the tensors around them."""
+    for value in (*body.input, *body.output):
+        value.name = prefix + value.name
+    _renamed(body.node, kept, prefix)
 
 
 def _move_types(graph: onnx.GraphProto, body: onnx.GraphProto) -> None:

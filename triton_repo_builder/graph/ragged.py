@@ -8,7 +8,6 @@ the mask and what else the model takes. Syntax: github.com/onnx/onnx/blob/main/d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from triton_repo_builder.plan.model import Front, Rows
@@ -16,16 +15,17 @@ from triton_repo_builder.plan.tensors import CHUNK_INDEX, CHUNK_SEPARATOR, LENGT
 
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
-RATIO = 1.3
-"""How much longer than its shortest row the longest row of a group may be: more padding costs more than
-another run of the graph saves (measured on CPUs; docs/benchmarks/)."""
+RUN = 16
+"""Another run of the graph costs as much as this many tokens of padding: its weights are read once more (10
+to 24, measured on CPUs whose memory is fast and slow; docs/design.md)."""
 MOST = 16384
 """Tokens of a group, padding included: 32 rows of 512. More at once is not faster on a CPU, and takes memory
 that ONNX Runtime keeps. A longer row runs alone."""
-GROUP_SHARED = ("begin", "length", "order", "first", "last")
+GROUP_SHARED = ("begin", "length", "order", "group_starts")
 """What the loop over groups knows of the rows."""
-GROUP_NUMBER, GROUP_ROWS = "group_number", "group_rows"
-"""Of the loop's body: the number of the group, INT64 []; its rows' numbers, INT64 [rows, 1]."""
+GROUP_END, GROUP_START, GROUP_ROWS = "group_end", "group_start", "group_rows"
+"""Of the loop's body: where the group ends in the order of rows, and where it starts and the next one ends,
+INT64 [1]; its rows' numbers, INT64 [rows, 1]."""
 
 # Where each row of the model begins and ends in the tokens: ``begin`` and ``end``, INT64 [rows].
 _ROWS = """
@@ -174,70 +174,61 @@ _CHUNK_INDEX = {
 }
 
 
-# Rows in the order of their lengths (``order``), and the groups that run together: from ``first`` to ``last``
-# of that order. Rows are of one group while ceil(log(length) / log(RATIO)) is the same, up to MOST tokens.
+# Rows in the order of their lengths (``order``), and for each row of that order where the group starts that
+# ends with it (``group_starts``). Of all ways to cut the order into groups the cheapest: a group costs its
+# tokens, padding included, and RUN; it has at most MOST tokens, or one row. ``least`` [rows + 1] is the cost
+# of all rows before a place: the usual dynamic programme, a row a time.
 _GROUPS = """
     rows_1d = Shape (length)
     sorted, order = TopK <axis = 0, largest = 0, sorted = 1> (length, rows_1d)
     sorted32 = Cast <to = 1> (sorted)
-    log = Log (sorted32)
-    per_log = Constant <value = float {{{per_log}}}> ()
-    steps = Mul (log, per_log)
-    step = Ceil (steps)
-    bucket = Cast <to = 7> (step)
     row_count = Squeeze (rows_1d)
-    nth_row = Range (zero, row_count, one)
-    before_all = Constant <value = int64[1] {{-1}}> ()
-    front_place = Constant <value = int64[1] {{0}}> ()
-    bucket_but_last = Slice (bucket, front_place, before_all)
-    bucket_before = Concat <axis = 0> (before_all, bucket_but_last)
-    same_bucket = Equal (bucket, bucket_before)
-    new_bucket = Not (same_bucket)
-    new_bucket_2d = NonZero (new_bucket)
-    bucket_begins = Reshape (new_bucket_2d, all)
-    new_bucket64 = Cast <to = 7> (new_bucket)
-    bucket_from_1 = CumSum (new_bucket64, zero)
-    bucket_number = Sub (bucket_from_1, one)
-    bucket_begin = Gather (bucket_begins, bucket_number)
-    rank = Sub (nth_row, bucket_begin)
-    most_tokens = Constant <value = int64 {{{most}}}> ()
-    fits = Div (most_tokens, sorted)
-    too_long = Less (fits, one)
-    capacity = Where (too_long, one, fits)
-    part = Div (rank, capacity)
-    parts = Constant <value = int64 {{1048576}}> ()
-    bucket_key = Mul (bucket, parts)
-    key = Add (bucket_key, part)
-    key_but_last = Slice (key, front_place, before_all)
-    key_before = Concat <axis = 0> (before_all, key_but_last)
-    same_key = Equal (key, key_before)
-    new_key = Not (same_key)
-    new_key_2d = NonZero (new_key)
-    first = Reshape (new_key_2d, all)
-    next_place = Constant <value = int64[1] {{1}}> ()
-    to_the_end = Constant <value = int64[1] {{9223372036854775807}}> ()
-    first_of_next = Slice (first, next_place, to_the_end)
-    last = Concat <axis = 0> (first_of_next, rows_1d)
+    place_count = Add (row_count, one)
+    place_count32 = Cast <to = 1> (place_count)
+    origin = Constant <value = float {{0}}> ()
+    step = Constant <value = float {{1}}> ()
+    place = Range (origin, place_count32, step)
+    run = Constant <value = float {{{run}}}> ()
+    most_tokens = Constant <value = float {{{most}}}> ()
+    unknown = Constant <value = float {{1e30}}> ()
+    is_first = Less (place, step)
+    least_of_none = Where (is_first, origin, unknown)
+    yes = Constant <value = bool {{1}}> ()
+    least_of_all, group_starts = Loop <body = cheapest (int64 row, bool always, float[P] least)
+        => (bool still, float[P] least_through, int64 start) {{
+        still = Identity (always)
+        longest = Gather (sorted32, row)
+        row32 = Cast <to = 1> (row)
+        end_place = Add (row32, step)
+        rows_from = Sub (end_place, place)
+        tokens_from = Mul (rows_from, longest)
+        with_run = Add (tokens_from, run)
+        cost = Add (with_run, least)
+        allowed = Max (longest, most_tokens)
+        too_many = Less (allowed, tokens_from)
+        allowed_cost = Where (too_many, unknown, cost)
+        start = ArgMin <keepdims = 0> (allowed_cost)
+        lowest = ReduceMin <keepdims = 0> (allowed_cost)
+        is_end = Equal (place, end_place)
+        least_through = Where (is_end, lowest, least)
+    }}> (row_count, yes, least_of_none)
 """
 # Each row by itself, never padded.
 _SINGLE = """
     rows_1d = Shape (length)
     row_count = Squeeze (rows_1d)
     order = Range (zero, row_count, one)
-    first = Range (zero, row_count, one)
-    last = Add (order, one)
+    group_starts = Range (zero, row_count, one)
 """
 _LOOP = {Rows.GROUPS: _GROUPS, Rows.SINGLE: _SINGLE}
-# What is known of the loop outside it, ``GROUP_NUMBER`` and the front's inputs are the inputs of its body.
+# What is known of the loop outside it, ``GROUP_END`` and the front's inputs are the inputs of its body.
 _GROUP = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
-    all = Constant <value = int64[1] {{-1}}> ()
     filler = Constant <value = int32 {{{filler}}}> ()
-    number_1d = Reshape ({number}, all)
-    from_place = Gather (first, number_1d)
-    to_place = Gather (last, number_1d)
-    index = Slice (order, from_place, to_place)
+    last = Sub ({end}, one)
+    {start} = Gather (group_starts, last)
+    index = Slice (order, {start}, {end})
     group_begin = Gather (begin, index)
     group_length = Gather (length, index)
 """
@@ -265,8 +256,8 @@ def front(
     """
     names = {
         **{"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX},
-        **{"number": GROUP_NUMBER, "index": GROUP_ROWS, "filler": PAD, "brk": CHUNK_SEPARATOR},
-        **{"most": MOST, "per_log": f"{1 / math.log(RATIO):.7g}"},
+        **{"start": GROUP_START, "index": GROUP_ROWS, "filler": PAD, "brk": CHUNK_SEPARATOR},
+        **{"most": MOST, "run": RUN},
     }
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:
@@ -281,13 +272,16 @@ def front(
         body = outside.format(**names) + _PAD.format(begin="begin", length="length", **names) + fill
         return Front(text=_graph(inputs, [*places, *derived], body))
     body = (outside + _LOOP[rows]).format(**names)
-    group = _GROUP.format(**names) + _PAD.format(begin="group_begin", length="group_length", **names)
+    group = _GROUP.format(end=GROUP_END, **names) + _PAD.format(
+        begin="group_begin", length="group_length", **names
+    )
     group += _GROUP_ROWS.format(**names) + fill
     shared = [f"int64[R] {name}" for name in GROUP_SHARED]
-    own = [*inputs, *shared, f"int64 {GROUP_NUMBER}"]
+    own = [*inputs, *shared, f"int64[1] {GROUP_END}"]
+    made = [f"int64[1] {GROUP_START}", f"int64[R, 1] {GROUP_ROWS}"]
     return Front(
         text=_graph(inputs, [*places, *shared], body),
-        group=_graph(own, [f"int64[R, 1] {GROUP_ROWS}", *derived], group),
+        group=_graph(own, [*made, *derived], group),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -135,21 +136,51 @@ def test_an_answer_does_not_depend_on_its_neighbours(runs: dict[Rows, Run], text
     assert (answers[-1][len(texts[-1]) :] == -7.0).all()  # what fills up the rows of the shorter groups
 
 
-def test_no_group_holds_more_than_it_may(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The rows of each group, seen by a model that counts those it gets."""
-    monkeypatch.setattr(ragged, "MOST", 40)
-    path = counting(tmp_path / "m.onnx")
-    lengths = [10, 10, 10, 10, 10, 1, 1, 3, 25, 50, 9]
-    counts = composed(path, tmp_path / "served", Rows.GROUPS)([[5] * n for n in lengths])["n"]
-    # Nine and ten tokens are of one step: the row of 9 with three of 10, then the other two of 10.
-    assert sorted(counts[:5].ravel().tolist()) == [2, 2, 4, 4, 4]
-    assert counts[5:].ravel().tolist() == [2, 2, 1, 1, 1, 4]
-    single = composed(path, tmp_path / "single", Rows.SINGLE)([[5] * n for n in lengths])["n"]
-    assert (single == 1).all()
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Rows, Run]]:
+    """The rows and the width of each row's group, seen by a model that counts them; 40 tokens at most."""
+    folder = tmp_path_factory.mktemp("counted")
+    path = counting(folder / "model.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ragged, "MOST", 40)
+        yield {rows: composed(path, folder / rows.value, rows) for rows in LOOPS}
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=9))
+def test_the_groups_are_the_cheapest_of_all(counted: dict[Rows, Run], lengths: list[int]) -> None:
+    groups = counted[Rows.GROUPS]([[5] * length for length in lengths])
+    rows, widths = groups["n"].ravel(), groups["width"].ravel()
+    assert (widths >= lengths).all()
+    assert all(count == 1 or count * width <= 40 for count, width in zip(rows, widths, strict=True))
+    assert float((widths + ragged.RUN / rows).sum()) == pytest.approx(cheapest(sorted(lengths)))
+    assert (counted[Rows.SINGLE]([[5] * length for length in lengths])["n"] == 1).all()
+
+
+def cheapest(lengths: list[int]) -> float:
+    """The cost of the best of all ways to cut the sorted lengths into groups."""
+    ways = product((False, True), repeat=len(lengths) - 1)
+    return min(cost for way in ways if (cost := _cost(lengths, way)) is not None)
+
+
+def _cost(lengths: list[int], cuts: Sequence[bool]) -> float | None:
+    places = [0, *(place for place, cut in enumerate(cuts, 1) if cut), len(lengths)]
+    cost = 0.0
+    for begin, end in pairwise(places):
+        tokens = (end - begin) * lengths[end - 1]
+        if end - begin > 1 and tokens > 40:
+            return None
+        cost += tokens + ragged.RUN
+    return cost
+
+
+def test_texts_of_like_length_run_together_and_a_far_longer_one_alone(counted: dict[Rows, Run]) -> None:
+    groups = counted[Rows.GROUPS]([[5] * length for length in (8, 9, 8, 40, 9)])
+    assert groups["n"].ravel().tolist() == [4, 4, 4, 1, 4]
 
 
 def counting(path: Path) -> Path:
-    """input_ids → for each row, how many rows there were."""
+    """input_ids → for each row, how many rows there were, and their width."""
     nodes = [
         t.node("Cast", ["input_ids"], ["ids"], to=t.FLOAT),
         t.node("ReduceMax", ["ids"], ["most"], axes=[1], keepdims=1),
@@ -158,10 +189,14 @@ def counting(path: Path) -> Path:
         t.node("Gather", ["shape", "zero"], ["count"]),
         t.node("Cast", ["count"], ["float_count"], to=t.FLOAT),
         t.node("Add", ["none", "float_count"], ["n"]),
+        t.node("Gather", ["shape", "one"], ["columns"]),
+        t.node("Cast", ["columns"], ["float_columns"], to=t.FLOAT),
+        t.node("Add", ["none", "float_columns"], ["width"]),
     ]
     inputs = [t.tensor(name, ["B", "T"], t.INT64) for name, _ in INPUTS]
-    outputs = [t.tensor("n", ["B", 1])]
-    graph = onnx.helper.make_graph(nodes, "count", inputs, outputs, [t.constant("zero", t.INT64, [], [0])])
+    outputs = [t.tensor("n", ["B", 1]), t.tensor("width", ["B", 1])]
+    constants = [t.constant(name, t.INT64, [], [value]) for name, value in (("zero", 0), ("one", 1))]
+    graph = onnx.helper.make_graph(nodes, "count", inputs, outputs, constants)
     opsets = [onnx.helper.make_opsetid("", 17)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return path
