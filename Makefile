@@ -68,7 +68,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(EXPORT) .cache .demo dist build
+	rm -rf $(VENV) $(EXPORT) .venv-peers .cache .demo dist build
 
 $(VENV)/bin/python:
 	@echo "making $(VENV) (once)"
@@ -89,6 +89,13 @@ $(EXPORT)/.ready: constraints-export.txt
 	@echo "making $(EXPORT) with torch and optimum, to export test models (once, some minutes)"
 	@$(PYTHON) -m venv $(EXPORT)
 	@$(EXPORT)/bin/pip install $(PIP_FLAGS) -r constraints-export.txt
+	@touch $@
+
+# Its own environment: the pins of the other servers' packages are not ours.
+.venv-peers/.ready: constraints-peers.txt
+	@echo "making .venv-peers with infinity and fastembed, for benchmarks/peers.py (once, some minutes)"
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/pip install $(PIP_FLAGS) -r constraints-peers.txt
 	@touch $@
 
 # Writes model_repository/ anew from examples/, and docs/options.md; review the diff before you commit it.

@@ -47,8 +47,8 @@ RETAKEN: list[int] = []
 
 
 def model(name: str) -> Path:
-    """The exported folder, exported and quantised now if it is not there yet."""
-    folder = EXPORTS / "minilm_pooled"
+    """The exported folder, made now if it is not there yet; ``plain`` is fp32 that leaves pooling to us."""
+    folder = EXPORTS / ("minilm_fp32" if name == "plain" else "minilm_pooled")
     if not (folder / "reference.json").is_file():
         python = ROOT / ".venv-export" / "bin" / "python"
         if not python.exists():
@@ -57,7 +57,7 @@ def model(name: str) -> Path:
         EXPORTS.mkdir(parents=True, exist_ok=True)
         argv = [str(python), "-m", "tests.models.embedding", str(EXPORTS), str(source)]
         subprocess.run(argv, cwd=ROOT, check=True)
-    return folder if name == "fp32" else _quantized(folder, ROOT / ".cache" / "minilm_quantized")
+    return folder if name in ("fp32", "plain") else _quantized(folder, ROOT / ".cache" / "minilm_quantized")
 
 
 def _quantized(source: Path, target: Path) -> Path:
@@ -479,6 +479,16 @@ def parser(text: str | None, *, rounds: int = 4) -> argparse.ArgumentParser:
 def corpus() -> tuple[str, ...]:
     """The texts that all scripts send: those that ``trb bench`` ships."""
     return texts.corpus(None)
+
+
+def lengths(folder: Path, texts_: Sequence[str]) -> list[int]:
+    """Tokens of each text, by the tokenizer of an exported model."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    return [len(row.ids) for row in tokenizer.encode_batch_fast(list(texts_))]
 
 
 def loads(text: str) -> tuple[int, ...]:
