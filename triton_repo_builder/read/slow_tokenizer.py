@@ -85,6 +85,7 @@ def convert(vocabulary: Path) -> str:
             f"{type(converted).__name__} has no fast form",
             WITHOUT,
         )
+    _check_read(vocabulary, converted)
     document = json.loads(backend.to_str())
     if vocabulary.suffix == ".model" and not transformers_library.version().startswith("4."):
         document |= _as_trained(converted, vocabulary)
@@ -104,6 +105,38 @@ def _check_ids(vocabulary: Path) -> None:
             f"it gives a token the id {largest:,}, and has {len(ids):,} tokens",
             "get the original file again from the model's source",
         )
+
+
+def _check_read(vocabulary: Path, converted: Any) -> None:
+    """``TrbError`` if the class read none of these files: transformers 5 makes one that knows no word."""
+    known = converted.get_vocab()
+    for name in VOCABULARIES:
+        tokens = _tokens(vocabulary.with_name(name))
+        if tokens and 2 * sum(token in known for token in tokens) >= len(tokens):
+            return
+    wanted = ", ".join(getattr(converted, "vocab_files_names", {}).values())
+    raise _error(
+        vocabulary,
+        f"{type(converted).__name__} does not read it, and knows {len(known)} tokens without it"
+        + (f" (it reads {wanted})" if wanted else ""),
+        "get the tokenizer's files again from the model's source, or correct tokenizer_class in "
+        "tokenizer_config.json",
+    )
+
+
+def _tokens(vocabulary: Path) -> list[str]:
+    """The tokens that a vocabulary's file lists; empty if it is not there or not readable."""
+    try:
+        raw = vocabulary.read_bytes()
+        if vocabulary.suffix == ".txt":
+            return raw.decode("utf-8").splitlines()
+        if vocabulary.suffix == ".json":
+            return list(map(str, files.load_json(raw)))
+        model = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+        model.ParseFromString(raw)
+        return [piece.piece for piece in model.pieces]
+    except Exception:  # protobuf has its own, and the class itself says what it cannot read
+        return []
 
 
 def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:

@@ -69,6 +69,49 @@ def test_a_class_without_a_fast_form_is_named(tmp_path: Path) -> None:
     assert "CanineTokenizer has no fast form" in caught.value.message
 
 
+@pytest.mark.parametrize("name", ["Roberta", "GPT2", "T5", "XLMRoberta", "Luke", "Deberta"])
+def test_a_class_that_reads_other_files(name: str, tmp_path: Path) -> None:
+    """transformers 5 makes a tokenizer of five special tokens without a word."""
+    folder = slow_bert(tmp_path, tokenizer_class=f"{name}Tokenizer")
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(folder / "vocab.txt")
+    assert caught.value.code == Code.SLOW_TOKENIZER
+    assert f"{name}Tokenizer does not read it" in caught.value.message
+
+
+@pytest.mark.parametrize("file", ["vocab.json", "spiece.model", "sentencepiece.bpe.model"])
+def test_a_bert_whose_vocabulary_is_called_otherwise(file: str, tmp_path: Path) -> None:
+    folder = slow_bert(tmp_path)
+    words = (folder / "vocab.txt").read_text().split()
+    (folder / "vocab.txt").unlink()
+    if file == "vocab.json":
+        tiny.put_json(folder / file, {word: number for number, word in enumerate(words)})
+    else:
+        (folder / file).write_bytes(unigram())
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(folder / file)
+    assert caught.value.code == Code.SLOW_TOKENIZER
+    assert "BertTokenizer does not read it" in caught.value.message
+
+
+def unigram() -> bytes:
+    """A small SentencePiece model."""
+    import io
+
+    import sentencepiece
+
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 4),
+        model_writer=written,
+        vocab_size=90,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    )
+    return written.getvalue()
+
+
 def test_a_folder_that_says_nothing_of_its_class(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     with pytest.raises(TrbError) as caught:
@@ -109,17 +152,7 @@ def test_transformers_has_no_fast_form_of_it_either(name: str) -> None:
 
 def test_siglips_is_made_of_its_rules(tmp_path: Path) -> None:
     """transformers has no fast form of it, and optimum leaves only its spiece.model."""
-    import sentencepiece
-
-    with (tmp_path / "spiece.model").open("wb") as written:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(SENTENCES * 4),
-            model_writer=written,
-            vocab_size=90,
-            hard_vocab_limit=False,
-            minloglevel=2,
-            **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
-        )
+    (tmp_path / "spiece.model").write_bytes(unigram())
     settings = {
         "tokenizer_class": "SiglipTokenizer",
         "model_max_length": 64,
