@@ -12,7 +12,7 @@ from typing import Any
 from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
-from triton_repo_builder.read import image_processor, tokenizer
+from triton_repo_builder.read import image_processor, tokenizer, tokenizer_template
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
@@ -88,7 +88,9 @@ class Source:
         """The tokenizer, read once. Raises ``TrbError``."""
         assert self.tokenizer is not None
         if self.tokenizer not in self._tokenizers:
-            self._tokenizers[self.tokenizer] = tokenizer.read(self.tokenizer)
+            spec = tokenizer.read(self.tokenizer)
+            typed = spec.gives_types or self.signature.input("token_type_ids") is None
+            self._tokenizers[self.tokenizer] = spec if typed else tokenizer_template.without_types(spec)
         return self._tokenizers[self.tokenizer]
 
     @property

@@ -21,6 +21,8 @@ from triton_repo_builder.read import slow_tokenizer, tokenizer_config
 FILE = "tokenizer.json"
 SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
 _RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
+_CUTS_IN_PYTHON = {"RoFormerTokenizer": "rjieba"}
+"""Classes with a fast form whose pre-tokenizer is Python, and what it needs."""
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -47,6 +49,8 @@ class TokenizerSpec:
     """The sentence-transformers files lower-case texts, even if the tokenizer's own do not."""
     positions_from_pad: bool = False
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
+    gives_types: bool = True
+    """transformers hands the model its token types; else the model takes 0 for all of them."""
 
     @cached_property
     def library(self) -> Any:
@@ -140,6 +144,7 @@ def read(file: Path) -> TokenizerSpec:
     """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it."""
     folder = file.parent
     config = settings(folder, "tokenizer_config.json")
+    _check_python(file, config)
     text, own = _text(file)
     library = _checked(file, text)
     document = _document(file, text)
@@ -164,10 +169,25 @@ def read(file: Path) -> TokenizerSpec:
         truncation_side="left" if config.get("truncation_side") == "left" else "right",
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
+        gives_types="token_type_ids" in (config.get("model_input_names") or ("token_type_ids",)),
     )
     # A large vocabulary takes a second to load.
     vars(spec)["library"] = library if served == document else _changed(file, spec.served)
     return spec
+
+
+def _check_python(file: Path, config: Mapping[str, Any]) -> None:
+    """``TrbError`` if a class cuts texts in Python before the rules that it saves in tokenizer.json."""
+    named = tokenizer_config.class_of(config, settings(file.parent, "config.json"))
+    if library := _CUTS_IN_PYTHON.get(named):
+        raise TrbError(
+            Code.SLOW_TOKENIZER,
+            f"{named} cuts texts into words with the Python package {library}, which tokenizer.json does not "
+            "say",
+            where=str(file.parent),
+            remedy=f"{slow_tokenizer.WITHOUT}; if the model was trained without {library}, set "
+            "tokenizer_class to BertTokenizer in tokenizer_config.json",
+        )
 
 
 def load(text: str) -> Any:
@@ -324,7 +344,10 @@ def _positions(config: Mapping[str, Any]) -> int | None:
 
 
 def _counts_from_pad(config: Mapping[str, Any]) -> bool:
-    families = ("roberta", "camembert", "mpnet", "longformer", "xmod", "data2vec-text", "esm", "luke")
+    families = (
+        *("roberta", "camembert", "mpnet", "longformer", "xmod", "data2vec-text", "esm", "luke", "ibert"),
+        *("layoutlmv3", "lilt", "markuplm", "altclip", "clap", "bridgetower"),
+    )
     return any(family in str(config.get("model_type", "")) for family in families)
 
 

@@ -55,17 +55,42 @@ _LANGUAGES = {
 """The classes that mark each text with ``src_lang``: its default, and whether it comes first."""
 _NAMED = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_BY_MODEL = {
-    name: f"{kind}Tokenizer"
-    for name, kind in (
-        *(("bert", "Bert"), ("convbert", "ConvBert"), ("distilbert", "DistilBert"), ("dpr", "Bert")),
-        *(("electra", "Electra"), ("funnel", "Funnel"), ("layoutlm", "LayoutLM"), ("lxmert", "Lxmert")),
-        *(("mobilebert", "MobileBert"), ("mpnet", "MPNet"), ("splinter", "Splinter")),
-        *(("squeezebert", "SqueezeBert"), ("code_llama", "CodeLlama"), ("cohere", "Cohere")),
-        *(("gemma", "Gemma"), ("gemma2", "Gemma"), ("gpt_neox", "GPTNeoX"), ("llama", "Llama")),
-    )
+_MODELS = {
+    "Bert": "align bark bert blip bros chinese_clip dpr ernie git grounding-dino megatron-bert nezha qdqbert "
+    "tvp vilt visual_bert",
+    "ConvBert": "convbert",
+    "DistilBert": "distilbert",
+    "Electra": "electra",
+    "Funnel": "funnel",
+    "LayoutLM": "layoutlm",
+    "LayoutLMv2": "layoutlmv2",
+    "Lxmert": "lxmert",
+    "MobileBert": "mobilebert",
+    "MPNet": "mpnet",
+    "Realm": "realm",
+    "RetriBert": "retribert",
+    "RoFormer": "roformer",
+    "Splinter": "splinter",
+    "SqueezeBert": "squeezebert",
+    "CodeLlama": "code_llama",
+    "Cohere": "cohere cohere2",
+    "Gemma": "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 "
+    "siglip2 t5gemma",
+    "GPTNeoX": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
+    "Llama": "arcee deepseek_v2 deepseek_v3 diffllama ernie4_5 ernie4_5_moe jamba jetmoe llama llama4 "
+    "llama4_text ministral mistral mistral3 mixtral persimmon phi3 phimoe zamba zamba2",
+    "MBart": "mbart",
+    "MBart50": "mbart50",
+    "Nllb": "nllb nllb-moe",
 }
+_BY_MODEL = {model: f"{kind}Tokenizer" for kind, models in _MODELS.items() for model in models.split()}
 """The class that AutoTokenizer takes by config.json's ``model_type``, if no file names one."""
+
+
+def class_of(settings: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The tokenizer's class as transformers finds it, without "Fast"; empty if no file leads to one."""
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    return str(named or _BY_MODEL.get(str(config.get("model_type", "")), "")).removesuffix("Fast")
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -91,9 +116,7 @@ def applied(
     """
     if not settings:
         return None
-    if not settings.get("tokenizer_class"):
-        named = config.get("tokenizer_class") or _BY_MODEL.get(str(config.get("model_type", "")), "")
-        settings = {**settings, "tokenizer_class": named}
+    settings = {**settings, "tokenizer_class": class_of(settings, config)}
     version = str(config.get("transformers_version", ""))
     changed = copy.deepcopy(dict(document))
     template = _ends(document, settings, version) or _marked(document, settings)
@@ -102,7 +125,7 @@ def applied(
     if (added := _added(document, settings)) != (document.get("added_tokens") or []):
         changed["added_tokens"] = added
     normalizer = changed.get("normalizer")
-    kind = str(settings.get("tokenizer_class", "")).removesuffix("Fast")
+    kind = settings["tokenizer_class"]
     if kind in _LOWERING and normalizer and normalizer.get("type") == "BertNormalizer":
         normalizer["lowercase"] = settings.get("do_lower_case", True)
         normalizer["strip_accents"] = settings.get("strip_accents")
@@ -117,7 +140,7 @@ def applied(
 
 def _ends(document: Mapping[str, Any], settings: Mapping[str, Any], version: str) -> dict[str, Any] | None:
     """The post-processor that transformers 4 would make; None if that stays."""
-    usual = _ENDS.get(str(settings.get("tokenizer_class", "")).removesuffix("Fast"))
+    usual = _ENDS.get(settings["tokenizer_class"])
     if usual is None or (version and not version.startswith("4.")):
         return None
     ids = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}
@@ -148,7 +171,7 @@ def _ends(document: Mapping[str, Any], settings: Mapping[str, Any], version: str
 
 def _marked(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """The post-processor of a tokenizer of many languages; None for others."""
-    usual = _LANGUAGES.get(str(settings.get("tokenizer_class", "")).removesuffix("Fast"))
+    usual = _LANGUAGES.get(settings["tokenizer_class"])
     if usual is None:
         return None
     ids = {entry["content"]: entry["id"] for entry in document.get("added_tokens") or ()}

@@ -57,6 +57,28 @@ def apply(spec: TokenizerSpec, rules: TokenRules) -> TokenizerSpec:
     return replace(spec, content=content, special_tokens=spec.special_tokens + 1)
 
 
+def without_types(spec: TokenizerSpec) -> TokenizerSpec:
+    """The tokenizer with token type 0 for every token, of the second text of a pair as well."""
+    document = json.loads(spec.served)
+    template = document.get("post_processor") or {}
+    if template.get("type") == "BertProcessing":
+        document["post_processor"] = _template(template)
+    _clear_types(document.get("post_processor"))
+    if document == json.loads(spec.served):
+        return spec
+    content = json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return replace(spec, content=content)
+
+
+def _clear_types(value: Any) -> None:
+    """Set every ``type_id`` below ``value`` to 0."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        _clear_types(item)
+    if isinstance(value, dict) and "type_id" in value:
+        value["type_id"] = 0
+
+
 def _id(library: Any, token: str, spec: TokenizerSpec) -> int:
     number = token_id(library, token)
     if number is None:

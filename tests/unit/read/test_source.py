@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import tiny
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,3 +142,28 @@ def test_a_given_tokenizer_brings_its_configuration(tmp_path: Path) -> None:
     assert (read.tokenizer, read.folder) == (folder / "tokenizer.json", folder)
     assert read.config["architectures"] == ["X"]
     assert reader.read_source(model).tokenizer is None
+
+
+@pytest.mark.parametrize("processor", ["TemplateProcessing", "BertProcessing"])
+def test_types_that_transformers_does_not_hand_on(processor: str, tmp_path: Path) -> None:
+    """Where model_input_names leaves them out, the model takes 0 for the second text of a pair, too."""
+    tiny.classifier(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    if processor == "BertProcessing":
+        document["post_processor"] = {"type": processor, "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+        tiny.put_json(tmp_path / "tokenizer.json", document)
+    own = reader.read_source(tmp_path).tokenizer_spec
+    assert own.content is None
+    for names in (["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]):
+        tiny.put_json(tmp_path / "tokenizer_config.json", {**config, "model_input_names": names})
+        spec = reader.read_source(tmp_path).tokenizer_spec
+        (pair,) = spec.encode([("hello the", "fox")], None)
+        (expected,) = own.encode([("hello the", "fox")], None)
+        made = transformers.AutoTokenizer.from_pretrained(tmp_path)("hello the", "fox")
+        assert pair.ids == expected.ids == made["input_ids"]
+        assert pair.type_ids == made.get("token_type_ids", [0] * len(pair.ids))
+        assert pair.sequence_ids == expected.sequence_ids
+    tiny.text_model(tmp_path / "model.onnx", output="logits", types=False)
+    tiny.put_json(tmp_path / "tokenizer_config.json", {**config, "model_input_names": ["input_ids"]})
+    assert reader.read_source(tmp_path).tokenizer_spec.content is None

@@ -264,3 +264,24 @@ def test_a_link_to_a_folder_is_followed(tmp_path: Path) -> None:
     found = tokenizer.find(tmp_path / "link")
     assert found is not None
     assert found.samefile(tmp_path / "real" / "tokenizer.json")
+
+
+@pytest.mark.parametrize("model", ["ibert", "roberta", "markuplm", "xlm-roberta-xl", "data2vec-text"])
+def test_positions_that_begin_behind_the_pad_id(model: str, tmp_path: Path) -> None:
+    """514 positions hold 512 tokens, however long a text the tokenizer would give."""
+    tiny.put_json(tmp_path / "config.json", {"model_type": model, "max_position_embeddings": 514})
+    assert tokenizer.max_length(tmp_path) == (512, "config.json")
+
+
+@pytest.mark.parametrize("named", ["tokenizer_config.json", "config.json"])
+def test_a_class_that_cuts_words_in_python(named: str, tmp_path: Path) -> None:
+    """RoFormer's saves BERT's pre-tokenizer in the place of its own, which is rjieba's."""
+    tiny.describe(tmp_path, **({"model_type": "roformer"} if named == "config.json" else {}))
+    settings = {"tokenizer_class": "RoFormerTokenizerFast"} if named != "config.json" else {}
+    tiny.put_json(tmp_path / "tokenizer_config.json", settings)
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(tmp_path / "tokenizer.json")
+    assert caught.value.code is Code.SLOW_TOKENIZER
+    assert "rjieba" in caught.value.message
+    tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+    assert tokenizer.read(tmp_path / "tokenizer.json").pad_id == 0

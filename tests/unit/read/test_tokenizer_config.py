@@ -188,3 +188,21 @@ def test_a_padding_token_without_a_row_stays_out() -> None:
     made = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
     assert tokenizer_config.applied(json.loads(made.to_str()), settings) is None
+
+
+@pytest.mark.parametrize("model", ["ernie", "megatron-bert", "nezha", "roformer", "visual_bert", "bert"])
+def test_the_class_of_a_bert_that_no_file_names(model: str) -> None:
+    changed = tokenizer_config.applied({"normalizer": LOWER}, {"do_lower_case": False}, {"model_type": model})
+    assert changed is not None
+    assert changed["normalizer"]["lowercase"] is False
+
+
+@pytest.mark.parametrize("model", ["mistral", "phi3", "gemma3_text", "llama"])
+def test_the_class_of_a_decoder_that_no_file_names(model: str) -> None:
+    first, last = ("<bos>", "<eos>") if "gemma" in model else ("<s>", "</s>")
+    added = [{"content": first, "id": 1}, {"content": last, "id": 2}]
+    changed = tokenizer_config.applied(
+        {"added_tokens": added}, {"bos_token": first, "eos_token": last}, {"model_type": model}
+    )
+    assert changed is not None
+    assert "SpecialToken" in changed["post_processor"]["single"][0]
