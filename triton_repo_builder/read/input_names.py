@@ -1,7 +1,8 @@
 """What exporters call the inputs of a text model, and which of the usual inputs each one is.
 
 ``torch.onnx.export`` numbers inputs that nobody named (``input.1``), TensorFlow's exports have the names of
-its BERT (``input_word_ids``) with an index (``:0``) or a signature before them (``serving_default_``).
+its BERT (``input_word_ids``) with an index (``:0``) or a signature before them (``serving_default_``), and
+torch's newer exporter writes where it found them (``l_input_ids_``, ``kwargs_input_ids``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "position_ids": ("position_ids", "positions"),
 }
 """The inputs that a tokenizer can fill, by the names that transformers uses; other names for each."""
-_DECORATION = re.compile(r"^serving_default_|[:.]\d+$")
+_DECORATION = re.compile(r"^(serving_default_|l_)?(self_)?(kwargs_)?|(_\d+)?$")
 
 
 def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -40,7 +41,7 @@ def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> di
         raise usage("input", "one input is named twice", "name each once")
     rest = [spec for spec in signature.inputs if spec.name not in found]
     for spec in rest:
-        name = _DECORATION.sub("", spec.name.lower())
+        name = _plain(spec.name)
         usual = next((usual for usual, names in ALIASES.items() if name in names), "")
         if usual and _row(spec):
             found[spec.name] = usual
@@ -54,6 +55,12 @@ def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> di
     if ambiguous or not any(usual == "input_ids" and _ids(inputs[own]) for own, usual in found.items()):
         return {}
     return {own: usual for own, usual in found.items() if own != usual}
+
+
+def _plain(name: str) -> str:
+    """The words of a name, small and joined by ``_``: ``attentionMask``, ``Attention-Mask:0``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return _DECORATION.sub("", re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_"))
 
 
 def looks_like_text(signature: ModelSignature) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import input_names, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import (
     audio_classification,
@@ -109,7 +110,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
                 Code.TASK_UNCLEAR,
                 f"a tokenizer cannot fill its inputs ({names})",
                 where=str(source.path),
-                remedy="a text model takes input_ids and attention_mask; use --task tensor",
+                remedy=_filling(source.signature),
             )
         if source.tokenizer is None:
             raise TrbError(
@@ -160,6 +161,15 @@ def _headless(source: Source, task: Task) -> str:
                 f"optimum-cli export onnx --task {other.NAME}"
             )
     return ""
+
+
+def _filling(signature: ModelSignature) -> str:
+    """What to do about inputs that a tokenizer cannot fill."""
+    unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
+    if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
+        return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
+    others = ", ".join(name for name in TEXT_INPUTS if name != "input_ids")
+    return f"name each, e.g. --input input_ids={unknown[0]} (the others are {others}), or use --task tensor"
 
 
 def _unfilled(source: Source) -> str:

@@ -44,6 +44,11 @@ def rename(path: Path, names: dict[str, str]) -> None:
         ("input_word_ids:0", "input_mask:0", "input_type_ids:0"),
         ("serving_default_input_ids:0", "serving_default_mask:0", "serving_default_segment_ids:0"),
         ("x", "mask.1", "type_ids"),
+        ("l_input_ids_", "l_attention_mask_", "l_token_type_ids_"),
+        ("l_kwargs_input_ids_", "kwargs_attention_mask", "l_kwargs_token_type_ids_"),
+        ("inputIds", "attentionMask", "tokenTypeIds"),
+        ("Input-Ids", "Attention-Mask", "Segment-Ids"),
+        ("input_ids_1", "attention_mask_1", "token_type_ids_1"),
     ],
 )
 def test_recognised(names: tuple[str, str, str], tmp_path: Path) -> None:
@@ -73,6 +78,15 @@ def test_more_than_one_reading_is_left_to_the_user(tmp_path: Path) -> None:
     named = reader.read_source(path, Given(inputs=(("input_ids", "b"), ("attention_mask", "a"))))
     assert [spec.name for spec in named.signature.inputs] == ["attention_mask", "input_ids", "token_type_ids"]
     assert tasks.choose(named, None)[0].NAME == "embedding"
+
+
+def test_a_task_that_is_asked_for_says_how_to_name_them(tmp_path: Path) -> None:
+    read = reader.read_source(folder(tmp_path, "a", "b", "token_type_ids"))
+    with pytest.raises(TrbError) as caught:
+        tasks.choose(read, "embedding")
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "--input input_ids=a" in caught.value.remedy
+    assert "attention_mask" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
