@@ -81,6 +81,20 @@ def test_labels_decide_about_an_output_of_another_name(tmp_path: Path) -> None:
     assert tasks.choose(reader.read_source(path), None)[0].NAME == "embedding"
 
 
+def test_the_vocabulary_is_no_set_of_labels(tmp_path: Path) -> None:
+    """--task token-classification for a masked language model: 45 labels called LABEL_0 to LABEL_44."""
+    path = folder(tmp_path / "m", [t.tensor("logits", ["n", "t", tiny.ROWS])])
+    read = reader.read_source(path)
+    module, _ = tasks.choose(read, "token-classification")
+    with pytest.raises(TrbError) as caught:
+        module.plan(read, check(BuildOptions(model=path, task="token-classification")))
+    assert caught.value.code is Code.TASK_UNCLEAR
+    assert "--task fill-mask" in caught.value.remedy
+    named = {"id2label": {str(number): f"word {number}" for number in range(tiny.ROWS)}}
+    read = reader.read_source(folder(tmp_path / "m", [t.tensor("logits", ["n", "t", tiny.ROWS])], **named))
+    assert module.plan(read, check(BuildOptions(model=path, task="token-classification"))).notes == ()
+
+
 def test_logits_are_no_token_vectors(tmp_path: Path) -> None:
     path = folder(tmp_path / "m", [t.tensor("logits", ["n", "t", WIDTH])], architectures=["BertForMaskedLM"])
     read = reader.read_source(path)

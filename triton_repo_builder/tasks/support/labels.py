@@ -5,6 +5,7 @@ from __future__ import annotations
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
+from triton_repo_builder.tasks.support import head_output
 from triton_repo_builder.tasks.task import probabilities
 
 FILE = "labels.txt"
@@ -31,6 +32,14 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
         )
     if names:
         return names, ()
+    if width in head_output.vocabularies(source):
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"output '{logits.name}' has {width:,} scores, one for each token of the vocabulary, and no file "
+            "names so many labels",
+            where=str(source.path),
+            remedy="use --task fill-mask, or put the config.json with its id2label beside the model",
+        )
     called = "LABEL_0" if width == 1 else f"LABEL_0 to LABEL_{width - 1}"
     return (
         tuple(f"LABEL_{number}" for number in range(width)),
