@@ -71,6 +71,8 @@ def prepare(request: Request) -> TextEncoding:
         spec = tokenizer_template.apply(spec, task.rules)
     text_padding.check_axes(source, task)
     fixed = text_padding.fixed_length(source, task, options)
+    # Before the original is run, which cannot take several rows, either.
+    text_padding.check_front(source, task, options, fixed, batching=source.signature.batch.possible)
     positions = tokenizer.table_of_positions(source.config)
     limit, notes = text_limits.max_length(spec, options, fixed, task, positions)
     prompts.check_room(source, task, limit)

@@ -109,6 +109,12 @@ def fixed_length(source: Source, task: TaskPlan, options: BuildOptions) -> Fixed
     query = task.rules.pad_to if task.rules else 0
     trained = _trained_length(source)
     tokens = query or trained or fixed_padding(options.padding)
+    if graph and query and graph != query:
+        raise usage(
+            "query_length",
+            f"the graph takes exactly {graph} tokens, and a query has {query}",
+            f"use {graph}, or export again with a dynamic second axis",
+        )
     if graph and tokens and graph != tokens:
         raise usage("padding", f"the graph takes exactly {graph} tokens, not {tokens}", f"use fixed:{graph}")
     if graph:
@@ -148,16 +154,9 @@ def decide(
     gpu: bool,
 ) -> Padding:
     """Raises ``TrbError``. ``apart``: why the model must see each row by itself; empty if it need not."""
+    check_front(source, task, options, fixed, batching=batching)
     option = _wanted(task, options)
-    if option == Mode.RAGGED.value:
-        # Of an item of several rows the tokenizer fills up each, and the front keeps them as they are.
-        filled = bool(task.encoding.chunks) and fixed.by is FixedBy.MODEL
-        obstacle = front_obstacle(source, task, batching, 0 if filled else fixed.tokens)
-    else:
-        obstacle = f"--padding {option} was asked for"
-    if obstacle and (task.encoding.chunks or (task.post and not batching)):
-        tokens = fixed.tokens if fixed.by is FixedBy.GRAPH else 0
-        _refuse(source, task, front_obstacle(source, task, batching, tokens), option)
+    obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
         rows, why = _rows(source, task, apart, gpu)
         return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
@@ -170,6 +169,27 @@ def decide(
             raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
         together = False
     return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
+
+
+def check_front(
+    source: Source, task: TaskPlan, options: BuildOptions, fixed: FixedLength, *, batching: bool
+) -> None:
+    """``TrbError`` if the task needs the ragged front and the graph cannot take it."""
+    option = _wanted(task, options)
+    if not task.encoding.chunks and (not task.post or batching):
+        return
+    if _obstacle(source, task, option, fixed, batching=batching):
+        tokens = fixed.tokens if fixed.by is FixedBy.GRAPH else 0
+        _refuse(source, task, front_obstacle(source, task, batching, tokens), option)
+
+
+def _obstacle(source: Source, task: TaskPlan, option: str, fixed: FixedLength, *, batching: bool) -> str:
+    """Why rows are not padded in the graph; empty if they are."""
+    if option != Mode.RAGGED.value:
+        return f"--padding {option} was asked for"
+    # Of an item of several rows the tokenizer fills up each, and the front keeps them as they are.
+    filled = bool(task.encoding.chunks) and fixed.by is FixedBy.MODEL
+    return front_obstacle(source, task, batching, 0 if filled else fixed.tokens)
 
 
 def alone(padding: Padding) -> Padding:

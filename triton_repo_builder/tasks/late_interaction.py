@@ -32,6 +32,7 @@ from triton_repo_builder.tasks.task import (
     Example,
     Kind,
     TaskPlan,
+    tokens_axis,
 )
 
 NAME = "late-interaction"
@@ -94,6 +95,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     floats = [("projection", projection)] if projection is not None else []
     floats += [("kept_tokens", kept)] if skip else []
     bind = {"hidden": tokens.name, "attention_mask": "attention_mask"}
+    axis = tokens_axis(source)
     return TaskPlan(
         name=NAME,
         head=Head(
@@ -109,8 +111,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             floats=tuple((name, tuple(a.shape), a.astype("<f4").tobytes()) for name, a in floats),
         ),
         outputs=(
-            TensorPlan(name="token_embeddings", data_type="TYPE_FP32", dims=(-1, out or -1)),
-            TensorPlan(name="mask", data_type="TYPE_INT32", dims=(-1,)),
+            TensorPlan(name="token_embeddings", data_type="TYPE_FP32", dims=(axis, out or -1)),
+            TensorPlan(name="mask", data_type="TYPE_INT32", dims=(axis,)),
         ),
         reference=_reference(tokens.name, projection, skip, expanded),
         facts=(("encodes", "queries" if is_query else "documents"), ("width", out)),

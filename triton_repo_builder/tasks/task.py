@@ -188,6 +188,12 @@ def takes_text(signature: ModelSignature) -> bool:
     )
 
 
+def tokens_axis(source: Source) -> int:
+    """Tokens of every row where the graph fixes them: then ONNX Runtime infers them of outputs; else -1."""
+    ids = source.signature.input("input_ids")
+    return ids.dims[1] if ids is not None and len(ids.dims) == 2 else -1
+
+
 def by_rank(signature: ModelSignature, rank: int, *names: str) -> TensorSpec | None:
     """The output called one of ``names``, else the first one of that rank."""
     for name in names:

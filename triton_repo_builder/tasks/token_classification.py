@@ -64,11 +64,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     logits = head_output.need_labels(source, NAME, "batch", "tokens")
     task.need_logits(source, logits.name, NAME)
     names, notes = labels.read(source, logits)
-    unknown = task.token_id(source, "unk_token")
+    unknown, axis = task.token_id(source, "unk_token"), task.tokens_axis(source)
     return TaskPlan(
         name=NAME,
         head=Head(text=heads_tokens.token_classification(len(names)), bind={"logits": logits.name}),
-        outputs=(TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(-1, len(names))),),
+        outputs=(TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(axis, len(names))),),
         reference=task.by_answer,
         encoding=Encoding(offsets="tokens", parameters=(("unk_id", str(unknown)),)),
         post=Postprocess(

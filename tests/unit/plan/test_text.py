@@ -25,10 +25,12 @@ def span_model(folder: Path, **model: Any) -> Path:
     return token_model(folder, ("start_logits", "end_logits"), **model)
 
 
-def token_model(folder: Path, names: tuple[str, ...], *, length: int | str = "s", labels: int = 0) -> Path:
+def token_model(
+    folder: Path, names: tuple[str, ...], *, length: int | str = "s", labels: int = 0, batch: int | str = "n"
+) -> Path:
     """Logits of each token: its embedding times a column each, or times a matrix of ``labels``."""
     columns = labels or 1
-    inputs = [t.tensor(name, ["n", length], t.INT64) for name in ("input_ids", "attention_mask")]
+    inputs = [t.tensor(name, [batch, length], t.INT64) for name in ("input_ids", "attention_mask")]
     nodes = [t.node("Gather", ["table", "input_ids"], ["words"])]
     weights = [tiny.numpy_helper.from_array(3 * tiny.weights(tiny.ROWS, tiny.WIDTH, seed=1), "table")]
     for seed, name in enumerate(names):
@@ -39,7 +41,7 @@ def token_model(folder: Path, names: tuple[str, ...], *, length: int | str = "s"
         if not labels:
             nodes.append(t.node("Squeeze", [name + "_3", "last"], [name]))
     weights.append(tiny.numpy_helper.from_array(np.array([2]), "last"))
-    shape = ["n", length, labels] if labels else ["n", length]
+    shape = [batch, length, labels] if labels else [batch, length]
     outputs = [t.tensor(name, shape) for name in names]
     graph = tiny.helper.make_graph(nodes, "tokens", inputs, outputs, initializer=weights)
     tiny.save(folder / "model.onnx", graph)
@@ -155,6 +157,26 @@ def test_rows_of_several_pieces_rule_out_padding(padding: str, tmp_path: Path) -
         caught.value.message == f"{padding}: the task question-answering needs rows of any length in a batch"
     )
     assert caught.value.remedy == "leave it out"
+
+
+def test_a_graph_of_one_row_is_refused_before_it_is_run(tmp_path: Path) -> None:
+    """A long context makes several rows, on which the original fails: that is no reason for --no-golden."""
+    folder = span_model(tmp_path / "qa", batch=1)
+    for golden in (True, False):
+        with pytest.raises(TrbError) as caught:
+            tiny.make(folder, tmp_path / "out", task="question-answering", golden=golden)
+        assert caught.value.code == Code.NOT_BATCHABLE
+        assert "the first axis of input 'input_ids' is fixed at 1" in caught.value.message
+
+
+def test_answers_of_each_token_are_as_long_as_the_graph_fixes_them(tmp_path: Path) -> None:
+    folder = token_model(tmp_path / "ner", ("logits",), length=16, labels=3)
+    build = tiny.make(folder, tmp_path / "out", task="token-classification", golden=True)
+    assert {entry.name: entry.dims for entry in build.plan.models[-1].output} == {"trb_scores": (16, 3)}
+    assert build.plan.endpoint.output[1].dims == (-1,)
+    free = token_model(tmp_path / "free", ("logits",), labels=3)
+    build = tiny.make(free, tmp_path / "out", task="token-classification", padding="fixed:16")
+    assert build.plan.models[-1].output[0].dims == (-1, 3)
 
 
 def test_fill_mask_with_rows_padded_by_the_tokenizer(tmp_path: Path) -> None:
