@@ -26,6 +26,13 @@ _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
+def scales_by_batch(source: Source) -> str:
+    """Why the graph itself shows that rows change each other's answers; empty if it does not."""
+    if not source.signature.quantised:
+        return ""
+    return "it quantises activations at run time, by the largest number of all rows in a batch"
+
+
 @dataclass(frozen=True)
 class OriginalModel:
     """The original model in ONNX Runtime, and the noise of the device whose answers will be compared."""

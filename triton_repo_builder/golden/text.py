@@ -95,7 +95,7 @@ def record(
     )
     apart = ""
     if batching:
-        apart = scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
+        apart = original.scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
     return Recording(cases=file if recorded else None, batchable=batching, apart=apart)
 
 
@@ -110,13 +110,6 @@ def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
     return {
         name: tuple(text[: CHARACTERS * limit + ROOM] for text in texts) for name, texts in example.items()
     }
-
-
-def scales_by_batch(source: Source) -> str:
-    """Why the graph itself shows that rows change each other's answers; empty if it does not."""
-    if not source.signature.quantised:
-        return ""
-    return "it quantises activations at run time, by the largest number of all rows in a batch"
 
 
 def _moved(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from triton_repo_builder import resources
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
+from triton_repo_builder.golden import original
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.original import OriginalModel, Recording
 from triton_repo_builder.hardware import Hardware
@@ -119,9 +120,12 @@ def check_graph_batches(request: Request) -> None:
 
 
 def measured_obstacle(request: Request, recording: Recording | None) -> str:
-    """Why the recorded answers forbid batching although the graph allows it; empty if they do not."""
-    possible = request.source.signature.batch.possible
-    return recording.obstacle if recording and possible and not recording.batchable else ""
+    """Why the graph or the recorded answers forbid batching, whatever its axes allow; else empty."""
+    if not request.source.signature.batch.possible:
+        return ""
+    if scaled := original.scales_by_batch(request.source):
+        return scaled
+    return "" if recording is None or recording.batchable else recording.obstacle
 
 
 def not_batched(obstacle: str) -> tuple[str, ...]:

@@ -80,6 +80,11 @@ def prepare(request: Request) -> Preprocessing:
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))
 
 
+def prove(prepared: Preprocessing) -> None:
+    """``TrbError`` if the served code gives other pixels than transformers: golden cases show it, too."""
+    golden.pixels(prepared.spec, prepared.layout, golden.images())
+
+
 def record(request: Request, prepared: Preprocessing, original: OriginalModel) -> Recording:
     """Answers to the images of this package, with transformers' preprocessing."""
     source, batching = request.source, request.source.signature.batch.possible
@@ -89,6 +94,8 @@ def record(request: Request, prepared: Preprocessing, original: OriginalModel) -
 
 def plan(request: Request, prepared: Preprocessing, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
+    if recording is None:
+        prove(prepared)
     source, task, options, name = request.source, request.task, request.options, request.name
     measured = measured_obstacle(request, recording)
     if measured:

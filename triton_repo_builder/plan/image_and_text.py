@@ -62,6 +62,8 @@ def record(request: Request, prepared: Both, original: OriginalModel) -> Recordi
 
 def plan(request: Request, prepared: Both, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE if the inputs of several requests change each other's answers."""
+    if recording is None:
+        image.prove(prepared.image)
     of_texts, of_images = _texts(request), _images(request)
     if apart := golden.apart(of_texts.source, recording):
         raise TrbError(

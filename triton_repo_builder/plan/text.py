@@ -10,8 +10,8 @@ import numpy as np
 
 from triton_repo_builder import resources
 from triton_repo_builder.files import File
+from triton_repo_builder.golden import original, transformers_check
 from triton_repo_builder.golden import text as golden
-from triton_repo_builder.golden import transformers_check
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.original import OriginalModel, Recording
 from triton_repo_builder.graph import ragged
@@ -77,7 +77,9 @@ def prepare(request: Request) -> TextEncoding:
     limit, notes = text_limits.max_length(spec, options, fixed, task, positions)
     prompts.check_room(source, task, limit)
     stride = question_answering.stride(limit) if task.encoding.strided and limit else 0
-    return TextEncoding(tokenizer=spec, fixed=fixed, max_length=limit, stride=stride, notes=notes)
+    return TextEncoding(
+        tokenizer=spec, fixed=fixed, max_length=limit, stride=stride, notes=(*spec.notes, *notes)
+    )
 
 
 def record(request: Request, prepared: TextEncoding, original: OriginalModel) -> Recording:
@@ -209,7 +211,7 @@ def _apart_unproven(request: Request, prepared: TextEncoding) -> str:
     own_length = bool(fixed.tokens) and fixed.by is not FixedBy.PADDING
     if source.signature.input("attention_mask") is None and not own_length:
         return UNMASKED
-    return golden.scales_by_batch(source)
+    return original.scales_by_batch(source)
 
 
 def _unproven(batching: bool, apart: str) -> tuple[str, ...]:

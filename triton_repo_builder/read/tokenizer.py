@@ -51,6 +51,7 @@ class TokenizerSpec:
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
     gives_types: bool = True
     """transformers hands the model its token types; else the model takes 0 for all of them."""
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def library(self) -> Any:
@@ -170,6 +171,7 @@ def read(file: Path) -> TokenizerSpec:
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
         gives_types="token_type_ids" in (config.get("model_input_names") or ("token_type_ids",)),
+        notes=_python_notes(config) if own else (),
     )
     # A large vocabulary takes a second to load.
     vars(spec)["library"] = library if served == document else _changed(file, spec.served)
@@ -188,6 +190,19 @@ def _check_python(file: Path, config: Mapping[str, Any]) -> None:
             remedy=f"{slow_tokenizer.WITHOUT}; if the model was trained without {library}, set "
             "tokenizer_class to BertTokenizer in tokenizer_config.json",
         )
+
+
+def _python_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note on a class whose Python code, not tokenizer.json, says what transformers makes of a text."""
+    auto, named = config.get("auto_map"), str(config.get("tokenizer_class", ""))
+    own = isinstance(auto, dict) and "AutoTokenizer" in auto
+    if not own and named not in slow_tokenizer.NO_FAST_FORM:
+        return ()
+    whose = "Python code of the model's own" if own else "Python code of transformers"
+    return (
+        f"tokenizer_config.json names {named or 'a class'}, {whose}, which is not run: the server follows "
+        "tokenizer.json alone",
+    )
 
 
 def load(text: str) -> Any:

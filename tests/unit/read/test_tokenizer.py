@@ -285,3 +285,22 @@ def test_a_class_that_cuts_words_in_python(named: str, tmp_path: Path) -> None:
     assert "rjieba" in caught.value.message
     tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
     assert tokenizer.read(tmp_path / "tokenizer.json").pad_id == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "noted"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, True),
+        ({"tokenizer_class": "EsmTokenizer"}, True),
+        ({"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}, True),
+        ({"tokenizer_class": "BertTokenizer", "auto_map": {"AutoModel": "mine.Model"}}, False),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, False),
+    ],
+)
+def test_a_class_of_python_code_beside_a_tokenizer_json(
+    settings: dict[str, Any], noted: bool, tmp_path: Path
+) -> None:
+    tiny.describe(tmp_path)
+    tiny.put_json(tmp_path / "tokenizer_config.json", settings)
+    notes = tokenizer.read(tmp_path / "tokenizer.json").notes
+    assert [settings["tokenizer_class"] in note for note in notes] == [True] * noted

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tiny
@@ -194,7 +195,39 @@ def test_labels_must_be_as_many_as_scores(tmp_path: Path) -> None:
 
 def build(folder: Path, output: Path, **options: Any) -> Build:
     wheel = tiny_images.wheel(folder.parent / "pillow.whl")
-    return tiny.make(folder, output, golden=True, pillow_wheel=(wheel,), device="cpu", **options)
+    return tiny.make(folder, output, pillow_wheel=(wheel,), device="cpu", **{"golden": True, **options})
+
+
+@pytest.mark.parametrize("kind", ["EfficientNetImageProcessor", "LevitImageProcessor"])
+def test_no_golden_cases_are_no_way_around_the_proof_of_pixels(
+    kind: str, tmp_path: Path, output: Path
+) -> None:
+    size = {"shortest_edge": 8} if "Levit" in kind else {"height": 8, "width": 8}
+    crop = {"height": 8, "width": 8}
+    processor = {"image_processor_type": kind, "size": size, "crop_size": crop}
+    folder = tiny_images.folder(tmp_path / "m", processor=processor)
+    for golden in (True, False):
+        with pytest.raises(TrbError) as caught:
+            build(folder, output, golden=golden)
+        assert caught.value.code is Code.UNSUPPORTED_MODEL
+        assert f"{kind} does more than" in caught.value.message
+
+
+@pytest.mark.parametrize("golden", [True, False])
+def test_a_graph_that_scales_by_the_batch_takes_one_image(golden: bool, tmp_path: Path, output: Path) -> None:
+    """Also where no recorded answers show that images change each other's."""
+    folder = tiny_images.folder(tmp_path / "m")
+    graph = onnx.load(folder / "model.onnx")
+    graph.graph.node[0].input[0] = "again"
+    graph.graph.node.insert(0, t.node("DynamicQuantizeLinear", ["pixel_values"], ["q", "scale", "zero"]))
+    graph.graph.node.insert(1, t.node("DequantizeLinear", ["q", "scale", "zero"], ["again"]))
+    onnx.save(graph, folder / "model.onnx")
+    made = build(folder, output, golden=golden)
+    assert made.plan.models[-1].max_batch_size == 0
+    assert any("quantises activations at run time" in note for note in made.notes)
+    with pytest.raises(TrbError) as caught:
+        build(folder, output, golden=golden, batching="on")
+    assert caught.value.code is Code.NOT_BATCHABLE
 
 
 def test_what_is_built(tmp_path: Path, output: Path) -> None:
