@@ -66,6 +66,7 @@ def prepare(request: Request) -> TextEncoding:
     """The tokenizer with the task's changes and limits. Raises ``TrbError``."""
     source, task, options = request.source, request.task, request.options
     text_limits.check_vocabulary(source, source.tokenizer_spec)
+    text_limits.check_positions(source, source.tokenizer_spec)
     spec = source.tokenizer_spec
     if task.rules is not None:
         spec = tokenizer_template.apply(spec, task.rules)

@@ -7,6 +7,7 @@ from itertools import count
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.plan.text_padding import FixedBy, FixedLength
+from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.tokenizer import TokenizerSpec
@@ -26,6 +27,21 @@ def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
             where=str(spec.file),
             remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
         )
+
+
+def check_positions(src: Source, spec: TokenizerSpec) -> None:
+    """``TrbError`` if the model is given positions, and the tokenizer pads with another id than they skip."""
+    skipped = tokenizer.position_pad_id(src.config)
+    if not spec.positions_from_pad or src.signature.input("position_ids") is None or spec.pad_id == skipped:
+        return
+    raise TrbError(
+        Code.TOKENIZER_MISMATCH,
+        f"its positions are counted from the padding id, which is {skipped} for the model and {spec.pad_id} "
+        "for the tokenizer",
+        where=str(spec.file),
+        remedy="export without the input position_ids (optimum's default), or correct pad_token in "
+        "tokenizer_config.json",
+    )
 
 
 def max_length(

@@ -354,8 +354,14 @@ def _positions(config: Mapping[str, Any]) -> int | None:
     if not positions:
         return None
     # RoBERTa counts positions from pad id + 1: 514 positions hold 512 tokens (fairseq's padding_idx).
+    left = positions - (position_pad_id(config) + 1 if _counts_from_pad(config) else 0)
+    return left if left > 0 else None
+
+
+def position_pad_id(config: Mapping[str, Any]) -> int:
+    """The id that the model's own positions skip; MPNet's code has 1 in it, whatever pads."""
     pad = config.get("pad_token_id")
-    return positions - ((pad if isinstance(pad, int) else 1) + 1 if _counts_from_pad(config) else 0)
+    return pad if isinstance(pad, int) and config.get("model_type") != "mpnet" else 1
 
 
 def _counts_from_pad(config: Mapping[str, Any]) -> bool:

@@ -159,6 +159,23 @@ def test_rows_of_several_pieces_rule_out_padding(padding: str, tmp_path: Path) -
     assert caught.value.remedy == "leave it out"
 
 
+def test_positions_that_skip_another_padding_id(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "m")
+    graph = tiny.onnx.load(folder / "model.onnx")
+    for value in graph.graph.input:
+        value.name = value.name.replace("token_type_ids", "position_ids")
+    for node in graph.graph.node:
+        node.input[:] = [name.replace("token_type_ids", "position_ids") for name in node.input]
+    tiny.onnx.save(graph, folder / "model.onnx")
+    config = json.loads((folder / "config.json").read_text())
+    tiny.put_json(folder / "config.json", {**config, "model_type": "roberta", "pad_token_id": 0})
+    assert tiny.make(folder, tmp_path / "out").plan.models
+    tiny.put_json(folder / "config.json", {**config, "model_type": "roberta", "pad_token_id": 1})
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, tmp_path / "out")
+    assert caught.value.code is Code.TOKENIZER_MISMATCH
+
+
 def test_a_graph_of_one_row_is_refused_before_it_is_run(tmp_path: Path) -> None:
     """A long context makes several rows, on which the original fails: that is no reason for --no-golden."""
     folder = span_model(tmp_path / "qa", batch=1)

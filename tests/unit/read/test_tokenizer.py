@@ -304,3 +304,11 @@ def test_a_class_of_python_code_beside_a_tokenizer_json(
     tiny.put_json(tmp_path / "tokenizer_config.json", settings)
     notes = tokenizer.read(tmp_path / "tokenizer.json").notes
     assert [settings["tokenizer_class"] in note for note in notes] == [True] * noted
+
+
+@pytest.mark.parametrize(("model", "length"), [("mpnet", 512), ("roberta", None)])
+def test_a_padding_id_at_the_end_of_the_vocabulary(model: str, length: int | None, tmp_path: Path) -> None:
+    """MPNet's positions begin at 2, whatever pads; no RoBERTa can have such an id."""
+    config = {"model_type": model, "max_position_embeddings": 514, "pad_token_id": 700}
+    tiny.put_json(tmp_path / "config.json", config)
+    assert tokenizer.max_length(tmp_path)[0] == length
