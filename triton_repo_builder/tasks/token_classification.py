@@ -53,7 +53,8 @@ def fits(source: Source) -> bool:
     """There are some logits for each token, and config.json names no other architecture."""
     if task.architecture(source, *ARCHITECTURES):
         return head_output.find_labels(source, 3) is not None
-    return task.unnamed_logits(source) not in (0, source.signature.vocabulary)
+    scores = task.unnamed_logits(source) not in (0, source.signature.vocabulary)
+    return scores and head_output.find_labels(source, 3) is not None
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

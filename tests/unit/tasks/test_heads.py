@@ -81,6 +81,21 @@ def test_labels_decide_about_an_output_of_another_name(tmp_path: Path) -> None:
     assert tasks.choose(reader.read_source(path), None)[0].NAME == "embedding"
 
 
+@pytest.mark.parametrize("architecture", ["BertForTokenClassification", "BertForMaskedLM", ""])
+def test_hidden_states_under_the_name_of_logits(architecture: str, tmp_path: Path) -> None:
+    """As wide as hidden_size, and neither labels nor vocabulary: no head, whatever it is called."""
+    own: dict[str, Any] = {"architectures": [architecture]} if architecture else {}
+    logits = [t.tensor("logits", ["n", "t", WIDTH])]
+    path = folder(tmp_path / "m", logits, hidden_size=WIDTH, **own)
+    module, reason = tasks.choose(reader.read_source(path), None)
+    assert module.NAME == "tensor"
+    assert architecture in reason
+    labels = {str(number): f"label {number}" for number in range(WIDTH)}
+    path = folder(tmp_path / "n", logits, hidden_size=WIDTH, id2label=labels, **own)
+    wanted = "tensor" if "MaskedLM" in architecture else "token-classification"
+    assert tasks.choose(reader.read_source(path), None)[0].NAME == wanted
+
+
 def test_the_vocabulary_is_no_set_of_labels(tmp_path: Path) -> None:
     """--task token-classification for a masked language model: 45 labels called LABEL_0 to LABEL_44."""
     path = folder(tmp_path / "m", [t.tensor("logits", ["n", "t", tiny.ROWS])])

@@ -27,11 +27,11 @@ USUAL_LABELS = 2
 def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | None:
     """``logits``, else the only output of this rank that may be a head's.
 
-    ``widths``: the sizes that the last axis of another name may have; empty if no file states any. Under a
-    name that says nothing, an output as wide as the hidden states is taken for these.
+    ``widths``: the sizes that the last axis of another name may have; empty if no file states any. An output
+    as wide as the hidden states is taken for these, unless a head of that width is stated.
     """
     logits = source.signature.output(LOGITS)
-    if logits is not None and len(logits.shape or ()) == rank:
+    if logits is not None and len(logits.shape or ()) == rank and not _hidden(source, logits, widths):
         return logits
     found = [
         spec
@@ -40,9 +40,15 @@ def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | Non
         and not FEATURES.fullmatch(spec.name)
         and (spec.dims[-1] == -1 or not widths or spec.dims[-1] in widths)
         and (SCORES.search(spec.name) or spec.dims[-1] != hidden_size(source))
+        and not _hidden(source, spec, widths)
     ]
     named = [spec for spec in found if SCORES.search(spec.name)] or found
     return named[0] if len(named) == 1 else None
+
+
+def _hidden(source: Source, spec: TensorSpec, widths: Collection[int]) -> bool:
+    """Whether an output is as wide as the hidden states, and nothing says that a head is."""
+    return spec.dims[-1] > 0 and spec.dims[-1] == hidden_size(source) and spec.dims[-1] not in widths
 
 
 def are_scores(source: Source, spec: TensorSpec) -> bool:
