@@ -25,6 +25,7 @@ VOCABULARIES = (
     "spiece.model",
     "spm.model",
     "sentencepiece.bpe.model",
+    "sentencepiece.model",
     "tokenizer.model",
 )
 """The files that a slow tokenizer can be converted from."""

@@ -23,6 +23,9 @@ SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
 _RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
 _CUTS_IN_PYTHON = {"RoFormerTokenizer": "rjieba"}
 """Classes with a fast form whose pre-tokenizer is Python, and what it needs."""
+FEWEST, UNSURE = 3, 1000
+"""Tokens besides the special ones (an empty SentencePiece model has its mark of a space); no vocabulary of more
+tokens is looked through for them."""
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -134,10 +137,11 @@ def slow_error(folder: Path, sign: str) -> TrbError:
         )
     return TrbError(
         Code.SLOW_TOKENIZER,
-        f"the tokenizer has '{sign}' but no tokenizer.json (a slow-only tokenizer)",
+        f"the tokenizer has '{sign}', but neither tokenizer.json nor a vocabulary",
         where=str(folder),
-        remedy='write one with: python -c "from transformers import AutoTokenizer as A; '
-        f"A.from_pretrained('{folder}', use_fast=True).save_pretrained('{folder}')\"",
+        # transformers 5 would write a tokenizer.json without words here.
+        remedy=f"take {FILE}, or the vocabulary ({', '.join(slow_tokenizer.VOCABULARIES[:3])} …), from the "
+        "model's source: --from-model FOLDER, or --tokenizer FOLDER",
     )
 
 
@@ -175,6 +179,7 @@ def read(file: Path) -> TokenizerSpec:
     )
     # A large vocabulary takes a second to load.
     vars(spec)["library"] = library if served == document else _changed(file, spec.served)
+    _check_words(spec)
     return spec
 
 
@@ -189,6 +194,21 @@ def _check_python(file: Path, config: Mapping[str, Any]) -> None:
             where=str(file.parent),
             remedy=f"{slow_tokenizer.WITHOUT}; if the model was trained without {library}, set "
             "tokenizer_class to BertTokenizer in tokenizer_config.json",
+        )
+
+
+def _check_words(spec: TokenizerSpec) -> None:
+    """``TrbError`` if all tokens are special: so transformers 5 saves a tokenizer whose files it lacked."""
+    if spec.library.get_vocab_size(with_added_tokens=False) > UNSURE:
+        return
+    added = {token.content for token in spec.library.get_added_tokens_decoder().values()}
+    words = [word for word in spec.library.get_vocab(with_added_tokens=False) if word not in added]
+    if len(words) < FEWEST:
+        raise TrbError(
+            Code.TOKENIZER_INVALID,
+            f"it knows no words: its vocabulary is {len(added)} special tokens",
+            where=str(spec.file),
+            remedy="get the original files again from the model's source",
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import tiny
+import transformers
 from tokenizers import Tokenizer
 
 from triton_repo_builder.errors import Code, TrbError
@@ -212,7 +213,7 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         tokenizer.locate(tmp_path)
     assert caught.value.code == Code.SLOW_TOKENIZER
-    assert "has 'tokenizer_config.json' but no tokenizer.json" in caught.value.message
+    assert "has 'tokenizer_config.json', but neither tokenizer.json nor a vocabulary" in caught.value.message
 
 
 @pytest.mark.parametrize(("said", "side"), [({}, "right"), ({"truncation_side": "left"}, "left")])
@@ -312,3 +313,16 @@ def test_a_padding_id_at_the_end_of_the_vocabulary(model: str, length: int | Non
     config = {"model_type": model, "max_position_embeddings": 514, "pad_token_id": 700}
     tiny.put_json(tmp_path / "config.json", config)
     assert tokenizer.max_length(tmp_path)[0] == length
+
+
+def test_a_tokenizer_without_words(tmp_path: Path) -> None:
+    """What transformers 5 saves for a folder whose vocabulary is missing."""
+    tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+    error = tokenizer.slow_error(tmp_path, "tokenizer_config.json")
+    assert "--from-model" in error.remedy
+    assert "save_pretrained" not in error.remedy
+    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    with pytest.raises(TrbError) as caught:
+        tokenizer.read(tmp_path / "tokenizer.json")
+    assert caught.value.code is Code.TOKENIZER_INVALID
+    assert "knows no words" in caught.value.message

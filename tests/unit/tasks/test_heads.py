@@ -93,7 +93,7 @@ def test_hidden_states_under_the_name_of_logits(architecture: str, tmp_path: Pat
     labels = {str(number): f"label {number}" for number in range(WIDTH)}
     path = folder(tmp_path / "n", logits, hidden_size=WIDTH, id2label=labels, **own)
     wanted = "tensor" if "MaskedLM" in architecture else "token-classification"
-    assert tasks.choose(reader.read_source(path), None)[0].NAME == wanted
+    assert wanted == tasks.choose(reader.read_source(path), None)[0].NAME
 
 
 def test_the_vocabulary_is_no_set_of_labels(tmp_path: Path) -> None:
