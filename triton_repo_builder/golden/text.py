@@ -291,7 +291,12 @@ def library(source: Source) -> Any:
         if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
         and tokenizer_files.token_id(made, token) is not None
     }
-    return fast(tokenizer_object=made, truncation_side=spec.truncation_side, **special)
+    return fast(
+        tokenizer_object=made,
+        truncation_side=spec.truncation_side,
+        split_special_tokens=spec.splits_special,
+        **special,
+    )
 
 
 def run_rows(

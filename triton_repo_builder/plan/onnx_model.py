@@ -50,6 +50,8 @@ class TokenSettings:
     pad_to_batch_longest: bool = False
     """All texts of the tokenizer's batch get the length of the longest."""
     truncation_side: str = "right"
+    splits_special: bool = False
+    """Special tokens written in a text are text like any other."""
     positions_from_pad: bool = False
     """Position ids, if the model takes any, count from pad id + 1 over what is not padding."""
     stride: int = 0
@@ -218,6 +220,7 @@ def _tokenizer(
             *((("row_length", str(tokens.row_length)),) if tokens.row_length else ()),
             *((("pad_together", "true"),) if tokens.pad_to_batch_longest else ()),
             *((("truncation_side", "left"),) if tokens.truncation_side == "left" else ()),
+            *((("split_special_tokens", "true"),) if tokens.splits_special else ()),
             *((("positions_from_pad", "true"),) if _counted_by_tokenizer(signature, tokens) else ()),
             *((("truncation", encoding.truncation),) if encoding.truncation != "longest_first" else ()),
             *((("stride", str(tokens.stride)),) if tokens.stride else ()),

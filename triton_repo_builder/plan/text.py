@@ -153,6 +153,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         ragged=padding.mode is Mode.RAGGED,
         types=types,
         truncation_side=spec.truncation_side,
+        splits_special=spec.splits_special,
         positions_from_pad=spec.positions_from_pad,
         stride=prepared.stride,
         max_text_bytes=options.max_text_bytes or 0,

@@ -156,7 +156,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
 
 def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
     """``TrbError`` for a folder that is not that of the model which was exported."""
-    if not files.is_file(folder / "config.json"):
+    if not any(files.is_file(place / "config.json") for place in tokenizer.places(folder)):
         raise TrbError(
             Code.NOT_FOUND,
             "no config.json: this is not the folder of a model",

@@ -23,9 +23,10 @@ SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
 _RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
 _CUTS_IN_PYTHON = {"RoFormerTokenizer": "rjieba"}
 """Classes with a fast form whose pre-tokenizer is Python, and what it needs."""
-FEWEST, UNSURE = 3, 1000
-"""Tokens besides the special ones (an empty SentencePiece model has its mark of a space); no vocabulary of more
-tokens is looked through for them."""
+FEWEST = 3
+"""Tokens besides the special ones: an empty SentencePiece model has its mark of a space."""
+UNSURE = 1000
+"""A vocabulary of more tokens is not looked through for them."""
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -54,12 +55,16 @@ class TokenizerSpec:
     """Position ids count from pad id + 1 and skip padding, as RoBERTa's do."""
     gives_types: bool = True
     """transformers hands the model its token types; else the model takes 0 for all of them."""
+    splits_special: bool = False
+    """Special tokens written in a text are text like any other (``split_special_tokens``)."""
     notes: tuple[str, ...] = ()
 
     @cached_property
     def library(self) -> Any:
         """The served tokenizer of ``tokenizers``, without padding and truncation. Shared: leave it so."""
-        return load(self.served.decode("utf-8"))
+        made = load(self.served.decode("utf-8"))
+        made.encode_special_tokens = self.splits_special
+        return made
 
     def encode(self, texts: Iterable[tuple[str, ...]], max_length: int | None) -> list[Any]:
         """Each text, or pair of texts, as the server encodes it: cut to ``max_length`` tokens."""
@@ -84,11 +89,25 @@ def places(folder: Path) -> tuple[Path, ...]:
     """``folder``, and its parent if that is the model's own (Hugging Face keeps models in ``onnx/``).
 
     A parent without tokenizer or image processor, or of a folder with its own config.json, does not count.
+    Of a folder with modules.json the transformer's own one does.
     """
     parent = folder.resolve().parent
     described = (parent / FILE, parent / "preprocessor_config.json")
     foreign = not any(map(files.is_file, described)) and not slow_only(parent)
+    if (inner := _first_module(folder)) is not None:
+        return folder, inner
     return (folder,) if foreign or files.is_file(folder / "config.json") else (folder, parent)
+
+
+def _first_module(folder: Path) -> Path | None:
+    """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
+    try:
+        module = files.load_json((folder / "modules.json").read_bytes())[0]
+        inner = folder / str(module["path"])
+    except (OSError, LookupError, TypeError, *files.DAMAGED):
+        return None
+    inside = inner != folder and inner.parent == folder
+    return inner if inside and files.is_file(inner / "config.json") else None
 
 
 def find(folder: Path) -> Path | None:
@@ -175,10 +194,12 @@ def read(file: Path) -> TokenizerSpec:
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
         gives_types="token_type_ids" in (config.get("model_input_names") or ("token_type_ids",)),
+        splits_special=config.get("split_special_tokens") is True,
         notes=_python_notes(config) if own else (),
     )
     # A large vocabulary takes a second to load.
-    vars(spec)["library"] = library if served == document else _changed(file, spec.served)
+    vars(spec)["library"] = made = library if served == document else _changed(file, spec.served)
+    made.encode_special_tokens = spec.splits_special
     _check_words(spec)
     return spec
 

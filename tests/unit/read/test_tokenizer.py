@@ -326,3 +326,28 @@ def test_a_tokenizer_without_words(tmp_path: Path) -> None:
         tokenizer.read(tmp_path / "tokenizer.json")
     assert caught.value.code is Code.TOKENIZER_INVALID
     assert "knows no words" in caught.value.message
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_special_tokens_in_a_text(split: bool, tmp_path: Path) -> None:
+    tiny.describe(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    tiny.put_json(tmp_path / "tokenizer_config.json", {**config, "split_special_tokens": split})
+    text = "the [SEP] fox [CLS][PAD]"
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
+    spec = tokenizer.read(tmp_path / "tokenizer.json")
+    assert spec.encode([(text,)], None)[0].ids == expected
+    assert (expected.count(3) == 1) == split
+
+
+def test_the_older_layout_of_sentence_transformers(tmp_path: Path) -> None:
+    """The transformer lies in a folder of its own: 0_Transformer."""
+    tiny.describe(tmp_path / "0_Transformer")
+    modules = [
+        {"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    ]
+    tiny.put_json(tmp_path / "modules.json", modules)
+    assert tokenizer.find(tmp_path) == tmp_path / "0_Transformer" / "tokenizer.json"
+    assert tokenizer.settings(tmp_path, "config.json")["model_type"] == "bert"
+    tiny.put_json(tmp_path / "modules.json", [{**modules[0], "path": "../0_Transformer"}])
+    assert tokenizer.find(tmp_path) is None

@@ -66,6 +66,13 @@ def answers(made: Any, *requests: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize(("split", "special"), [({}, 1), ({"split_special_tokens": "true"}, 0)])
+def test_special_tokens_in_a_text(split: dict[str, str], special: int, tmp_path: Path) -> None:
+    (answer,) = answers(model(tmp_path, **split), request("the [MASK] fox [SEP] a"))
+    assert answer["input_ids"][0][1:-1].count(tiny.WORDS.index("[SEP]")) == special
+    assert answer["input_ids"][0][-1] == tiny.WORDS.index("[SEP]")
+
+
 def test_the_longest_row_of_each_request_decides(tmp_path: Path) -> None:
     first, second = answers(model(tmp_path, pad_id=9), request("hello", "the fox a"), request("a"))
     hello, the, fox, a = (tiny.WORDS.index(word) for word in ("hello", "the", "fox", "a"))
