@@ -11,6 +11,7 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``row_length`` (0: none): each chunk gets as many tokens, filled up with ``pad_id``;
 - ``truncation_side`` (``left`` keeps the end of a long text) and ``positions_from_pad`` (``true``: position
   ids count from ``pad_id`` + 1 and skip padding, as RoBERTa's do);
+- ``split_special_tokens`` (``true``: special tokens that are written in a text are text like any other);
 - ``prompt``: put before every text;
 - ``hypothesis``: a sentence with ``{}``; the last input is then a list of labels for each text, or image;
 - ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
@@ -111,6 +112,7 @@ class TritonPythonModel:
         self.tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
+        self.tokenizer.encode_special_tokens = parameters.get("split_special_tokens", "") == "true"
         self.max_length = int(parameters.get("max_length", "0"))
         self.truncation = {
             "stride": self.stride,
