@@ -56,11 +56,11 @@ history: $(VENV)/.dev
 soak: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.soak --output docs/reliability.md
 
-# Each system call of build, commit, push … fails or is the last one (strace; hours); writes docs/reliability.md.
+# Each system call of build, commit, push … fails or is the last one (strace; an hour of one core); writes docs/reliability.md.
 # CALLS="--only promote --sample 20": less.
 .PHONY: reliability
 reliability: $(VENV)/.dev
-	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.system_calls $(or $(CALLS),--output docs/reliability.md)
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.system_calls $(or $(CALLS),--output docs/reliability.md --rows docs/reliability.calls.json)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

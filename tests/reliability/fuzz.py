@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import multiprocessing
 import os
 import subprocess
@@ -64,7 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     names = options.only or sorted(READERS, key=lambda name: READERS[name].share)
     shares = sum(READERS[name].share for name in names)
-    counts = {name: max(LEAST, round(options.executions * READERS[name].share / shares)) for name in names}
+    counts = {
+        name: max(LEAST, math.ceil(options.executions * READERS[name].share / shares)) for name in names
+    }
     begun = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(_reader, name, counts[name], options.seed, options.save) for name in names]

@@ -13,6 +13,7 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from pathlib import Path
 from tests.reliability import forked, scenarios, strace
 from tests.reliability.judge import ERRORS, KILL, LOST, Judge, Known, Verdict
 from tests.reliability.report import section
+from tests.reliability.rows import Row, keep, read, table
 from tests.reliability.scenarios import Scenario
 from tests.reliability.strace import Call
 
@@ -54,69 +56,57 @@ class Prepared:
     """Renames of ``trb`` itself, each looked at for what was not synced before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What a scenario came to."""
-
-    name: str
-    calls: int
-    renames: int
-    of: int
-    """All faults; more than ``verdicts`` if only a sample was tried."""
-    verdicts: tuple[tuple[Point, Verdict], ...]
-    seconds: float
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.reliability.system_calls", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="scenarios whose name begins so")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="N faults of each, spread evenly")
     parser.add_argument("--faults", default="", metavar="KIND,…", help="only these kinds of faults")
+    parser.add_argument("--jobs", type=int, default=WORKERS, metavar="N", help="faults at the same time")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="keeps what each command came to")
+    parser.add_argument("--anew", action="store_true", help="do not go on from what is kept")
     parser.add_argument("--output", type=Path, metavar="FILE", help="Markdown file whose section is replaced")
     arguments = parser.parse_args()
     chosen = [
         s for s in scenarios.SCENARIOS if not arguments.only or s.name.startswith(tuple(arguments.only))
     ]
-    results = run(chosen, sample=arguments.sample, faults=arguments.faults)
-    text = table(results)
+    rows = {} if arguments.anew else read(arguments.rows)
+    run(chosen, rows, arguments)
+    shown = [rows[scenario.name] for scenario in scenarios.SCENARIOS if scenario.name in rows]
+    text = table(shown, arguments.jobs)
     print(text)
     if arguments.output:
         section(arguments.output, "system-calls", text)
-    return 1 if any(verdict.findings for result in results for _, verdict in result.verdicts) else 0
+    return 1 if any(row.broken for row in shown) else 0
 
 
-def run(chosen: Sequence[Scenario], *, sample: int = 0, faults: str = "") -> list[Result]:
-    """All faults of these scenarios, or ``sample`` of each."""
+def run(chosen: Sequence[Scenario], rows: dict[str, Row], arguments: argparse.Namespace) -> None:
+    """All faults of these scenarios, or a sample; those that have a whole row of this commit are done."""
     forked.find_strace()
     forked.warm()
     memory = Path("/dev/shm")
-    results = []
     with (
         tempfile.TemporaryDirectory(prefix="trb-calls-", dir=memory if memory.is_dir() else None) as folder,
         registry(Path(folder)),
     ):
         for number, scenario in enumerate(chosen):
+            kept = rows.get(scenario.name)
+            if kept and kept.whole and kept.commit == _commit() and not kept.broken:
+                continue
             started = time.monotonic()
             prepared = prepare(scenario, Path(folder) / f"s{number}")
-            points = [p for p in prepared.points if not faults or p.fault in faults.split(",")]
-            if sample and len(points) > sample:
-                points = [points[index * len(points) // sample] for index in range(sample)]
-            verdicts = _all(prepared, points)
-            calls = len({(point.turn, point.call) for point in prepared.points})
-            seconds = time.monotonic() - started
-            results.append(
-                Result(
-                    name=scenario.name,
-                    calls=calls,
-                    renames=prepared.renames,
-                    of=len(prepared.points),
-                    verdicts=tuple(verdicts),
-                    seconds=seconds,
-                )
-            )
-            _show(results[-1])
+            points = [
+                p for p in prepared.points if not arguments.faults or p.fault in arguments.faults.split(",")
+            ]
+            if arguments.sample and len(points) > arguments.sample:
+                size = arguments.sample
+                points = [points[index * len(points) // size] for index in range(size)]
+            verdicts = _all(prepared, points, arguments.jobs)
+            _show(scenario.name, verdicts)
+            rows[scenario.name] = _counted(prepared, verdicts, time.monotonic() - started)
+            print(rows[scenario.name].text, file=sys.stderr, flush=True)
+            if arguments.rows:
+                keep(arguments.rows, rows, [each.name for each in scenarios.SCENARIOS])
             shutil.rmtree(prepared.base.parent)
-    return results
 
 
 @contextmanager
@@ -239,10 +229,10 @@ def _losses(own: Sequence[Call], root: Path) -> Iterator[Point]:
             )
 
 
-def _all(prepared: Prepared, points: Sequence[Point]) -> list[tuple[Point, Verdict]]:
+def _all(prepared: Prepared, points: Sequence[Point], jobs: int) -> list[tuple[Point, Verdict]]:
     global _prepared
     _prepared = prepared
-    with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
         return list(pool.imap(_one, list(enumerate(points)), chunksize=4))
 
 
@@ -288,56 +278,46 @@ def _read(file: Path) -> str:
     return file.read_text(errors="replace") if file.exists() else ""
 
 
-def _show(result: Result) -> None:
+def _show(name: str, verdicts: Sequence[tuple[Point, Verdict]]) -> None:
     """What a person needs to follow a finding up."""
     seen: Counter[str] = Counter()
-    for point, verdict in result.verdicts:
+    for point, verdict in verdicts:
         for finding in verdict.findings:
             seen[finding] += 1
             if seen[finding] <= 2:
                 who = f"git {point.turn}" if point.turn else "trb"
-                place = point.call.text
-                print(f"{result.name}: {point.fault} at {who} {place}: {finding}", file=sys.stderr)
+                print(f"{name}: {point.fault} at {who} {point.call.text}: {finding}", file=sys.stderr)
     for finding, count in seen.items():
         if count > 2:
-            print(f"{result.name}: {count} × {finding}", file=sys.stderr)
-    print(row(result), file=sys.stderr, flush=True)
+            print(f"{name}: {count} × {finding}", file=sys.stderr)
 
 
-def table(results: Sequence[Result]) -> str:
-    """The section of docs/reliability.md."""
-    lines = [
-        "| command | calls | tried | failures | kills | renames, of them unsynced | old | new | repaired "
-        "| refused, with a remedy | findings | not reached | s |",
-        "|---|" + "---:|" * 12,
-        *map(row, results),
-    ]
-    total = sum(len(result.verdicts) for result in results)
-    seconds = sum(result.seconds for result in results)
-    texts = Counter(
-        f"{result.name}: {finding}"
-        for result in results
-        for _, verdict in result.verdicts
-        for finding in set(verdict.findings)
+def _counted(prepared: Prepared, verdicts: Sequence[tuple[Point, Verdict]], seconds: float) -> Row:
+    return Row(
+        name=prepared.scenario.name,
+        commit=_commit(),
+        calls=len({(point.turn, point.call) for point in prepared.points}),
+        tried=len(verdicts),
+        of=len(prepared.points),
+        kinds=dict(Counter(point.fault if point.fault in (KILL, LOST) else "error" for point, _ in verdicts)),
+        renames=prepared.renames,
+        left=dict(Counter(verdict.left for _, verdict in verdicts if verdict.left and not verdict.missed)),
+        broken=sum(bool(verdict.findings) for _, verdict in verdicts),
+        findings=dict(Counter(text for _, verdict in verdicts for text in set(verdict.findings))),
+        missed=sum(verdict.missed for _, verdict in verdicts),
+        seconds=round(seconds, 1),
     )
-    listed = [f"- {text} ({count} ×)" for text, count in sorted(texts.items())]
-    version = f"{total:,} faults in {seconds:,.0f} s with {WORKERS} at a time."
-    return "\n".join([*lines, "", version, *([""] if listed else []), *listed])
 
 
-def row(result: Result) -> str:
-    """One line of the table."""
-    kinds = Counter(point.fault if point.fault in (KILL, LOST) else "error" for point, _ in result.verdicts)
-    left = Counter(verdict.left for _, verdict in result.verdicts if not verdict.missed)
-    numbers = (
-        *(f"{result.calls:,}", f"{len(result.verdicts):,} of {result.of:,}"),
-        *(kinds["error"], kinds[KILL], f"{result.renames}, {kinds[LOST]}"),
-        *(left[kind] for kind in ("old", "new", "repaired", "refused")),
-        sum(bool(verdict.findings) for _, verdict in result.verdicts),
-        sum(verdict.missed for _, verdict in result.verdicts),
-        f"{result.seconds:,.0f}",
+def _commit() -> str:
+    """Of the code that is run; the page that the run writes is none."""
+    root = Path(__file__).resolve().parents[2]
+    changed = ["git", "status", "--porcelain", "--", "triton_repo_builder", "tests"]
+    named, dirty = (
+        subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+        for argv in (["git", "rev-parse", "--short", "HEAD"], changed)
     )
-    return f"| {result.name} | " + " | ".join(map(str, numbers)) + " |"
+    return f"{named}-dirty" if dirty else named
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def running(folder: Path) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body follows the headers in a packet of its own
     folder: Path
 
     def do_HEAD(self) -> None:
