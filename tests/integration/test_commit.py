@@ -17,7 +17,7 @@ from threading import Thread
 import pytest
 import tiny
 
-from tests.support.cli import ARGV, kind, trb
+from tests.support.cli import ARGV, call, kind, trb
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
 
@@ -419,6 +419,28 @@ def test_refuses_what_check_finds_wrong_unless_forced(project: Path) -> None:
     message = refused(repo, Code.FAILED_CHECKS)
     assert "model.onnx" in message and "--force" in message
     assert commit(repo, "--force")["created"] is True
+    trailer = git(project, "log", "-1", "--format=%(trailers:key=Altered-File,valueonly)")
+    assert trailer.split() == ["sentiment_model/1/model.onnx"]
+
+
+def test_a_lost_manifest_is_refused(project: Path) -> None:
+    repo = project / "model_repository"
+    (repo / "manifest.json").unlink()
+    assert "manifest.json" in refused(repo, Code.FAILED_CHECKS)
+    assert commit(repo, "--force")["created"] is True
+
+
+def test_provenance_names_altered_files(project: Path) -> None:
+    repo = project / "model_repository"
+    whole = call("provenance", repo, "--json")
+    assert (whole.returncode, json.loads(whole.stdout)[0]["altered"]) == (0, [])
+    name = "sentiment_tokenizer/1/model.py"
+    content = (repo / name).read_bytes()
+    (repo / name).unlink()
+    (repo / name).write_bytes(content + b"#")
+    altered = call("provenance", repo, "--json")
+    assert (altered.returncode, json.loads(altered.stdout)[0]["altered"]) == (1, [name])
+    assert name in call("provenance", repo).stdout
 
 
 def test_a_merge_under_way_is_not_disturbed(project: Path) -> None:

@@ -13,6 +13,7 @@ from tests.support import s3_server
 from tests.support.cli import trb
 from triton_repo_builder import files, process, repository
 from triton_repo_builder.deploy import revision
+from triton_repo_builder.deploy.expected import expected
 from triton_repo_builder.deploy.revision import Revision
 from triton_repo_builder.errors import Code, TrbError
 
@@ -123,8 +124,24 @@ def test_pointers_of_git_lfs_have_the_digest(project: Path, built: Path) -> None
     (library,) = [name for name in git(project, "lfs", "ls-files", "-n").splitlines() if name.endswith(".so")]
     name = library.removeprefix(f"{NAME}/")
     found = is_small("HEAD", built)
-    assert found.digests == {name: files.hash_file(built / name)}
     assert found.sha256(name) == files.hash_file(built / name)
+
+
+def test_a_commit_made_by_hand_has_the_digests_that_it_has(project: Path, built: Path) -> None:
+    deploy(NAME)
+    code, gone = "sentiment_tokenizer/1/model.py", "sentiment_tokenizer/1/long_texts.py"
+    for name in (MODEL, code):
+        content = (project / NAME / name).read_bytes()
+        (project / NAME / name).unlink()  # it may be linked to the built one
+        (project / NAME / name).write_bytes(content + b"#")
+    (project / NAME / gone).unlink()
+    git(project, "commit", "-q", "-a", "-m", "By hand")
+    with revision.opened("HEAD", weights=False) as found:
+        for name in (MODEL, code):
+            assert found.sha256(name) == files.hash_file(project / NAME / name)
+        assert found.sha256(gone) == ""
+        (endpoint,) = expected(found)
+    assert all(name in endpoint.altered for name in (MODEL, code, gone))
 
 
 def test_the_folder_of_a_commit_is_the_only_one_that_trb_built(project: Path, built: Path) -> None:

@@ -13,7 +13,6 @@ import hashlib
 import math
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.reliability.readers import READERS
-from tests.reliability.readers.reader import ROOT
-from tests.reliability.report import section
+from tests.reliability.report import ROOT, commit, section
 from tests.reliability.session import Failure, Session, limit_memory, memory
 
 SEEDS = ROOT / "tests" / "data" / "fuzz"
@@ -157,12 +155,9 @@ def _work(name: str, first: int, count: int, seed: str, pipe: Any, at: Any) -> N
 
 
 def _table(outcomes: Sequence[Outcome], options: argparse.Namespace, seconds: float) -> str:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
     total = sum(outcome.executions for outcome in outcomes)
     lines = [
-        f"`make fuzz` at commit {commit}, seed {options.seed}, {options.jobs} processes: {total:,} "
+        f"`make fuzz` at commit {commit()}, seed {options.seed}, {options.jobs} processes: {total:,} "
         f"executions in {seconds / 60:.0f} minutes. Limits: {SECONDS} s for an execution, "
         f"{MEMORY >> 20:,} MiB for a reader "
         "beside its libraries; *memory* includes those.",

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def commit() -> str:
+    """Of the code that is run, ``-dirty`` if git has it not so; the page that a run writes is no code."""
+    named, dirty = (
+        subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        for argv in (
+            ["git", "rev-parse", "--short", "HEAD"],
+            ["git", "status", "--porcelain", "--", "triton_repo_builder", "tests"],
+        )
+    )
+    return f"{named}-dirty" if dirty else named
 
 
 def section(file: Path, name: str, text: str) -> None:

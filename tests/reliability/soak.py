@@ -25,7 +25,7 @@ from tests.reliability.checker import History
 from tests.reliability.history import Chaos
 from tests.reliability.hostile import Hostile
 from tests.reliability.recording_clients import Clients
-from tests.reliability.report import section
+from tests.reliability.report import commit, section
 from tests.support.serve_repository import children
 from triton_repo_builder.serve.processes.watchdog import WINDOW
 
@@ -129,7 +129,8 @@ def document(
     sizes = [size for _, size in memory.samples]
     done = ", ".join(f"{times} × {name}" for name, times in sorted(chaos.done.items()) if ":" not in name)
     lines = [
-        f"{minutes:g} minutes: {len(made.requests):,} requests of {rows:,} rows, {done}; "
+        f"{minutes:g} minutes at commit {commit()}: "
+        f"{len(made.requests):,} requests of {rows:,} rows, {done}; "
         f"{len(problems)} requests lost, mixed, wrong or stale; {joined} refused because a malformed one was "
         f"in their batch. Memory of the server's processes: "
         f"{sizes[0]:,.0f} MiB at the start, at most {max(sizes):,.0f}, {sizes[-1]:,.0f} at the end; over "

@@ -13,7 +13,6 @@ import argparse
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from tests.reliability import forked, scenarios, strace
 from tests.reliability.judge import ERRORS, KILL, LOST, Judge, Known, Verdict
-from tests.reliability.report import section
+from tests.reliability.report import commit, section
 from tests.reliability.rows import Row, keep, read, table
 from tests.reliability.scenarios import Scenario
 from tests.reliability.strace import Call
@@ -90,7 +89,7 @@ def run(chosen: Sequence[Scenario], rows: dict[str, Row], arguments: argparse.Na
     ):
         for number, scenario in enumerate(chosen):
             kept = rows.get(scenario.name)
-            if kept and kept.whole and kept.commit == _commit() and not kept.broken:
+            if kept and kept.whole and kept.commit == commit() and not kept.broken:
                 continue
             started = time.monotonic()
             prepared = prepare(scenario, Path(folder) / f"s{number}")
@@ -295,7 +294,7 @@ def _show(name: str, verdicts: Sequence[tuple[Point, Verdict]]) -> None:
 def _counted(prepared: Prepared, verdicts: Sequence[tuple[Point, Verdict]], seconds: float) -> Row:
     return Row(
         name=prepared.scenario.name,
-        commit=_commit(),
+        commit=commit(),
         calls=len({(point.turn, point.call) for point in prepared.points}),
         tried=len(verdicts),
         of=len(prepared.points),
@@ -307,17 +306,6 @@ def _counted(prepared: Prepared, verdicts: Sequence[tuple[Point, Verdict]], seco
         missed=sum(verdict.missed for _, verdict in verdicts),
         seconds=round(seconds, 1),
     )
-
-
-def _commit() -> str:
-    """Of the code that is run; the page that the run writes is none."""
-    root = Path(__file__).resolve().parents[2]
-    changed = ["git", "status", "--porcelain", "--", "triton_repo_builder", "tests"]
-    named, dirty = (
-        subprocess.run(argv, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
-        for argv in (["git", "rev-parse", "--short", "HEAD"], changed)
-    )
-    return f"{named}-dirty" if dirty else named
 
 
 if __name__ == "__main__":

@@ -27,14 +27,14 @@ def refuse_errors(endpoint: str, files: Iterable[File], release: Release) -> Non
 
 
 def findings(files: Iterable[File], release: Release) -> list[Finding]:
-    """Findings of ``trb check`` in these files."""
+    """Findings of ``trb check`` in these files, of which manifest.json is none yet: it is written last."""
     with tempfile.TemporaryDirectory(prefix="trb-check-") as folder:
         root = Path(folder).resolve()
         for file in files:
             if "/vendor/" not in file.path:
                 _stage(file, root)
         reported = check.check(repository.read(root), release)
-        return [finding.relative_to(root) for finding in reported]
+        return [finding.relative_to(root) for finding in reported if finding.code != "manifest-lost"]
 
 
 def _stage(file: File, root: Path) -> None:

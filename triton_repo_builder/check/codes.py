@@ -232,7 +232,7 @@ _MANIFEST = _group(
      "restore it (git checkout), or build again"),
     ("error", "manifest-sources", "A config.pbtxt names other source files than the manifest.",
      "restore both (git checkout), or build again with --force"),
-    ("warning", "manifest-lost", "A model that `trb build` wrote, without the manifest.",
+    ("error", "manifest-lost", "A model that `trb build` wrote, without the manifest.",
      "restore manifest.json (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
      "remove it if it is not yours; a build leaves it alone"),

@@ -26,8 +26,8 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
     """Show where a model repository, or what a running server serves, comes from.
 
     The chain of each endpoint: files and their sha256, options, the training run and the data set that were
-    named when it was built, and the git commit. Exits 1 if a server serves something else than REPO, which is
-    compared as trb verify does.
+    named when it was built, and the git commit. Every file of REPO is read; exits 1 if one is not as it was
+    built, or if a server serves something else than REPO, which is compared as trb verify does.
 
     \b
     Examples:
@@ -63,10 +63,12 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
         click.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
     else:
         _print(chain)
-    return int(any(link.agrees is False for link in chain))
+    return int(any(link.agrees is False or link.altered for link in chain))
 
 
 def _print(chain: tuple[Link, ...]) -> None:
+    from triton_repo_builder.repository import integrity
+
     for link in chain:
         facts = link.facts
         versions = ", ".join(map(str, facts.versions))
@@ -84,6 +86,7 @@ def _print(chain: tuple[Link, ...]) -> None:
             *((f"label {key}", value) for key, value in facts.labels),
             ("built by", facts.trb_version and f"trb {facts.trb_version}"),
             ("git commit", link.commit),
+            ("altered", integrity.listed(link.altered)),
             ("server", _server(link)),
         ]
         filled = [(name, value) for name, value in rows if value]

@@ -58,12 +58,17 @@ def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
     entry = read.manifest.endpoints[name].served
     recorded = read.manifest.files
     paths = content.paths(entry, recorded, served=True).values()
-    changed = [path for path in paths if revision.sha256(path) not in ("", recorded[path].sha256)]
+    digests = {path: revision.sha256(path) for path in paths}
+    changed = [
+        path
+        for path, sha256 in digests.items()
+        if sha256 != recorded[path].sha256 and (sha256 or not recorded[path].url)  # else it is elsewhere
+    ]
     altered = f"{listed(changed)} not as manifest.json says" if changed else ""
-    digests = content.listing(
+    listing = content.listing(
         read.path, read.manifest, name, entry.version, lambda path: recorded[path].sha256
     )
-    if not altered and entry.content and content.digest(digests) != entry.content:
+    if not altered and entry.content and content.digest(listing) != entry.content:
         altered = "the content digest in manifest.json is not that of its files"
     models = [read.model(model) for model in entry.models]
     return Expected(
@@ -71,7 +76,7 @@ def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
         versions=dict.fromkeys(entry.models, (entry.version,)),
         configs={model.name: _config(model, revision) for model in models if model and model.stated},
         content=entry.content,
-        digests=digests,
+        digests=listing,
         altered=altered,
     )
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from triton_repo_builder import smoke, stores
+from triton_repo_builder import files, smoke, stores
 from triton_repo_builder.deploy import apply, transition
 from triton_repo_builder.errors import Code, Exit, TrbError
 from triton_repo_builder.stores import Location
@@ -17,6 +17,15 @@ LONGEST = 600.0
 """Seconds between two looks at a store that fails."""
 REFUSALS = (Code.BAD_SIGNATURE, Code.DIGEST_MISMATCH)
 """Failures of what is stored, not of the store: only another revision helps."""
+PASSING = (
+    Code.REPOSITORY_BUSY,
+    Code.DISK_FULL,
+    Code.OUTPUT_NOT_WRITABLE,
+    Code.UNREACHABLE,
+    Code.SERVER_DIED,
+)
+"""Failures of this machine, which say nothing of a revision: it is tried again."""
+_SCRATCH = Path("temporary files")
 
 
 class Follower(threading.Thread):
@@ -42,8 +51,9 @@ class Follower(threading.Thread):
         self._tell = tell
         self._seen = revision
         """The revision that was taken up or refused last."""
-        self._serves = revision
-        self._said = ""
+        self._serves = f"sha256:{revision}"
+        self._named = self._said = ""
+        """What was told last: where the pointer is, and the failure."""
         self._end = threading.Event()
 
     def stop(self) -> None:
@@ -58,29 +68,46 @@ class Follower(threading.Thread):
             pause = self._interval if self.look() else min(2 * pause, max(LONGEST, self._interval))
 
     def look(self) -> bool:
-        """Take up the current revision if it is a new one; False if the store failed."""
+        """Take up the current revision if it is a new one; False if the store or this machine failed."""
         try:
             pinned = stores.pinned(self._location, self._trust)
             if pinned.revision == self._seen:
                 return True
-            self._tell(f"{self._location} is now sha256:{pinned.revision}")
+            if pinned.revision != self._named:
+                self._named = pinned.revision
+                self._tell(f"{self._location} is now sha256:{pinned.revision}")
             self._take_up(pinned)
-        except TrbError as error:
-            self._say(f"{error}\n  still serves sha256:{self._serves}")
-            return error.code in REFUSALS or error.code.exit != Exit.STORE
+        except (TrbError, OSError) as error:
+            failure = (
+                error if isinstance(error, TrbError) else files.explain(error, _SCRATCH, how="by TMPDIR")
+            )
+            self._say(f"{failure}\n  still serves {self._serves}")
+            passing = failure.code in PASSING or failure.code.exit == Exit.STORE
+            return failure.code in REFUSALS or not passing
         return True
 
     def _take_up(self, pinned: Location) -> None:
         with tempfile.TemporaryDirectory(prefix="trb-follow-") as folder:
             stores.store(pinned).pull(Path(folder), lambda name, done, total: None)
-            self._seen = pinned.revision
-            applied = apply.run(
-                Path(folder), self._root, self._urls, transition.Options(force=True), self._tell
-            )
-        if applied.failed:
-            raise apply.error(applied)
-        self._serves, self._said = pinned.revision, ""
-        self._tell(f"serves sha256:{pinned.revision}, proven by trb smoke")
+            try:
+                applied = apply.run(
+                    Path(folder), self._root, self._urls, transition.Options(force=True), self._tell
+                )
+            except TrbError as error:
+                self._seen = self._seen if error.code in PASSING else pinned.revision
+                raise
+        if not applied.failed:
+            self._seen, self._serves, self._said = pinned.revision, f"sha256:{pinned.revision}", ""
+            self._tell(f"serves sha256:{pinned.revision}, proven by trb smoke")
+            return
+        changed = [each.drift.endpoint for each in applied.outcomes if each.drift and not each.error]
+        if changed:
+            self._serves += f", and of sha256:{pinned.revision} {', '.join(changed)}"
+        for outcome in applied.failed:
+            if outcome.error and outcome.error.code in PASSING:
+                raise outcome.error
+        self._seen = pinned.revision
+        raise apply.error(applied)
 
     def _say(self, text: str) -> None:
         """The same failure is told once."""

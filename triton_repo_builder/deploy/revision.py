@@ -37,10 +37,10 @@ class Revision:
     digest: str = ""
     """``sha256:…`` of what was pushed; or empty."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Hex sha256 of files, known without their bytes: from the index of a push, from pointers of git LFS."""
+    """Hex sha256 of files that are not in ``path``: from a push's index, git, pointers of LFS."""
 
     def sha256(self, path: str) -> str:
-        """Digest of a file by its path in the repository; empty if it was left out and nothing knows it."""
+        """Digest of a file by its path in the repository; empty if the revision does not have it."""
         if known := self.digests.get(path):
             return known
         file = self.path / path
@@ -96,7 +96,9 @@ def _open(spec: str, scratch: Path, weights: bool, progress: Progress) -> Revisi
 def _committed(found: Tree, scratch: Path, weights: bool, progress: Progress) -> Revision:
     name = f"{found.commit[:12]}:{found.path}"
     if not weights:
-        digests = tree.small_files(found, scratch, lambda blob: snapshot.describes(blob.path, blob.size))
+        digests = tree.small_files(
+            found, scratch, lambda blob: snapshot.describes(blob.path, blob.size), hashed=True
+        )
         return Revision(name=name, path=scratch, commit=found.commit, digests=digests)
     path = tree.all_files(found, scratch)
     if recorded := manifest.read(path):

@@ -163,7 +163,7 @@ def _commit(
         f"--message={options.message.strip()}",
         *(
             f"--trailer={key}: {value}"
-            for key, value in trailers(repository.read_manifest(path) or Manifest())
+            for key, value in trailers(repository.read_manifest(path) or Manifest(), found.wrong)
         ),
         *(("--gpg-sign",) if options.sign else ()),
     )

@@ -7,7 +7,8 @@ from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import Repository, content, integrity
+from triton_repo_builder.repository.integrity import Altered
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
 
@@ -19,6 +20,8 @@ class Link:
     facts: Facts
     commit: str = ""
     """Hash of the last commit that changed the repository, with ``-dirty`` if files differ from it."""
+    altered: tuple[Altered, ...] = ()
+    """The endpoint's files that are not as they were built: nothing of the above is said of them."""
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
@@ -33,6 +36,7 @@ class Link:
         return {
             **self.facts.to_json(),
             "commit": self.commit or None,
+            "altered": [file.path for file in self.altered],
             "server": self.server or None,
             "server_agrees": self.agrees,
             "server_result": self.result or None,
@@ -41,14 +45,29 @@ class Link:
 
 
 def of_repository(repository: Repository) -> tuple[Link, ...]:
-    """Every endpoint of a repository; of one that ``trb`` did not build, what its configs say."""
-    commit = git.last_commit(repository.path)
-    if repository.manifest is not None:
-        entries = sorted(repository.manifest.endpoints.items())
-        return tuple(Link(facts=Facts.of_entry(name, entry.served), commit=commit) for name, entry in entries)
-    return tuple(
-        Link(facts=Facts.of_config(model.name, model.config), commit=commit) for model in repository.endpoints
-    )
+    """Every endpoint of a repository, whose files are read; of one made by hand, what its configs say."""
+    commit, manifest = git.last_commit(repository.path), repository.manifest
+    if manifest is None:
+        return tuple(
+            Link(facts=Facts.of_config(model.name, model.config), commit=commit)
+            for model in repository.endpoints
+        )
+    altered = [
+        file
+        for file in integrity.altered(repository.path, manifest.files)
+        if not (file.missing and manifest.files[file.path].url)  # outside git, and not fetched yet
+    ]
+    links = []
+    for name, entry in sorted(manifest.endpoints.items()):
+        own = {*content.paths(entry.served, manifest.files, served=True).values()}
+        links.append(
+            Link(
+                facts=Facts.of_entry(name, entry.served),
+                commit=commit,
+                altered=tuple(file for file in altered if file.path in own),
+            )
+        )
+    return tuple(links)
 
 
 def of_server(url: str) -> tuple[Link, ...]:

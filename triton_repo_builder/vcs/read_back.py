@@ -5,7 +5,6 @@ A filter, a line-end setting or a hook of the user may have made something else 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +12,9 @@ from pathlib import Path
 from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
-from triton_repo_builder.vcs import large_files
+from triton_repo_builder.vcs import large_files, tree
 from triton_repo_builder.vcs.git import Git
 
-_CHUNK = 1 << 20
 _REWRITING = ("filter", "text", "eol", "ident", "working-tree-encoding")
 """Attributes with which git stores other bytes than the file has."""
 
@@ -38,7 +36,7 @@ def read(git: Git, path: Path, prefix: str, scratch: Path) -> ReadBack:
     """
     expected = _expected(path)
     entries = _entries(git, prefix)
-    digests = _digests(git, {entries[name].oid for name in expected if name in entries}, scratch / "oids")
+    digests = tree.digests(git, {entries[name].oid for name in expected if name in entries}, scratch / "oids")
     wrong = {
         name: _cause(git, path, prefix, name, sha256, known=name in entries)
         for name, sha256 in sorted(expected.items())
@@ -97,31 +95,6 @@ def _entries(git: Git, prefix: str) -> dict[str, _Entry]:
         inside = name if prefix == "." else name.removeprefix(f"{prefix}/")
         entries[inside] = _Entry(facts.split()[1], line)
     return entries
-
-
-def _digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, ...]]:
-    """By object: the sha256 of its content and, if that is a pointer of git-LFS, of what it points to."""
-    requests.write_text("".join(f"{oid}\n" for oid in sorted(oids)))
-    digests: dict[str, tuple[str, ...]] = {}
-    with git.stream("cat-file", "--batch", stdin=requests) as stream:
-        for oid in sorted(oids):
-            header = stream.readline().split()
-            if len(header) != 3:  # missing, in a damaged git repository
-                digests[oid] = ("",)
-                continue
-            left = int(header[2])
-            sha256, start = hashlib.sha256(), b""
-            while left:
-                block = stream.read(min(left, _CHUNK))
-                if not block:
-                    break
-                sha256.update(block)
-                start = start or block
-                left -= len(block)
-            stream.read(1)
-            pointed = files.lfs_sha256(start)
-            digests[oid] = (sha256.hexdigest(), *((pointed,) if pointed else ()))
-    return digests
 
 
 def _cause(git: Git, path: Path, prefix: str, name: str, sha256: str, *, known: bool) -> str:

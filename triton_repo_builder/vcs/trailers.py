@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.repository.provenance import Facts
@@ -11,10 +11,11 @@ from triton_repo_builder.repository.provenance import Facts
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 
 
-def trailers(manifest: Manifest) -> Iterator[tuple[str, str]]:
+def trailers(manifest: Manifest, altered: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
     """(key, value in one line); the value of one endpoint among several ends with that endpoint's name.
 
-    ``git log --format='%(trailers:key=Model-Sha256)'`` lists them.
+    ``git log --format='%(trailers:key=Model-Sha256)'`` lists them. ``altered``: files that are committed
+    though they are not as the manifest records them, so that the others are not true of them.
     """
     endpoints = sorted(manifest.endpoints.items())
     for name, entry in endpoints:
@@ -31,6 +32,7 @@ def trailers(manifest: Manifest) -> Iterator[tuple[str, str]]:
             *(("Label", f"{key}={value}{of}") for key, value in facts.labels),
         ]
         yield from ((key, line) for key, value in pairs if (line := _line(value)))
+    yield from (("Altered-File", line) for path in sorted(altered) if (line := _line(path)))
     if version := _line(manifest.generator.get("version", "")):
         yield "Trb-Version", version
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,6 +12,9 @@ from pathlib import Path
 from triton_repo_builder import files, process, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.vcs.git import Git, lfs_settings, refused
+
+_BLOCK = 1 << 20
+"""Bytes that are read at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,27 +101,61 @@ def resolve(git: Git, revision: str) -> str:
     return git.ask("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
-def small_files(tree: Tree, target: Path, wanted: Callable[[Blob], bool]) -> Mapping[str, str]:
+def small_files(
+    tree: Tree, target: Path, wanted: Callable[[Blob], bool], *, hashed: bool = False
+) -> Mapping[str, str]:
     """Write the wanted files below ``target``; empty folders mark the rest.
 
-    Returns the sha256 of each file that is in git LFS, by its path: its pointer has it.
+    Returns the sha256 of each file that is in git LFS, by its path: its pointer has it. With ``hashed`` also
+    of every other one that is not written, which git has to read for that.
     """
     try:
         blobs = tree.blobs()
         small = tuple(blob for blob in blobs if wanted(blob) or blob.size <= files.LFS_POINTER_SIZE)
         contents = tree.contents(small)
+        for blob in blobs:
+            transfer.check_inside(blob.path, f"{tree.commit[:12]}:{tree.path}")
+            (target / blob.path).parent.mkdir(parents=True, exist_ok=True)
+        known, written = {}, set()
+        for blob, content in zip(small, contents, strict=True):
+            if sha256 := files.lfs_sha256(content):
+                known[blob.path] = sha256
+            elif wanted(blob):
+                (target / blob.path).write_bytes(content)
+                written.add(blob.path)
+        rest = [blob for blob in blobs if blob.path not in known and blob.path not in written]
+        if hashed and rest:
+            with tempfile.TemporaryDirectory(prefix="trb-oids-") as scratch:
+                read = digests(tree.git, {blob.name for blob in rest}, Path(scratch) / "oids")
+            known |= {blob.path: read[blob.name][-1] for blob in rest}
     except process.ProcessFailed as error:
         raise refused(error, f"{tree.commit}:{tree.path}", "see 'git fsck'") from None
-    for blob in blobs:
-        transfer.check_inside(blob.path, f"{tree.commit[:12]}:{tree.path}")
-        (target / blob.path).parent.mkdir(parents=True, exist_ok=True)
-    digests = {}
-    for blob, content in zip(small, contents, strict=True):
-        if sha256 := files.lfs_sha256(content):
-            digests[blob.path] = sha256
-        elif wanted(blob):
-            (target / blob.path).write_bytes(content)
-    return digests
+    return known
+
+
+def digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, ...]]:
+    """By object: the sha256 of its content and, if that is a pointer of git-LFS, of what it points to."""
+    requests.write_text("".join(f"{oid}\n" for oid in sorted(oids)))
+    found: dict[str, tuple[str, ...]] = {}
+    with git.stream("cat-file", "--batch", stdin=requests) as stream:
+        for oid in sorted(oids):
+            header = stream.readline().split()
+            if len(header) != 3:  # missing, in a damaged git repository
+                found[oid] = ("",)
+                continue
+            left = int(header[2])
+            sha256, start = hashlib.sha256(), b""
+            while left:
+                block = stream.read(min(left, _BLOCK))
+                if not block:
+                    break
+                sha256.update(block)
+                start = start or block
+                left -= len(block)
+            stream.read(1)
+            pointed = files.lfs_sha256(start)
+            found[oid] = (sha256.hexdigest(), *((pointed,) if pointed else ()))
+    return found
 
 
 def all_files(tree: Tree, target: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -39,13 +40,26 @@ def test_of_what_trb_built(built: Path) -> None:
     assert endpoint.altered == ""
 
 
-def test_a_file_that_was_left_out_is_known_by_the_manifest(built: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_left_out_is_known_by_its_digest(built: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(built, tmp_path / "copy"))
     (root / WEIGHTS).unlink()
-    assert expected(of(root)) == expected(of(built))
+    assert expected(of(root, digests={WEIGHTS: files.hash_file(built / WEIGHTS)})) == expected(of(built))
     # What git LFS or the index of a push says of it is compared with the manifest.
     (endpoint,) = expected(of(root, digests={WEIGHTS: "0" * 64}))
     assert WEIGHTS in endpoint.altered
+
+
+def test_a_file_that_the_revision_does_not_have_is_missing(built: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(built, tmp_path / "copy"))
+    (root / WEIGHTS).unlink()
+    (endpoint,) = expected(of(root))
+    assert WEIGHTS in endpoint.altered
+    # Weights outside git are where their address says, in the digest that the manifest has.
+    document = json.loads((root / "manifest.json").read_text())
+    document["files"][WEIGHTS]["url"] = "https://example.com/weights"
+    (root / "manifest.json").write_text(json.dumps(document))
+    (endpoint,) = expected(of(root))
+    assert endpoint.altered == ""
 
 
 @pytest.mark.parametrize("path", [WEIGHTS, "sentiment/config.pbtxt"])

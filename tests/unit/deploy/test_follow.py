@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ class World:
     failure: TrbError | None = None
     bad: frozenset[str] = frozenset()
     applied: tuple[str, ...] = ()
+    broken: Exception | None = None
+    """Why nothing can be applied now."""
+    passing: TrbError | None = None
+    """Why one endpoint cannot be applied now."""
 
     def pinned(self, location: Any, trust: Any) -> Bucket:
         if self.failure:
@@ -37,9 +42,15 @@ class World:
     def run(self, revision: Path, *rest: object) -> apply.Applied:
         name = (revision / "revision").read_text()
         self.applied += (name,)
-        error = TrbError(Code.APPLY_FAILED, "wrong answers") if name in self.bad else None
-        drift = Drift(endpoint="a", action=Action.LOAD)
-        return apply.Applied(folder="x", outcomes=(apply.Outcome(drift=drift, error=error),))
+        if self.broken:
+            raise self.broken
+        error = self.passing or (TrbError(Code.APPLY_FAILED, "wrong answers") if name in self.bad else None)
+        other = Action.NOTHING if name in self.applied[:-1] else Action.LOAD
+        outcomes = (
+            apply.Outcome(drift=Drift(endpoint="a", action=Action.LOAD), error=error),
+            apply.Outcome(drift=Drift(endpoint="b", action=other)),
+        )
+        return apply.Applied(folder="x", outcomes=outcomes)
 
 
 @pytest.fixture
@@ -113,3 +124,39 @@ def test_an_unsigned_revision_is_no_reason_to_wait_longer(
     assert follower.look()
     assert len(told) == 1
     assert world.applied == ()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        TrbError(Code.REPOSITORY_BUSY, "another trb is changing this repository now"),
+        TrbError(Code.DISK_FULL, "the disk is full"),
+        TrbError(Code.UNREACHABLE, "does not answer"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_failure_of_this_machine_is_no_verdict_on_the_revision(
+    follower: follow.Follower, world: World, told: list[str], failure: Exception, whole: bool
+) -> None:
+    world.current = "bb"
+    if whole:
+        world.broken = failure
+    else:
+        world.passing = failure if isinstance(failure, TrbError) else TrbError(Code.DISK_FULL, "full")
+    assert not follower.look()
+    assert not follower.look()
+    assert sum("still serves sha256:aa" in line for line in told) == 1
+    assert sum("is now sha256:bb" in line for line in told) == 1
+    world.broken = world.passing = None
+    assert follower.look()
+    assert world.applied == ("bb", "bb", "bb")
+    assert told[-1] == "serves sha256:bb, proven by trb smoke"
+
+
+def test_what_of_a_refused_revision_was_taken_up_is_said(
+    follower: follow.Follower, world: World, told: list[str]
+) -> None:
+    world.current, world.bad = "bb", frozenset({"bb"})
+    assert follower.look()
+    assert told[-1].endswith("still serves sha256:aa, and of sha256:bb b")
