@@ -20,8 +20,9 @@ from tests.support import serve_repository as made
 from tests.support.cli import ARGV, kind
 from tests.support.keys import Pair
 from triton_repo_builder import stores
-from triton_repo_builder.errors import Code
-from triton_repo_builder.stores import registry_tags
+from triton_repo_builder.deploy import revision
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.stores import registry_tags, signature
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_client import Client
 
@@ -100,6 +101,25 @@ def test_what_an_allowed_key_signed_is_pulled(
     both.write_text(f"{other.line}\n{keys.pem(ours)}")
     assert pull(tmp_path, url, both, "of-both").returncode == 0
     assert pull(tmp_path, pushed["pinned"], ours.public, "pinned").returncode == 0
+
+
+def test_what_is_applied_is_opened_only_if_it_is_signed(
+    tmp_path: Path, url: str, repository: Path, ours: Pair, other: Pair
+) -> None:
+    pushed = sign(tmp_path, url, repository, ours)
+    with revision.opened(url, weights=True, trust=signature.read_trust(ours.public)) as opened:
+        assert opened.digest == pushed["revision"]
+        assert (opened.path / "step" / "1" / "model.py").read_text() == made.HEALTHY
+    for spec, pair, code in (
+        (url, other, Code.BAD_SIGNATURE),
+        (str(repository), ours, Code.USAGE),
+    ):
+        with (
+            pytest.raises(TrbError) as caught,
+            revision.opened(spec, weights=True, trust=signature.read_trust(pair.public)),
+        ):
+            pass
+        assert caught.value.code == code
 
 
 def test_several_keys_sign_and_signing_again_changes_nothing(

@@ -11,6 +11,7 @@ import click
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import (
     GRPC_URL_HELP,
+    SIGNATURE_HELP,
     Filled,
     Place,
     addresses,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="An endpoint whose old and new models cannot be loaded at once may refuse requests meanwhile.",
 )
+@click.option(
+    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
+)
 @click.option("--force", is_flag=True, help="Replace files in FOLDER that were edited since trb wrote them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -56,6 +60,7 @@ def command(
     dry_run: bool,
     preflight: bool,
     interrupt: bool,
+    public_keys: Path | None,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -71,17 +76,23 @@ def command(
     Examples:
       trb apply model_repository --url http://localhost:8000
       trb apply s3://models/minilm --url http://localhost:8000 --dry-run
+      trb apply s3://models/minilm --url http://localhost:8000 --require-signature release.pub
       trb apply HEAD:model_repository --url http://localhost:8000 --to /srv/models
     """
     from triton_repo_builder.deploy import apply, transition
     from triton_repo_builder.deploy.revision import opened
+    from triton_repo_builder.stores import signature
 
+    trust = None if public_keys is None else signature.read_trust(public_keys)
     send_key(url, admin_key)
     urls = addresses(url, grpc_url)
     root = apply.folder(urls.http, to)
     options = transition.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)
     tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}", err=True))
-    with console.progress("bytes") as progress, opened(revision, weights=True, progress=progress) as source:
+    with (
+        console.progress("bytes") as progress,
+        opened(revision, weights=True, progress=progress, trust=trust) as source,
+    ):
         name, digest = source.name, source.digest
         applied = apply.run(source.path, root, urls, options, tell)
     if as_json:

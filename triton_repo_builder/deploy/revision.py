@@ -14,6 +14,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import integrity, manifest
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.stores.bucket import BucketStore
+from triton_repo_builder.stores.signature import Trust
 from triton_repo_builder.stores.store import Location, Progress
 from triton_repo_builder.vcs import git as vcs
 from triton_repo_builder.vcs import tree
@@ -53,18 +54,24 @@ def quiet(file: str, done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def opened(
-    spec: str, *, weights: bool, force: bool = False, progress: Progress = quiet
+    spec: str,
+    *,
+    weights: bool,
+    force: bool = False,
+    progress: Progress = quiet,
+    trust: Trust | None = None,
 ) -> Iterator[Revision]:
     """``DIR``, ``URL[@sha256:…]``, or ``COMMIT[:PATH]`` of the git repository around the current folder.
 
     With ``weights`` every file is there and as manifest.json says (unless ``force``); else only the small
-    ones that describe the models, and ``digests`` has what is known of the others. A temporary folder is
-    removed at the end. Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous),
-    DIGEST_MISMATCH, and those of the store.
+    ones that describe the models, and ``digests`` has what is known of the others. With ``trust`` only what
+    an allowed key signed is opened, which is something that was pushed. A temporary folder is removed at the
+    end. Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by
+    its nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those of the store.
     """
     with tempfile.TemporaryDirectory(prefix="trb-revision-") as scratch:
         try:
-            revision = _open(spec, Path(scratch), weights, progress)
+            revision = _open(spec, Path(scratch), weights, progress, trust)
             if weights and not force:
                 _check_files(revision)
         except TrbError as error:
@@ -73,9 +80,19 @@ def opened(
         yield revision
 
 
-def _open(spec: str, scratch: Path, weights: bool, progress: Progress) -> Revision:
+def _open(spec: str, scratch: Path, weights: bool, progress: Progress, trust: Trust | None) -> Revision:
     if "://" in spec:
-        return _pushed(stores.parse(spec), scratch, weights, progress)
+        location = stores.parse(spec)
+        signed = stores.verified(location, trust)[0] if trust is not None else location
+        return _pushed(signed, scratch, weights, progress)
+    if trust is not None:
+        raise TrbError(
+            Code.USAGE,
+            "only what was pushed has a signature of trb's",
+            where=spec,
+            remedy="name the URL of a pushed revision, or leave --require-signature out; of a commit see "
+            "git verify-commit",
+        )
     folder, git = Path(spec), Git(folder=Path.cwd())
     if folder.is_dir():
         if spec[0] not in "./" and spec[-1] != "/" and tree.resolve(git, spec):
