@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ from triton_repo_builder import serve as serve_module
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import Code
 from triton_repo_builder.repository import CONFIG
+from triton_repo_builder.serve.loading import load_unload
 
 pytestmark = pytest.mark.server
 
@@ -168,9 +171,50 @@ def test_a_killed_apply_is_taken_up_by_the_next(revisions: Path, root: Path) -> 
                 if "runs the new versions" in line:
                     break
             killed.send_signal(signal.SIGKILL)
+        # The folder can be served, and is neither the one nor the other: it does not travel.
+        for command in (("check",), ("commit", "-m", "Deploy"), ("push", "oci://127.0.0.1:9/models/a:1")):
+            refused = cli.call(command[0], *command[1:], root)
+            assert cli.kind(refused.stderr) == Code.APPLY_FAILED
+            assert "between two states" in refused.stderr
         assert apply(two, server)[0] == 0
+        assert cli.call("check", root).returncode == 0
         assert contents(root) == contents(two)
         assert cli.call("verify", two, "--url", server.urls.http).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_and_a_server_that_ends_are_named(revisions: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with tiny.small_disk(disk, "40m"):
+        root = Path(shutil.copytree(revisions / "one", disk / "served"))
+        before = contents(root)
+        with serve(root) as server:
+            with (disk / "fill").open("wb", buffering=0) as fill, contextlib.suppress(OSError):
+                while fill.write(bytes(1 << 16)):
+                    pass
+            code, _, endpoints = apply(revisions / "two", server, "--no-preflight")
+            (disk / "fill").unlink()
+            failed = endpoints["sentiment"]["failed"]
+            assert (code, failed["code"]) == (Code.APPLY_FAILED.exit, Code.DISK_FULL.kind)
+            assert "could not be loaded" not in failed["error"]
+            assert contents(root) == before
+            assert cli.call("verify", revisions / "one", "--url", server.urls.http).returncode == 0
+
+            pid = load_unload.find(server.urls.http).pid
+            argv = [*cli.ARGV, "apply", str(revisions / "two"), *address(server), "--no-preflight"]
+            with subprocess.Popen(
+                argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as applying:
+                assert applying.stderr is not None
+                for line in applying.stderr:
+                    if "net: load" in line:
+                        os.kill(pid, signal.SIGKILL)
+                        break
+                stderr = applying.stderr.read()
+                assert applying.wait() == Code.APPLY_FAILED.exit
+            assert "server ended" in stderr or "does not answer" in stderr
+            assert "choose a folder" not in stderr
+            assert contents(root) == before
 
 
 def test_another_interface_needs_an_interruption(root: Path, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def _after_kill(live: Live, ends: tuple[State, State], state: State, *, again: b
     if not state.answers:
         return "answers of neither version"
     checked = live.run(("check", REPO))
-    if checked.code:
+    if checked.code and "between two states" not in checked.output:
         return f"trb check afterwards: {_last(checked.output)}"
     ended = live.run(live.scenario.forth if again else live.scenario.back)
     if ended.code:

@@ -128,7 +128,7 @@ def _build_one(
     if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):
         raise click.UsageError("--keep goes with --version next (or --version N).")
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, config)
-    console.recovered(options.output, write=write)
+    console.recovered(options.output, write=write, whole=True)
     if add:
         name = options.name or source.default_name(source.model_file(options.model, options.file))
         options = replace(options, version=versions.following(options.output, name))

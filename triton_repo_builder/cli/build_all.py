@@ -41,7 +41,7 @@ def run(
     common = build_all.common_options(config)
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
     models = build_all.discover(folder)
-    console.recovered(output, write=write)
+    console.recovered(output, write=write, whole=True)
     with console.progress("items") as step:
         result = build_all.build_all(
             models, common, flags, output, force=force, fail_fast=fail_fast, step=step

@@ -37,7 +37,7 @@ def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool)
     from triton_repo_builder import check, releases, repository
 
     release = releases.get(triton_release) if triton_release else releases.default()
-    console.recovered(repo)
+    console.recovered(repo, whole=True)
     read = repository.read(repo)
     findings = check.check(read, release)
     if as_json:

@@ -86,7 +86,7 @@ def command(
         threshold=threshold,
         url=weights_url,
     )
-    console.recovered(repo)
+    console.recovered(repo, whole=True)
     done = commit.commit(repo, options)
     if as_json:
         click.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))

@@ -145,9 +145,14 @@ def print_json_error(error: TrbError) -> None:
     click.echo(json.dumps(error_as_json(error), ensure_ascii=False))
 
 
-def recovered(repository: Path, *, write: bool = True) -> None:
-    """Undo what a killed trb left half done in a repository, and tell the user."""
-    from triton_repo_builder.write import recovery
+def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> None:
+    """Undo what a killed trb left half done in a repository, and tell the user.
 
+    With ``whole`` refuse one that an apply left between two states, each of which can be served.
+    """
+    from triton_repo_builder.write import between, recovery
+
+    if whole:
+        between.refuse(repository)
     for text in recovery.recover(repository, write=write):
         note(text)

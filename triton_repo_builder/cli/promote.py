@@ -92,7 +92,7 @@ def run(
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
     settled = False
-    console.recovered(repo)
+    console.recovered(repo, whole=True)
     tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
     with staging.exclusive(repo) if repo.is_dir() else contextlib.nullcontext():
         move = promote.plan(repo, name, version, force=force)

@@ -76,7 +76,7 @@ def command(
 
     signer = None if key_file is None else signature.read_signer(key_file)
     repo = repo or DEFAULT_REPOSITORY
-    console.recovered(repo)
+    console.recovered(repo, whole=True)
     with console.progress("bytes") as progress:
         pushed = stores.push(repo, location, progress, force=force, dry_run=dry_run, signer=signer)
     if as_json:

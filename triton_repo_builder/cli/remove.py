@@ -34,7 +34,7 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
     """
     from triton_repo_builder.write import publish, remove
 
-    console.recovered(output, write=not dry_run)
+    console.recovered(output, write=not dry_run, whole=True)
     publication = remove.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
     if dry_run:
         build_report.print_dry_run(publication.changes)

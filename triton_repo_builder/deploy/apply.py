@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import smoke
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder import files, smoke
+from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy import drift
 from triton_repo_builder.deploy.drift import Drift
 from triton_repo_builder.deploy.stage import Side
@@ -20,7 +20,7 @@ from triton_repo_builder.deploy.transition import Options, Tell, Transition
 from triton_repo_builder.errors import Code, Exit, TrbError
 from triton_repo_builder.serve.loading import load_unload
 from triton_repo_builder.text import counted
-from triton_repo_builder.write import install, ownership, recovery, staging
+from triton_repo_builder.write import between, install, ownership, recovery, staging
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,14 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
         transition = Transition(
-            root=root, revision=revision, have=have, want=want, urls=urls, options=options, tell=tell
+            root=root,
+            revision=revision,
+            have=have,
+            want=want,
+            urls=urls,
+            options=options,
+            tell=tell,
+            stage=held,
         )
         outcomes = tuple(_outcome(transition, each) for each in found)
         if not any(outcome.error for outcome in outcomes):
@@ -144,14 +151,29 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
 
 def _outcome(transition: Transition, found: Drift) -> Outcome:
     if not found:
+        between.clear(transition.root, found.endpoint)
         return Outcome(drift=found)
     before = transition.loads
     transition.tell(f"{found.endpoint}: {found}")
     try:
         transition.apply(found)
-    except TrbError as error:
-        return Outcome(drift=found, error=error, loads=transition.loads - before)
+    except (TrbError, RequestFailed, OSError) as error:
+        failed = error if isinstance(error, TrbError) else _unanswered(transition, error)
+        return Outcome(drift=found, error=failed, loads=transition.loads - before)
+    between.clear(transition.root, found.endpoint)
     return Outcome(drift=found, loads=transition.loads - before)
+
+
+def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:
+    """The error for a request before anything of an endpoint was changed, or for a file."""
+    if isinstance(error, OSError) and error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
+        return files.explain(error, transition.root, how="with --to")
+    return TrbError(
+        Code.UNREACHABLE,
+        f"does not answer: {error}; nothing was changed",
+        where=transition.urls.http,
+        remedy="see the server's log; start the server again, then run the same command again",
+    )
 
 
 def _side(root: Path) -> Side:

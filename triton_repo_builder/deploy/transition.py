@@ -12,11 +12,11 @@ from triton_repo_builder.deploy import live, preflight, stages
 from triton_repo_builder.deploy.drift import Action, Drift
 from triton_repo_builder.deploy.stage import Side, Stage
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import CONFIG, Manifest
+from triton_repo_builder.repository import CONFIG, MANIFEST, Manifest
 from triton_repo_builder.repository.manifest import EndpointEntry
 from triton_repo_builder.serve.loading import clear_failed
 from triton_repo_builder.serve.loading.load_unload import Hung, Loader
-from triton_repo_builder.write import install, ownership
+from triton_repo_builder.write import between, install, ownership
 
 Tell = Callable[[str], None]
 
@@ -46,12 +46,17 @@ class Transition:
         urls: smoke.Urls,
         options: Options,
         tell: Tell,
+        stage: Path,
     ) -> None:
+        self.stage = stage
+        """Where a mark says that an endpoint is between two states (``write/between.py``)."""
         self.root, self.revision, self.have, self.want = root, revision, have, want
         self.urls, self.options, self.tell = urls, options, tell
         self.http = HttpClient(urls.http, 10)
         self.loader = Loader(urls.http)
         self.manifest = have.manifest
+        self._there: Stage | None = None
+        """The state that the folder has, while an endpoint changes."""
         self.loads = 0
         """Loads that were asked of the server, those of a way back included."""
 
@@ -143,6 +148,10 @@ class Transition:
     def _walk(self, name: str, listed: list[Stage], own: Collection[str]) -> None:
         """From state to state; back to the first if one fails."""
         reached = 0
+        self._there = listed[0]
+        if len(listed) > 2:
+            whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
+            between.mark(self.stage, name, [(self.root / MANIFEST).read_text(encoding="utf-8"), *whole])
         try:
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)
@@ -150,11 +159,11 @@ class Transition:
                 self._take(name, listed[number - 1], stage, own)
         except Hung as error:
             # It holds the server's lock on these models: every other load would wait for it.
-            self._install(name, listed[reached], listed[0], own)
+            self._install(name, self._there, listed[0], own)
             raise _failed(name, f"{error}; what was loaded before goes on answering", live.RESTART) from None
         except BaseException as error:
             if not self.loader.alive():
-                self._install(name, listed[reached], listed[0], own)
+                self._install(name, self._there, listed[0], own)
                 raise _failed(
                     name,
                     f"the server ended during '{listed[reached].about}'; its folder is as before",
@@ -167,6 +176,9 @@ class Transition:
             if lost and isinstance(error, TrbError):
                 error.message += f"; and what was served could not be loaded again: {lost}"
             raise error from None
+        finally:
+            if self._there is listed[0] or self._there is listed[-1]:
+                between.unmark(self.stage)
 
     def _take(self, name: str, before: Stage, stage: Stage, own: Collection[str]) -> None:
         self._unload(stage.unloads)
@@ -195,8 +207,10 @@ class Transition:
             fresh = _models(stage) - _models(before)
             try:
                 lost += self._forget(name, stage, before, own)
-                self._install(name, stage, before, own)
-                for model in (*stage.loads, *reversed(stage.unloads)):
+                taken = self._there is not before
+                if taken:
+                    self._install(name, stage, before, own)
+                for model in (*(stage.loads if taken else ()), *reversed(stage.unloads)):
                     if model not in fresh and model in _models(before):
                         lost.append(self._load(model))
                 self._unload(tuple(fresh))
@@ -223,15 +237,20 @@ class Transition:
         return lost
 
     def _install(self, name: str, before: Stage, after: Stage, own: Collection[str]) -> None:
-        models = {path.split("/")[0] for path in (*before.state, *after.state)}
+        manifest = self._manifest(name, after, before)
+        install.install(self.root, before.state, after.state, own, manifest)
+        self.manifest, self._there = manifest, after
+
+    def _manifest(self, name: str, after: Stage, before: Stage | None = None) -> Manifest:
+        """What manifest.json says in a state of an endpoint."""
+        was = before or self._there
+        models = {path.split("/")[0] for path in (*(was.state if was else ()), *after.state)}
         endpoints = {n: entry for n, entry in self.manifest.endpoints.items() if n != name}
         if after.entry is not None:
             endpoints[name] = after.entry
         others = {path: r for path, r in self.manifest.files.items() if path.split("/")[0] not in models}
         files = {**others, **{path: piece.record for path, piece in after.state.items()}}
-        manifest = Manifest(endpoints=endpoints, files=files, generator=self.want.manifest.generator)
-        install.install(self.root, before.state, after.state, own, manifest)
-        self.manifest = manifest
+        return Manifest(endpoints=endpoints, files=files, generator=self.want.manifest.generator)
 
     def _load(self, model: str) -> str:
         self.loads += 1

@@ -22,8 +22,9 @@ _YOUNG = 60
 
 @contextmanager
 def folder(git: Git, notes: list[str]) -> Iterator[Path]:
-    """An empty folder that is locked while this process lives. Raises ``TrbError`` OUTPUT_NOT_WRITABLE.
+    """An empty folder that is locked while this process lives.
 
+    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL for whatever cannot be written meanwhile.
     Folders and linked work trees of processes that are gone are removed first.
     """
     common = Path(git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip("\n")).resolve()
@@ -31,13 +32,12 @@ def folder(git: Git, notes: list[str]) -> Iterator[Path]:
         notes.append("removed what a trb commit that was killed had left in git's folder")
     made = None
     try:
-        try:
-            made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
-        except OSError as error:
-            raise files.explain(error, common, how="for it", kept="nothing was committed") from None
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
         with staging.locked(made):
             made = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
             yield made
+    except OSError as error:  # whoever writes there does so before git commits
+        raise files.explain(error, common, how="for it", kept="nothing was committed") from None
     finally:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging, swap, undo
+from triton_repo_builder.write import between, staging, swap, undo
 
 
 def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
@@ -44,6 +44,7 @@ def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
     yield from swap.recover(stage, repository, write=write)
     yield from undo.recover(stage, repository, write=write)
     yield from _put_back(stage, repository, write=write)
+    yield from between.recover(stage, repository, write=write)
     if write and (begun or staging.abandoned(stage)) and not staging.holds(stage):
         shutil.rmtree(stage, ignore_errors=True)
 

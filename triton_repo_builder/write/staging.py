@@ -23,6 +23,8 @@ REPLACED = ".replaced"
 """There, too: a whole folder that was moved out, by a pull."""
 UNDO = ".undo.json"
 """There, too: the journal of a change of single files (``undo.py``)."""
+APPLYING = ".applying.json"
+"""There, too: the mark of an apply whose states follow each other (``between.py``)."""
 TICK = 0.05
 PATIENCE = 5.0
 """Seconds to wait for another process that changes the repository."""
@@ -141,8 +143,8 @@ def busy(repository: Path, message: str) -> TrbError:
 
 
 def holds(folder: Path) -> bool:
-    """Whether a staging folder may have the only copy of something."""
-    return any((folder / name).exists() for name in (OLD, REPLACED, UNDO))
+    """Whether a staging folder may have the only copy of something, or a mark."""
+    return any((folder / name).exists() for name in (OLD, REPLACED, UNDO, APPLYING))
 
 
 def abandoned(folder: Path) -> bool:
