@@ -62,6 +62,11 @@ soak: $(VENV)/.dev
 reliability: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.system_calls $(or $(CALLS),--output docs/reliability.md --rows docs/reliability.calls.json)
 
+# The same of promote --url and apply, with a server that runs (seconds for each fault, so a sample of them).
+.PHONY: reliability-live
+reliability-live: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.live_calls $(or $(CALLS),--sample 60 --output docs/reliability.md)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

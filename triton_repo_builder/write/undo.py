@@ -60,7 +60,10 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
         return
     journal = _read(stage / staging.UNDO)
     current = {path: _digest(root / path) for path in journal}
-    begun = any(current[path] != before for path, (before, *_) in journal.items())
+    begun = any(
+        current[path] != before or files.temporary(root / path).exists()
+        for path, (before, *_) in journal.items()
+    )
     if not write:
         if begun:
             yield "a trb that was killed left a promotion half done; the next one undoes that"

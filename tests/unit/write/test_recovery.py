@@ -16,14 +16,18 @@ class Killed(BaseException):
     """In place of a signal: nothing of the process runs after it."""
 
 
-def test_a_killed_change_of_files_leaves_no_folder(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["one", ".one.trb"])
+def test_a_killed_change_of_files_leaves_no_folder(
+    output: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Killed after the new file has taken its place, or before, while it is written beside it."""
     output.mkdir()
     (output / "one").write_text("old")
     before = tiny.tree(output)
     monkeypatch.setattr(undo, "_put_back", lambda *_: None)
     with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
-        (output / "one").unlink()
-        (output / "one").write_text("new")
+        (output / name).unlink(missing_ok=True)
+        (output / name).write_text("new")
         raise Killed
     monkeypatch.undo()
     assert staging.leftovers(output)
