@@ -69,7 +69,7 @@ def build(
     from triton_repo_builder.serve.docker import images
 
     if repository is not None:
-        console.recovered(repository)
+        console.recovered(repository, whole=True)
     name = tag or f"{images.SLIM}:{releases.default().name}-cpu"
     request = container_image.Request(
         tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
