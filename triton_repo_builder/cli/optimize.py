@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 @click.option("--recipe", type=Place(), help="Repeat the steps of a recipe.json, without a search.")
 @click.option("--samples", type=Place(), help="Texts to compare on, one per line.  [default: shipped ones]")
 @click.option(
+    "--labelled",
+    type=Place(),
+    metavar="FILE.jsonl",
+    help="Examples with the right answer: accuracy, F1, Spearman or nDCG of every step.",
+)
+@click.option(
     "--max-drop",
     type=click.FloatRange(0, 1),
     default=0.005,
@@ -48,6 +54,7 @@ def command(
     steps: str | None,
     recipe: Path | None,
     samples: Path | None,
+    labelled: Path | None,
     max_drop: float,
     budget: float,
     task: str | None,
@@ -93,7 +100,9 @@ def command(
             golden=False,
         )
     )
-    settings = run.Settings(steps=chosen, samples=samples, max_drop=max_drop, budget=budget)
+    settings = run.Settings(
+        steps=chosen, samples=samples, labelled=labelled, max_drop=max_drop, budget=budget
+    )
     with outputs.staging(output) as folder, console.progress() as progress:
         outcome = run.optimize(options, settings, folder, progress)
         if not outcome.failure:
@@ -132,10 +141,12 @@ def _print(outcome: Outcome) -> None:
     low = any(line.accuracy.lowest is not None for line in outcome.lines)
     change = any(line.accuracy.change is not None for line in outcome.lines)
     more = [measure, *(["1 % quantile"] if low else []), *(["largest change"] if change else [])]
+    more += [f"labelled {name}" for name in outcome.lines[0].quality]
     rows = []
     for number, line in enumerate(outcome.lines):
         rows.append(_row(line, outcome.lines[0], outcome.lines[max(0, number - 1)], low=low, change=change))
-    click.echo(f"{outcome.samples.count} samples ({outcome.samples.about}), one thread:")
+    examples = f", {outcome.labelled} labelled examples" if outcome.labelled else ""
+    click.echo(f"{outcome.samples.count} samples ({outcome.samples.about}){examples}, one thread:")
     console.table(["step", *numbers, *more], rows, right=[*numbers, *more])
 
 
@@ -160,4 +171,5 @@ def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change
         f"{line.speed.ratio:.2f}",
         f"{line.speed.ratio / before.speed.ratio:.2f}",
         *accuracy,
+        *(f"{value:.4f}" for value in line.quality.values()),
     ]

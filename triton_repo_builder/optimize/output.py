@@ -111,6 +111,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "model": outcome.source.path.name,
         "task": outcome.task,
         "samples": {"count": outcome.samples.count, "about": outcome.samples.about},
+        **({"labelled": {"count": outcome.labelled}} if outcome.labelled else {}),
         "max_drop": outcome.max_drop,
         "passed": not outcome.failure,
         "failure": outcome.failure or None,
@@ -135,6 +136,11 @@ def _line(line: Measured, first: Measured, before: Measured) -> dict[str, Any]:
             "largest_change": None if found.change is None else round(found.change, 6),
             "difference": round(found.difference, 6),
         },
+        **(
+            {"labelled": {name: round(value, 6) for name, value in line.quality.items()}}
+            if line.quality
+            else {}
+        ),
         "failure": line.failure or None,
     }
 

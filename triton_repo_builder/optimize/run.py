@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from triton_repo_builder import hardware
@@ -13,7 +13,7 @@ from triton_repo_builder.build import limits, request
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import weights
 from triton_repo_builder.hardware import Hardware
-from triton_repo_builder.optimize import accuracy, recipe, samples, search, speed, steps
+from triton_repo_builder.optimize import accuracy, labelled, memory, recipe, samples, search, speed, steps
 from triton_repo_builder.optimize.accuracy import Accuracy
 from triton_repo_builder.optimize.recipe import Step
 from triton_repo_builder.optimize.samples import Samples
@@ -34,6 +34,8 @@ class Settings:
 
     steps: tuple[Step, ...]
     samples: Path | None = None
+    labelled: Path | None = None
+    """Examples with the right answer (``labelled.py``)."""
     max_drop: float = 0.005
     budget: float = 300.0
     """Seconds of search, after which nothing new is tried."""
@@ -50,6 +52,8 @@ class Measured:
     accuracy: Accuracy
     speed: Speed
     failure: str = ""
+    quality: Mapping[str, float] = field(default_factory=dict)
+    """What labelled examples give, by measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,8 @@ class Outcome:
     steps: tuple[Step, ...]
     path: Path
     max_drop: float
+    labelled: int = 0
+    """Number of labelled examples."""
 
     @property
     def failure(self) -> str:
@@ -85,18 +91,29 @@ def optimize(
     source, task = asked.request.source, asked.request.task
     _check_device(settings.steps, options, machine or hardware.here(), source)
     given = samples.of(asked, settings.samples)
+    examples = labelled.read(settings.labelled, task) if settings.labelled else None
     progress(f"answers of the original to {given.count} samples", 0, 1)
     baseline = speed.load(source)
     expected = given.answers(baseline)
     batches = source.signature.batch.possible
     own = speed.measure(baseline, baseline, given, batch=batches)
     own = Speed(latency=own.latency, original=own.latency)
-    lines = [Measured(step="original", bytes=source.signature.bytes, accuracy=accuracy.EXACT, speed=own)]
+    lines = [
+        Measured(
+            step="original",
+            bytes=source.signature.bytes,
+            accuracy=accuracy.EXACT,
+            speed=own,
+            quality=labelled.measured(examples, given, baseline),
+        )
+    ]
     before, done = source, list[Step]()
 
     def make(step: Step, base: Source, name: str) -> Source:
         path = folder / name
+        memory.release(source, base)
         steps.apply(step, base.path, path, given)
+        memory.release(source, base)
         return samples.source_of(source, path)
 
     for number, step in enumerate(settings.steps):
@@ -111,12 +128,16 @@ def optimize(
                 raise steps.nothing(
                     step, base.path, f"what it gives does not load: {error.message}"
                 ) from None
+            memory.release(made)
             found = accuracy.compare(task.name, expected, given.answers(candidate))
             # Rows that change each other are served one by one.
             apart = made.signature.quantised and step.how != PER_ROW
             taken = speed.measure(baseline, candidate, given, batch=batches, apart=apart)
             failure = found.failure(settings.max_drop)
-            return Judged(step=step, path=made.path, accuracy=found, speed=taken, failure=failure)
+            good = labelled.measured(examples, given, candidate)
+            return Judged(
+                step=step, path=made.path, accuracy=found, speed=taken, failure=failure, quality=good
+            )
 
         def quick(step: Step, base: Source = base) -> float:
             made = make(step, base, "quick.onnx")
@@ -137,6 +158,7 @@ def optimize(
                 accuracy=found.accuracy,
                 speed=found.speed,
                 failure=found.failure,
+                quality=found.quality,
             )
         )
         if found.failure:
@@ -150,6 +172,7 @@ def optimize(
         steps=tuple(done),
         path=before.path,
         max_drop=settings.max_drop,
+        labelled=examples.count if examples else 0,
     )
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class Samples:
     """Inputs of a run of that many rows."""
     singles: Callable[[int], list[Feeds]]
     """Inputs of runs of one row, to calibrate with."""
+    ask: Callable[[OriginalModel, Example], Answer] | None = None
+    """The answer to other texts than these; None for a model that takes no texts. Raises ``TrbError``."""
 
     def answers(self, model: OriginalModel) -> list[Answer]:
         """Answers to all samples, each alone."""
@@ -110,6 +113,17 @@ def _texts(asked: Requested, file: Path | None) -> Samples:
         runs = (text.run_one(model, source, task, tokenizer, example, settings) for example in given[:most])
         return [text.answer_of(task, run) for run in runs if run is not None]
 
+    def ask(model: OriginalModel, example: Example) -> Answer:
+        run = text.run_one(model, source, task, tokenizer, example, settings)
+        if run is None:
+            raise TrbError(
+                Code.USAGE,
+                "a labelled example does not fit into the tokens that the model takes",
+                where=shorten(" ".join(next(iter(example.values()))), 60),
+                remedy="shorten it, or take it out of the file of --labelled",
+            )
+        return text.answer_of(task, run)
+
     def batch(size: int) -> Feeds:
         # Around the median, where most texts are.
         first = max(0, len(by_length) // 2 - size // 2)
@@ -122,7 +136,7 @@ def _texts(asked: Requested, file: Path | None) -> Samples:
         return [text.feeds(source, text.tensors([row], settings)) for row in by_length[::step][:count]]
 
     about = str(file) if file else "shipped corpus of several languages"
-    return Samples(count=len(rows), about=about, answer=answer, batch=batch, singles=singles)
+    return Samples(count=len(rows), about=about, answer=answer, batch=batch, singles=singles, ask=ask)
 
 
 def examples(task: TaskPlan, file: Path | None) -> list[Example]:

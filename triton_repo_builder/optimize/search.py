@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_repo_builder.errors import TrbError
@@ -32,6 +32,8 @@ class Judged:
     speed: Speed
     failure: str
     """Why it is refused; empty if it passes."""
+    quality: Mapping[str, float] = field(default_factory=dict)
+    """What labelled examples give, by measure."""
 
 
 Judge = Callable[[Step], Judged]
