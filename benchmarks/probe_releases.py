@@ -1,16 +1,20 @@
 """Measure the highest IR version and opset each ONNX Runtime accepts: the source of releases.toml.
 
     python benchmarks/probe_releases.py [--cache FOLDER] [VERSION ...]
+    python benchmarks/probe_releases.py --operators [--cache FOLDER]
 
 Installs every ONNX Runtime version that releases.toml names (CPU wheel from PyPI, without dependencies,
 into a folder of its own), then loads one-node models of rising ``ir_version`` and opset in a fresh
 process per version. A version that PyPI does not have is replaced by the nearest lower one, and marked.
-Prints the ``[onnxruntime]`` tables of releases.toml. Needs the network, numpy<2 (old wheels) and onnx.
+Prints the ``[onnxruntime]`` tables of releases.toml. With ``--operators`` it prints operators.toml: from
+which version on an operator has a CPU kernel, as each ONNX Runtime lists its kernels itself. Needs the
+network, numpy<2 (old wheels) and onnx.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -48,6 +52,19 @@ for ir in range({ir.start}, {ir.stop}):
 for opset in range({opset.start}, {opset.stop}):
     print("opset", opset, int(accepted({ir.start}, opset)), flush=True)
 """
+
+
+KERNELS = """
+import json
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+kernels = {(k.domain, k.op_name, *k.version_range)
+           for k in state.get_all_opkernel_def() if k.provider == "CPUExecutionProvider"}
+print(json.dumps(sorted(kernels)))
+"""
+OPEN = 2**31 - 1
+"""End of a kernel that is for exactly one version of its operator."""
+HIDDEN = "com.microsoft.nchwc"
+"""Of nodes that ONNX Runtime makes itself."""
 
 
 def published() -> list[str]:
@@ -97,12 +114,74 @@ def measure(version: str, target: Path) -> dict[str, int]:
     return limits
 
 
+def kernels(target: Path, since: dict[tuple[str, str], set[int]]) -> set[tuple[str, str, int]]:
+    """(domain, operator, version of the operator) that the version in that folder runs on a CPU."""
+    argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{KERNELS}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return {
+        (domain, name, version)
+        for domain, name, first, last in json.loads(done.stdout)
+        if domain != HIDDEN
+        for version in since.get((domain, name), {first})
+        if version == first or (last != OPEN and first <= version <= last)
+    }
+
+
+def operators(versions: list[str], cache: Path) -> str:
+    """operators.toml."""
+    import onnx.defs
+
+    schemas = onnx.defs.get_all_schemas_with_history()
+    since: dict[tuple[str, str], set[int]] = {}
+    for schema in schemas:
+        since.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    found: dict[tuple[str, str, int], str] = {}
+    available = published()
+    for version in versions:
+        if version not in available:
+            continue
+        have = kernels(install(version, cache), since)
+        if lost := found.keys() - have:
+            raise SystemExit(f"onnxruntime {version} lost kernels: {sorted(lost)}")
+        found |= dict.fromkeys(have - found.keys(), version)
+    bodies = {
+        (schema.domain, schema.name, schema.since_version)
+        for schema in schemas
+        if schema.has_function or schema.has_context_dependent_function
+    }
+    known = {
+        (schema.domain, schema.name, schema.since_version) for schema in schemas if not schema.deprecated
+    }
+    standard = {kernel for kernel in known if kernel[0] in ("", "ai.onnx.ml")} - bodies
+    lines = [
+        "# From which ONNX Runtime on operators have a CPU kernel: benchmarks/probe_releases.py --operators",
+        "[standard]",
+        "# Versions of standard operators that the oldest ONNX Runtime lacks.",
+    ]
+    for version in versions[1:]:
+        own = sorted(k for k in standard if found.get(k) == version)
+        names = [f"{f'{domain}.' if domain else ''}{name}:{number}" for domain, name, number in own]
+        lines += [f'"{version}" = {json.dumps(names)}'] if names else []
+    lines += ["", "[contrib]", "# Of com.microsoft: all."]
+    for version in versions:
+        own = sorted(k for k, first in found.items() if k[0] == "com.microsoft" and first == version)
+        lines += [f'"{version}" = {json.dumps([name for _, name, _ in own])}'] if own else []
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cache", type=Path, help="keep the installed wheels here")
+    parser.add_argument("--operators", action="store_true", help="print operators.toml")
     parser.add_argument("versions", nargs="*", help="default: all that releases.toml names")
     args = parser.parse_args()
     wanted = args.versions or sorted({r.onnxruntime for r in releases.load().values()}, key=key)
+    if args.operators:
+        with tempfile.TemporaryDirectory() as scratch:
+            print(operators(wanted, args.cache or Path(scratch)), end="")
+        return
     available = published()
     with tempfile.TemporaryDirectory() as scratch:
         for version in wanted:

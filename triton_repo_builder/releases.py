@@ -11,6 +11,9 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 
 _FILE = Path(__file__).with_name("releases.toml")
+_OPERATORS = Path(__file__).with_name("operators.toml")
+CONTRIB = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +35,36 @@ class Release:
         """Whether its ONNX Runtime accepts a model of this IR version and default opset."""
         return ir <= self.max_ir and opset <= self.max_opset
 
+    def runs(self, domain: str, operator: str, since: int) -> bool:
+        """Whether its ONNX Runtime has a CPU kernel for that version of an operator.
+
+        True for operators of other domains, which a library of the user's may bring.
+        """
+        name = operator if domain == CONTRIB else f"{f'{domain}.' if domain else ''}{operator}:{since}"
+        first = _first_versions().get(name)
+        if first is None:
+            return domain != CONTRIB
+        return _order(first) <= _order(self.onnxruntime)
+
 
 @cache
 def _document() -> dict[str, Any]:
     return load_toml(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def _first_versions() -> dict[str, str]:
+    """Operators that not every ONNX Runtime has, by the version that brought them."""
+    document = load_toml(_OPERATORS.read_text(encoding="utf-8"))
+    return {
+        name: version for table in document.values() for version, names in table.items() for name in names
+    }
+
+
+def _order(version: str) -> tuple[tuple[int, ...], bool]:
+    """A pre-release comes before its release."""
+    plain, _, before = version.partition("-")
+    return tuple(map(int, plain.split("."))), not before
 
 
 @cache

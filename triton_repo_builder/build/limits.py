@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from triton_repo_builder import releases
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.graph import operators
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.releases import Release
+
+SHOWN = 5
+"""Operators that a message names."""
 
 
 def check_release(source: Source, release: Release) -> None:
@@ -25,6 +29,22 @@ def check_release(source: Source, release: Release) -> None:
         f"takes up to {release.max_opset}",
         where=str(source.path),
         remedy=remedy,
+    )
+
+
+def check_operators(source: Source, release: Release) -> None:
+    """``TrbError`` TOO_NEW if the release's ONNX Runtime has no CPU kernel for an operator of the model."""
+    missing = operators.lacking(source.skeleton, release)
+    if not missing:
+        return
+    able = [name for name, other in releases.load().items() if not operators.lacking(source.skeleton, other)]
+    remedy = f"target --triton-release {able[0]}, or export it without" if able else "export it without"
+    raise TrbError(
+        Code.TOO_NEW,
+        f"the ONNX Runtime {release.onnxruntime} of Triton {release.name} has no CPU kernel for "
+        f"{', '.join(missing[:SHOWN])}{' and others' if len(missing) > SHOWN else ''}",
+        where=str(source.path),
+        remedy=remedy + ("" if able else "; no known release has one, but --device gpu may"),
     )
 
 

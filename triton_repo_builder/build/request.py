@@ -54,10 +54,12 @@ def requested(
     name = stated_name or source.check_name(source.default_name(read.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     limits.check_release(read, release)
+    machine = machine or hardware.here()
+    if not defaults.on_gpu(options, machine):
+        limits.check_operators(read, release)
     tensor.check_types(read)
     limits.check_names(read)
     summed = read.summed()
-    machine = machine or hardware.here()
     model = None
     if options.golden:
         progress("loading the original model")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--device", type=click.Choice(("cpu", "gpu", "auto")), default="auto", help="Where it will be served."
 )
+@click.option("--triton-release", metavar="YY.MM", help="Release that will serve it.  [default: 24.10]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     model: Path,
@@ -62,6 +63,7 @@ def command(
     tokenizer: Path | None,
     file: str | None,
     device: str,
+    triton_release: str | None,
     as_json: bool,
 ) -> int:
     """Write a smaller, faster file of a model, if its answers stay what they were.
@@ -97,6 +99,7 @@ def command(
             pooling=pooling,
             tokenizer=tokenizer,
             device=device,
+            triton_release=triton_release,
             golden=False,
         )
     )

@@ -86,10 +86,11 @@ def optimize(
 ) -> Outcome:
     """Make and measure each step in ``folder``, up to the first that fails the gate. Raises ``TrbError``."""
     deadline = time.monotonic() + settings.budget
+    machine = machine or hardware.here()
     progress("reading the model", 0, 1)
     asked = request.requested(options, machine=machine)
     source, task = asked.request.source, asked.request.task
-    _check_device(settings.steps, options, machine or hardware.here(), source)
+    _check_device(settings.steps, options, machine, source)
     given = samples.of(asked, settings.samples)
     examples = labelled.read(settings.labelled, task) if settings.labelled else None
     progress(f"answers of the original to {given.count} samples", 0, 1)
@@ -122,6 +123,8 @@ def optimize(
         def judge(step: Step, base: Source = base, number: int = number) -> Judged:
             made = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
             limits.check_release(made, asked.request.release)
+            if not defaults.on_gpu(options, machine):
+                limits.check_operators(made, asked.request.release)
             try:
                 candidate = speed.load(made)
             except TrbError as error:

@@ -1,0 +1,38 @@
+"""Operators of a graph that the ONNX Runtime of a release has no CPU kernel for."""
+
+from __future__ import annotations
+
+import onnx
+
+from triton_repo_builder.graph import reader, walk
+from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.releases import Release
+
+STANDARD = {"ai.onnx": ""}
+
+
+def lacking(graph: Skeleton, release: Release) -> tuple[str, ...]:
+    """Names of the operators, those that are not standard with their domain; in the order of the graph.
+
+    What the model defines itself as a function is none of ONNX Runtime's.
+    """
+    model = reader.load(graph)
+    own = {(function.domain, function.name) for function in model.functions}
+    versions = {STANDARD.get(entry.domain, entry.domain): int(entry.version) for entry in model.opset_import}
+    found: dict[str, None] = {}
+    for node in walk.nodes(model):
+        domain = STANDARD.get(node.domain, node.domain)
+        if (node.domain, node.op_type) in own:
+            continue
+        since = _since(node.op_type, versions.get(domain, 1), domain)
+        if not release.runs(domain, node.op_type, since):
+            found[f"{domain}.{node.op_type}" if domain else f"{node.op_type} of opset {since}"] = None
+    return tuple(found)
+
+
+def _since(operator: str, opset: int, domain: str) -> int:
+    """Opset that the node's version of the operator came with; 1 for operators that onnx does not know."""
+    try:
+        return int(onnx.defs.get_schema(operator, opset, domain).since_version)
+    except onnx.defs.SchemaError:
+        return 1
