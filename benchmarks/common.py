@@ -26,7 +26,8 @@ from triton_repo_builder.bench.load import texts
 from triton_repo_builder.bench.measure import cpu, machine
 from triton_repo_builder.build import build
 from triton_repo_builder.demo import samples
-from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.optimize import precision
+from triton_repo_builder.read.options import KEEP, BuildOptions
 from triton_repo_builder.write import publish
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,8 +76,11 @@ def _quantized(source: Path, target: Path) -> Path:
 def ours(source: Path, target: Path, name: str, **options: Any) -> None:
     """``trb build`` for the CPU, as the baselines, into a repository that may hold other endpoints."""
     given = BuildOptions(model=source, name=name, golden=True, device="cpu", **options)
-    made = build.build(given, lambda text: None)
-    publish.publish(publish.prepare(made, target))
+    with tempfile.TemporaryDirectory(prefix=".trb-") as folder:
+        if given.precision != KEEP:
+            given, _ = precision.applied(given, Path(folder))
+        made = build.build(given, lambda text: None)
+        publish.publish(publish.prepare(made, target))
 
 
 @dataclass(frozen=True, kw_only=True)

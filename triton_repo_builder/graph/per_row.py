@@ -3,11 +3,11 @@
 ``DynamicQuantizeLinear`` scales by the largest number of the whole batch, so that an answer depends on its
 neighbours. Here every row (every token) has its own scale, and every column of a weight has one:
 
-    scale[row] = max |a[row]| / 127        q = Cast(a / scale + 128.5)        uint8
-    y = Cast(MatMulInteger(q, w, 128)) * scale[row] * w_scale[column]
+    scale[row] = max |a[row]| / 127        q = QuantizeLinear(a, scale, 128)        uint8
+    y = Cast(MatMulInteger(q, w, 128)) * w_scale[column] * scale[row]
 
-ONNX Runtime has fast kernels for uint8 by int8 only, hence the 128 (int8 by int8: ten times slower); Cast
-cuts the fraction off, so that half a step more rounds.
+ONNX Runtime has fast kernels for uint8 by int8 only, hence the 128 (int8 by int8: ten times slower). Before
+opset 13, QuantizeLinear is Cast(a / scale + 128.5): Cast cuts the fraction off, so half a step more rounds.
 
 Rows are then independent by arithmetic: integer sums are exact, and so the answer is the same alone and
 in any batch. Products of two activations (attention) stay in float: they carry most of the loss. The rows
@@ -37,6 +37,8 @@ MIDDLE = 128
 NEEDED_OPSET = 11
 """``ReduceMax`` along the last axis, whatever the rank; ``MatMulInteger`` is of 10."""
 AXES_AS_INPUT = 18
+OPSET_OF_AXIS = 13
+"""``QuantizeLinear`` with a scale for each row."""
 TINY = 1e-30
 """Least scale: a row of zeros must not be divided by zero."""
 
@@ -53,6 +55,10 @@ class _Rewrite:
     initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
     quantised: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name of an activation → names of its integers and of its scales."""
+    unit: str = ""
+    """Name of the scalar 1.0."""
+    scaled: set[str] = field(default_factory=set)
+    """Names of scales of columns times that."""
 
     def constant(self, name: str, value: npt.NDArray[Any]) -> str:
         name = self.prefix + name
@@ -78,13 +84,51 @@ class _Rewrite:
         scale = self.add("Mul", [largest, step], f"{base}/scale_of_row")
         tiny = self.constant("tiny", np.array(TINY, np.float32))
         scale = self.add("Max", [scale, tiny], f"{base}/scale")
+        integers = self._rows(name, scale) if self.opset >= OPSET_OF_AXIS else self._plain(name, scale)
+        self.quantised[name] = (integers, scale)
+        return integers, scale
+
+    def _rows(self, name: str, scale: str) -> str:
+        """One ``QuantizeLinear``: its scales are of one axis, so all rows are laid along one."""
+        base = f"{self.prefix}{name}"
+        rows = self.constant("one_axis", np.array([-1], np.int64))
+        shape = self.add("Shape", [name], f"{base}/shape")
+        scales = self.add("Reshape", [scale, rows], f"{base}/scales")
+        count = self.add("Shape", [scales], f"{base}/rows")
+        flat = self.add("Concat", [count, rows], f"{base}/flat_shape", axis=0)
+        flat = self.add("Reshape", [name, flat], f"{base}/flat")
+        middle = self.add(
+            "Expand", [self.constant("zero", np.array(MIDDLE, np.uint8)), count], f"{base}/middle"
+        )
+        integers = self.add("QuantizeLinear", [flat, scales, middle], f"{base}/flat_integers", axis=0)
+        return self.add("Reshape", [integers, shape], f"{base}/integers")
+
+    def _plain(self, name: str, scale: str) -> str:
+        base = f"{self.prefix}{name}"
         inverse = self.add("Reciprocal", [scale], f"{base}/inverse")
         ratio = self.add("Mul", [name, inverse], f"{base}/ratio")
         middle = self.constant("middle", np.array(MIDDLE + 0.5, np.float32))
         moved = self.add("Add", [ratio, middle], f"{base}/moved")
-        integers = self.add("Cast", [moved], f"{base}/integers", to=onnx.TensorProto.UINT8)
-        self.quantised[name] = (integers, scale)
-        return integers, scale
+        return self.add("Cast", [moved], f"{base}/integers", to=onnx.TensorProto.UINT8)
+
+    def one(self, name: str) -> str:
+        """1.0, of the size of an activation: ONNX Runtime must not fold it into a constant.
+
+        ``Cast(MatMulInteger) * (scalar * scales of columns)`` is then one kernel, MatMulIntegerToFloat, which
+        has no pass over the sums of its own for the cast and the scales.
+        """
+        if not self.unit:
+            size = self.add("Size", [name], f"{self.prefix}size")
+            size = self.add("Cast", [size], f"{self.prefix}size_as_float", to=onnx.TensorProto.FLOAT)
+            self.unit = self.add("Div", [size, size], f"{self.prefix}one")
+        return self.unit
+
+    def constant_product(self, scales: str, activation: str) -> str:
+        """Scales of columns times ``one``."""
+        name = f"{scales}/times_one"
+        if name not in self.scaled:
+            self.scaled.add(self.add("Mul", [self.one(activation), scales], name))
+        return name
 
 
 def products(graph: Skeleton) -> tuple[str, ...]:
@@ -180,11 +224,12 @@ def _product(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, fol
     output = node.output[0]
     base = f"{work.prefix}{output}"
     zero = work.constant("zero", np.array(MIDDLE, np.uint8))
+    bias = node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]
+    of_columns = work.constant_product(scales, node.input[0])
     total = work.add("MatMulInteger", [rows, integers, zero], f"{base}/sum")
     total = work.add("Cast", [total], f"{base}/float", to=onnx.TensorProto.FLOAT)
-    total = work.add("Mul", [total, row_scales], f"{base}/of_row")
-    bias = node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]
-    total = work.add("Mul", [total, scales], f"{base}/of_column" if bias else output)
+    total = work.add("Mul", [total, of_columns], f"{base}/of_column")
+    total = work.add("Mul", [total, row_scales], f"{base}/of_row" if bias else output)
     if bias:
         work.add("Add", [total, node.input[2]], output)
 

@@ -16,6 +16,8 @@ from onnx import numpy_helper
 
 LARGEST = 1_900_000_000
 """Bytes of weights in one file; protobuf ends at 2 GiB, and the graph needs some."""
+SMALL = 1024
+"""Bytes of a tensor that stays with the graph in any case: ONNX Runtime reads no shape from another file."""
 DATA = ".data"
 """Suffix of the file with the weights of a larger model."""
 
@@ -92,6 +94,10 @@ def _save_beside(model: onnx.ModelProto, path: Path, folder: Path) -> None:
     with data.open("wb") as file:
         for tensor in model.graph.initializer:
             values = array(tensor, folder)
+            if values.nbytes <= SMALL:
+                if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                    _inside(tensor, values.tobytes())
+                continue
             np.ascontiguousarray(values).tofile(file)
             entries = {"location": data.name, "offset": str(offset), "length": str(values.nbytes)}
             tensor.ClearField("raw_data")
