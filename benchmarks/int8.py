@@ -97,9 +97,9 @@ def main() -> None:
         f"int8{suffix}", f"int8 of trb build against the usual template, {engine}", arguments.output
     )
     result.add(
-        "all-MiniLM-L6-v2. One server holds all variants; they are loaded in turns. Every number is the median "
-        f"over {arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the rounds'"
-        " ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`."
+        "all-MiniLM-L6-v2. One server holds all variants; they are loaded in turns. Every number is the "
+        f"median over {arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the "
+        "rounds' ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`."
     )
     chosen = arguments.variants.split(",")
     with common.scratch() as folder:

@@ -7,8 +7,9 @@ that a model can observe: errors by value, tensors of numpy, requested outputs.
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -222,3 +223,33 @@ def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) ->
 def triton_string_to_numpy(triton_type_string: str) -> Any:
     """``TYPE_FP32`` → ``numpy.float32``."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
+
+
+class Metric:
+    """One counter or gauge; tests read ``total``."""
+
+    def __init__(self, family: MetricFamily) -> None:
+        self.total = 0.0
+        self.family = weakref.ref(family)
+
+    def increment(self, value: float) -> None:
+        if self.family() is None:
+            raise TritonModelException("the corresponding 'MetricFamily' has been deleted")
+        self.total += value
+
+
+class MetricFamily:
+    """Metrics of one name; tests read ``made``, and set ``enabled`` to what --allow-metrics says."""
+
+    COUNTER = 0
+    GAUGE = 1
+    enabled: ClassVar = True
+    made: ClassVar[dict[tuple[str, str], Metric]] = {}
+
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        if not self.enabled:
+            raise TritonModelException("metrics are not enabled")
+        self.name = name
+
+    def Metric(self, labels: Mapping[str, str]) -> Metric:
+        return self.made.setdefault((self.name, labels["model"]), Metric(self))

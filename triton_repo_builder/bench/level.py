@@ -187,6 +187,7 @@ class _Run:
             busy=busy,
             client_cpu=tuple(chunk.cpu for chunk in chunks),
             gpu=statistics.gpu_utilization(page),
+            tokens=statistics.token_cache(page, target.models),
         )
 
     def _windows(self, snapshots: Sequence[Snapshot]) -> list[Window]:
@@ -257,6 +258,11 @@ class _Run:
             outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
+            response_cache=next(
+                (_part(model.cached, model.requests) for model in models if model.model == self._target.name),
+                None,
+            ),
+            tokenizer_cache=_part(last.tokens[0] - first.tokens[0], sum(last.tokens) - sum(first.tokens)),
             gpu_utilization=mean_gpu([snapshot for snapshot in snapshots if snapshot.at >= first.at]),
             client=client,
             bottleneck=self._bottleneck(client, whole.latency),
@@ -305,3 +311,8 @@ def _difference(before: float | None, after: float | None) -> float | None:
 
 def _per(seconds: float | None, requests: int) -> float | None:
     return None if seconds is None or not requests else seconds * 1000 / requests
+
+
+def _part(cached: float, of_all: float) -> float | None:
+    """None without a cache, or if nothing was asked of it."""
+    return cached / of_all if of_all > 0 else None

@@ -46,6 +46,8 @@ class Options:
     lengths: tuple[int, ...] = ()
     """Texts of exactly so many tokens instead of the corpus as it is; every length is a level of its own."""
     fixed: str | None = None
+    repeat_share: float | None = None
+    """Share of texts that were sent before (``load/repeats.py``); None: the corpus, over and over."""
     rows: int = 1
     warmup: float = 2.0
     window: float = 2.0
@@ -110,6 +112,8 @@ def check(options: Options) -> None:
     """Raise ``TrbError`` on options that contradict each other."""
     if options.fixed is not None and (options.corpus or options.lengths):
         raise _usage("--fixed cannot be combined with --corpus or --lengths", "use one of them")
+    if options.repeat_share is not None and (options.fixed is not None or options.lengths):
+        raise _usage("--repeat-share cannot be combined with --fixed or --lengths", "use one of them")
     if options.corpus:
         texts.corpus(options.corpus)
     if options.max_windows < options.min_windows:

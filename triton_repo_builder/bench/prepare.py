@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_repo_builder.bench import connectivity
+from triton_repo_builder.bench.load import repeats, texts
 from triton_repo_builder.bench.load import requests as load_requests
-from triton_repo_builder.bench.load import texts
 from triton_repo_builder.bench.load.requests import Payload
 from triton_repo_builder.bench.measure import gpus
 from triton_repo_builder.bench.options import Options, Shape, Variant
@@ -25,10 +25,16 @@ class Prepared:
     """Texts by length; None for the corpus as it is."""
     about: dict[str, Any]
     notes: tuple[str, ...]
+    texts: Mapping[int | None, Sequence[str]] = field(default_factory=dict)
+    """The texts themselves, of an endpoint that takes texts."""
 
-    def requests(self, shape: Shape) -> Payload:
+    def requests(self, shape: Shape, options: Options) -> Payload:
         """The encoded requests of this level."""
-        return load_requests.encode(self.target, shape.protocol, self.inputs[shape.length])
+        inputs = self.inputs[shape.length]
+        if options.repeat_share is not None:
+            texts = repeats.mixed(self.texts[shape.length], options.repeat_share, shape.title, options.seed)
+            inputs = load_requests.text_inputs(self.target, texts, options.rows)
+        return load_requests.encode(self.target, shape.protocol, inputs)
 
     def check(self, options: Options) -> list[str]:
         """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
@@ -72,6 +78,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
         inputs={n: load_requests.text_inputs(target, group, options.rows) for n, group in by_length.items()},
         about={**texts.describe(every, source, measured), "tokenizer": measured.source},
         notes=(*notes, *_notes(target, measured, by_length)),
+        texts=by_length,
     )
 
 

@@ -66,7 +66,7 @@ def run_variants(
             if variant.target.variant.name in stopped and not variant.target.http.answers_live():
                 left += 1
                 continue
-            requests = variant.requests(shape)
+            requests = variant.requests(shape, options)
 
             def report_stage(stage: str, name: str = name) -> None:
                 progress(f"{name}: {stage}", len(done), len(planned))

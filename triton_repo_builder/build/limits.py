@@ -5,9 +5,11 @@ from __future__ import annotations
 from triton_repo_builder import releases
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import operators
+from triton_repo_builder.read.options import usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.releases import Release
 
+CACHES_ENSEMBLES = "ensemble_response_cache"
 SHOWN = 5
 """Operators that a message names."""
 
@@ -46,6 +48,16 @@ def check_operators(source: Source, release: Release) -> None:
         where=str(source.path),
         remedy=remedy + ("" if able else "; no known release has one, but --device gpu may"),
     )
+
+
+def check_response_cache(release: Release, *, ensemble: bool) -> None:
+    """``TrbError`` USAGE if the release caches no answers of an ensemble, which the endpoint is."""
+    if ensemble and CACHES_ENSEMBLES not in release.features:
+        raise usage(
+            "response_cache",
+            f"Triton {release.name} does not cache the answers of an ensemble",
+            f"target --triton-release {releases.first_with(CACHES_ENSEMBLES)} or later",
+        )
 
 
 def check_names(source: Source) -> None:

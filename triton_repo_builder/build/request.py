@@ -73,6 +73,8 @@ def requested(
         exported = reader.as_exported(src)
         src = replace(exported, signature=refine(exported.signature, shapes))
     task: Task = raw_outputs if options.raw_output and suited.KIND is Kind.TEXT else suited
+    if options.response_cache:
+        limits.check_response_cache(release, ensemble=task.KIND is not Kind.TENSOR)
     tasks.check_options(options, task, common, guess if task.KIND is Kind.TENSOR else "")
     try:
         planned = task.plan(src, options)

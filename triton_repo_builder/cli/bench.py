@@ -69,6 +69,12 @@ CONCURRENCY = "1,4,16,64"
 )
 @click.option("--fixed", metavar="TEXT", help="Send this one text.")
 @click.option(
+    "--repeat-share",
+    type=click.FloatRange(0, 1),
+    metavar="X",
+    help="Share of texts that were sent before, all others are new: what caches gain.",
+)
+@click.option(
     "--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows (texts) in each request."
 )
 @click.option("--warmup", type=Duration(), default="2s", show_default=True, help="Time before measuring.")
@@ -118,6 +124,7 @@ def command(
     corpus: Path | None,
     lengths: tuple[int, ...],
     fixed: str | None,
+    repeat_share: float | None,
     rows: int,
     warmup: float,
     window: float,
@@ -159,6 +166,7 @@ def command(
         corpus=corpus,
         lengths=lengths,
         fixed=fixed,
+        repeat_share=repeat_share,
         rows=rows,
         warmup=warmup,
         window=window,

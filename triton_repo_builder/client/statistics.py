@@ -15,6 +15,9 @@ from typing import Any
 from triton_repo_builder.client.http import HttpClient
 from triton_repo_builder.client.values import RequestFailed, understood
 
+TOKEN_CACHE = ("trb_tokenizer_cache_hits", "trb_tokenizer_cache_misses")
+"""Counters of ``runtime/token_cache.py``."""
+TOKENS = re.compile(rf'^({"|".join(TOKEN_CACHE)}){{model="([^"]*)"}} ([0-9.e+]+)$', re.MULTILINE)
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit")
 GPU = re.compile(r'^nv_gpu_utilization\{[^}]*gpu_uuid="([^"]+)"[^}]*\}\s+(\S+)', re.MULTILINE)
 
@@ -194,6 +197,16 @@ def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
             return str(answer.read().decode("utf-8", "replace")), ""
     except (OSError, ValueError) as error:
         return "", str(getattr(error, "reason", "") or error)
+
+
+def token_cache(page: str, models: Collection[str]) -> tuple[float, float]:
+    """Texts that the tokenizer caches of these models held, and those that they did not hold."""
+    found = dict.fromkeys(TOKEN_CACHE, 0.0)
+    for name, model, text in TOKENS.findall(page):
+        if model in models:
+            found[name] += float(text)
+    hits, misses = found.values()
+    return hits, misses
 
 
 def gpu_utilization(page: str) -> dict[str, float]:

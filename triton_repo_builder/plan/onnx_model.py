@@ -58,6 +58,8 @@ class TokenSettings:
     """Tokens that the chunks of a long second text share; 0: it is cut."""
     max_text_bytes: int = 0
     """Largest text; 0: that of the tokenizer model."""
+    cache: int = 0
+    """Texts whose tokens are kept; 0: none."""
 
 
 def text(
@@ -226,6 +228,7 @@ def _tokenizer(
             *((("stride", str(tokens.stride)),) if tokens.stride else ()),
             *((("max_text_bytes", str(tokens.max_text_bytes)),) if tokens.max_text_bytes else ()),
             *((("spans", encoding.offsets),) if encoding.offsets else ()),
+            *((("cache", str(tokens.cache)),) if tokens.cache else ()),
             *encoding.parameters,
         ),
         reasons=(("instances", settings.preprocess_instances.reason), ("batching", TEXTS_JOIN)),

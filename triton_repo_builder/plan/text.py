@@ -157,6 +157,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         positions_from_pad=spec.positions_from_pad,
         stride=prepared.stride,
         max_text_bytes=options.max_text_bytes or 0,
+        cache=options.tokenizer_cache or 0,
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
     warm = options.warmup and (recording is None or recording.cases is not None)
@@ -182,7 +183,8 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         cases=_cases(recording, batching),
         files=(
             File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
-            File(path=f"{root}/long_texts.py", content=resources.runtime("long_texts.py").read_bytes()),
+            *_runtime(root, "long_texts.py"),
+            *(_runtime(root, "token_cache.py") if tokens.cache else ()),
             _tokenizer_file(f"{root}/tokenizer.json", spec),
             File(path=f"{request.name}/{options.version}/.gitkeep", content=PLACEHOLDER),
             *sample_files,
@@ -199,6 +201,11 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             *not_batched(obstacle),
         ),
     )
+
+
+def _runtime(root: str, name: str) -> tuple[File, ...]:
+    """A module that lies beside the tokenizer model."""
+    return (File(path=f"{root}/{name}", content=resources.runtime(name).read_bytes()),)
 
 
 def _cases(recording: Recording | None, batching: bool) -> CaseFile | None:

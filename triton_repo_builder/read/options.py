@@ -33,6 +33,8 @@ DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
 MOST_ANSWERS = 1000
 """More of them are the tail of the vocabulary, and every one is sent."""
+MOST_CACHED = 1_000_000
+"""Texts: about a gigabyte of tokens."""
 KEEP, AUTO = "keep", "auto"
 """Of ``precision``."""
 ORIGINS = "origins"
@@ -184,6 +186,15 @@ class BuildOptions:
         Topic.TEXT,
         "Refuse a text of more bytes, and a request of more than eight times as many.",
         default="1048576",
+        rare=True,
+    )
+    tokenizer_cache: int | None = option(
+        None,
+        Number(most=MOST_CACHED),
+        Topic.TEXT,
+        "Texts whose tokens every tokenizer instance keeps, for texts that come again.",
+        default="none",
+        metavar="N",
         rare=True,
     )
     padding: str = option(

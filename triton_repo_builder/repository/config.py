@@ -149,6 +149,11 @@ class ModelConfig:
         return bool((self.raw.get("model_transaction_policy") or {}).get("decoupled"))
 
     @property
+    def cached(self) -> bool:
+        """Whether the server may answer from its cache of answers."""
+        return bool((self.raw.get("response_cache") or {}).get("enable"))
+
+    @property
     def version_policy(self) -> Mapping[str, Any]:
         """The block with one of ``latest``, ``all`` and ``specific``; empty means the latest version."""
         block: Mapping[str, Any] = self.raw.get("version_policy") or {}

@@ -60,6 +60,7 @@ KIND_OPTIONS = {
     "input": TOKENIZED,
     "max_length": TOKENIZED,
     "max_text_bytes": TOKENIZED,
+    "tokenizer_cache": (Kind.TEXT,),
     "padding": TOKENIZED,
     "raw_output": (Kind.TEXT, Kind.TENSOR),
     "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO),

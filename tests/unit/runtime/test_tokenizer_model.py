@@ -240,6 +240,15 @@ def test_every_request_gets_one_response(tmp_path: Path) -> None:
     assert len(model(tmp_path).execute(requests)) == 15
 
 
+def test_answers_with_a_cache_are_those_without(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    requests = [request("hello", "the fox a"), request("a"), request(b"\xff"), request("hello")]
+    plain = answers(model(tmp_path / "plain"), *requests)
+    shutil.copyfile(resources.runtime("token_cache.py"), tmp_path / "token_cache.py")
+    made = model(tmp_path, cache=2)
+    assert [answers(made, *requests) for _ in range(3)] == [plain] * 3
+
+
 # Standard library of Python 3.10, and what the stock image or vendor/ brings.
 ALLOWED = {"numpy", "tokenizers", "triton_python_backend_utils"}
 

@@ -55,7 +55,11 @@ def takes_text(target: Target) -> bool:
 
 def check_kind(target: Target, options: Options) -> None:
     """Raise ``TrbError`` on options that choose texts if none of them would be sent."""
-    chosen = {"--corpus": options.corpus is not None, "--fixed": options.fixed is not None}
+    chosen = {
+        "--corpus": options.corpus is not None,
+        "--fixed": options.fixed is not None,
+        "--repeat-share": options.repeat_share is not None,
+    }
     sent = "its golden cases" if target.golden else "tensors made from its metadata"
     for option in (option for option, is_chosen in chosen.items() if is_chosen):
         raise TrbError(

@@ -24,6 +24,8 @@ class Snapshot:
     client_cpu: tuple[float, ...]
     """CPU time by process; empty if the snapshot was made up afterwards."""
     gpu: dict[str, float]
+    tokens: tuple[float, float] = (0.0, 0.0)
+    """Texts that the tokenizer cache held until now, and that it did not."""
 
 
 def consistent(snapshots: Sequence[Snapshot], *models: str) -> list[Snapshot]:

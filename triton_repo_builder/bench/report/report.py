@@ -116,6 +116,10 @@ class Level:
     """Why the level ended before its time, and when; empty if it did not."""
     sent: str
     """Digest of the texts or tensors that were sent."""
+    response_cache: float | None = None
+    """Share of requests that the server answered from its cache of answers."""
+    tokenizer_cache: float | None = None
+    """Share of texts whose tokens the tokenizer held; None if it keeps none."""
 
     @property
     def load(self) -> str:

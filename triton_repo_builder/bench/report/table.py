@@ -137,6 +137,10 @@ def remarks(report: BenchReport) -> list[str]:
             lines.append(f"{name}: {level.bottleneck}")
         if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
             lines.append(f"{name}: other programs used {others:.0%} of this machine's CPU; it can do better")
+        if level.response_cache:
+            lines.append(f"{name}: {level.response_cache:.0%} of requests answered from the response cache")
+        if level.tokenizer_cache is not None:
+            lines.append(f"{name}: {level.tokenizer_cache:.0%} of texts found in the tokenizer cache")
         for kind, count in level.failures.items():
             example = level.examples.get(kind)
             lines.append(f"{name}: {count} failed, {kind}" + (f": {example}" if example else ""))

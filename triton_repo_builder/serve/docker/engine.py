@@ -41,6 +41,7 @@ class DockerEngine:
         tell = progress or (lambda text: None)
         repo, chosen = loading_start.read(repository, options, tell)
         options = loading_start.as_written(repo, options)
+        options = loading_start.with_response_cache(repo, chosen, options)
         with daemon.explained_errors():
             client = daemon.connect()
             devices = settings.gpus(client, options.container.gpus)

@@ -41,6 +41,7 @@ class EmbeddedEngine:
         installation = install.find()
         repo, chosen = loading_start.read(repository, options, tell)
         options = loading_start.as_written(repo, options)
+        options = loading_start.with_response_cache(repo, chosen, options)
         server = _launch(repo, chosen, options, installation, tell)
         loading_start.bring_up(server, repo, chosen, options, tell)
         return server
@@ -52,6 +53,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         str(binary),
         f"--model-repository={models}",
         f"--backend-directory={backends}",
+        f"--cache-directory={binary.parents[1] / 'caches'}",
         "--model-control-mode=explicit",
         f"--http-address={options.host}",
         f"--http-port={at.http}",

@@ -27,6 +27,9 @@ from triton_repo_builder.serve.processes.watchdog import Watchdog
 
 TICK = 0.02
 AS_THEY_STAND = "--disable-auto-complete-config"
+CACHES = ("--cache-config", "--response-cache")
+CACHE = 64 << 20
+"""Bytes of the cache of answers, for all models: those of 40,000 embeddings of 384 numbers."""
 
 
 def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
@@ -68,6 +71,14 @@ def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
     if AS_THEY_STAND in options.extra or not all(model.complete for model in repo.models if model.stated):
         return options
     return replace(options, extra=(*options.extra, AS_THEY_STAND))
+
+
+def with_response_cache(repo: Repository, chosen: Targets, options: ServeOptions) -> ServeOptions:
+    """Give the server a cache of answers, if a model that it loads is to be cached: it has none by itself."""
+    wanted = [model for model in repo.models if model.name in chosen.members and model.config.cached]
+    if not wanted or any(option.startswith(CACHES) for option in options.extra):
+        return options
+    return replace(options, extra=(*options.extra, f"--cache-config=local,size={CACHE}"))
 
 
 def log_file(options: ServeOptions, folder: Path) -> Path:

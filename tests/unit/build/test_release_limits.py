@@ -85,3 +85,11 @@ def test_an_unknown_release(tmp_path: Path) -> None:
     model = tiny.tensor_model(tmp_path / "model.onnx")
     done = call("optimize", model, "-o", tmp_path / "out", "--triton-release", "22.01")
     assert (done.returncode, "unknown Triton release '22.01'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("release", "fails"), [("24.05", True), ("24.06", False)])
+def test_older_releases_cache_no_ensemble(release: str, fails: bool, tmp_path: Path) -> None:
+    model = tiny.embedder(tmp_path / "model")
+    arguments = ("--output", tmp_path / "out", "--response-cache", "--triton-release", release, "--no-golden")
+    done = call("build", "--model", model, *arguments)
+    assert ("does not cache the answers of an ensemble" in done.stderr) == fails == (done.returncode == 2)
