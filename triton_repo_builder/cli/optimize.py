@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from triton_repo_builder.optimize.run import Measured, Outcome
 
 
+SPARSE = 0.05
+"""Share of zeros among the weights that somebody must have made on purpose."""
+
+
 @click.command("optimize")
 @click.argument("model", type=Place())
 @click.option("--output", "-o", type=Place(), required=True, help="Folder to write; it must not exist.")
 @click.option(
     "--steps",
     metavar="STEP,STEP",
-    help="fuse, fp16, int8; int8:per-row, :per-channel, :static or :dynamic takes one way.  [default: int8]",
+    help="prune, fuse, fp16, int8; int8:per-row, :per-channel, :static or :dynamic takes one way.  [default: "
+    "int8, after prune if heads or neurons are zero]",
 )
 @click.option("--recipe", type=Place(), help="Repeat the steps of a recipe.json, without a search.")
 @click.option("--samples", type=Place(), help="Texts to compare on, one per line.  [default: shipped ones]")
@@ -104,7 +109,12 @@ def command(
         )
     )
     settings = run.Settings(
-        steps=chosen, samples=samples, labelled=labelled, max_drop=max_drop, budget=budget
+        pruning=recipe is None and steps is None,
+        steps=chosen,
+        samples=samples,
+        labelled=labelled,
+        max_drop=max_drop,
+        budget=budget,
     )
     with outputs.staging(output) as folder, console.progress() as progress:
         outcome = run.optimize(options, settings, folder, progress)
@@ -126,6 +136,7 @@ def command(
         click.echo(json.dumps(outputs.as_json(outcome), indent=1))
     else:
         _print(outcome)
+        _note_zeros(outcome)
         if outcome.source.signature.bytes > speed.LEAN:
             console.note(
                 "the original is timed without the packed copy of its weights that a server makes, which "
@@ -135,6 +146,18 @@ def command(
             console.note("it is smaller, but slower than the original on this machine")
         click.echo(f"wrote {output}; next: trb build --model {output}")
     return 0
+
+
+def _note_zeros(outcome: Outcome) -> None:
+    """What was cut out, and what is zero without a gain."""
+    zeros = outcome.zeros
+    if zeros.any:
+        console.note(f"{zeros.heads} heads and {zeros.neurons} neurons are zero: they were cut out")
+    if zeros.single > SPARSE:
+        console.note(
+            f"{zeros.single:.0%} of {'the other' if zeros.any else 'the'} weights are zero one by one: that "
+            "makes no file smaller and no product faster"
+        )
 
 
 def _print(outcome: Outcome) -> None:

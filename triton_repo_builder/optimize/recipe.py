@@ -10,8 +10,8 @@ from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import PER_ROW
 
-FUSE, FP16, INT8 = "fuse", "fp16", "int8"
-NAMES = (FUSE, FP16, INT8)
+PRUNE, FUSE, FP16, INT8 = "prune", "fuse", "fp16", "int8"
+NAMES = (PRUNE, FUSE, FP16, INT8)
 PER_CHANNEL, STATIC = "per-channel", "static"
 HOWS = (PER_ROW, PER_CHANNEL, STATIC, "dynamic")
 """Ways to int8: ours, and those of ONNX Runtime's quantisers."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from triton_repo_builder import hardware
 from triton_repo_builder.build import limits, request
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import weights
+from triton_repo_builder.graph import prune, weights
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.optimize import accuracy, labelled, memory, recipe, samples, search, speed, steps
 from triton_repo_builder.optimize.accuracy import Accuracy
@@ -39,6 +39,8 @@ class Settings:
     max_drop: float = 0.005
     budget: float = 300.0
     """Seconds of search, after which nothing new is tried."""
+    pruning: bool = False
+    """Look for zeros first, and cut them out before the steps where they are whole heads or neurons."""
     fastest: bool = True
     """Of the ways to int8, the fastest that passes; else the first."""
 
@@ -70,6 +72,8 @@ class Outcome:
     max_drop: float
     labelled: int = 0
     """Number of labelled examples."""
+    zeros: prune.Found = field(default_factory=prune.Found)
+    """What is zero in the original, if that was looked for."""
 
     @property
     def failure(self) -> str:
@@ -117,7 +121,9 @@ def optimize(
         memory.release(source, base)
         return samples.source_of(source, path)
 
-    for number, step in enumerate(settings.steps):
+    zeros = prune.find(source.skeleton) if settings.pruning else prune.Found()
+    first = (Step(name=recipe.PRUNE),) if zeros.any else ()
+    for number, step in enumerate((*first, *settings.steps)):
         base = before
 
         def judge(step: Step, base: Source = base, number: int = number) -> Judged:
@@ -176,6 +182,7 @@ def optimize(
         path=before.path,
         max_drop=settings.max_drop,
         labelled=examples.count if examples else 0,
+        zeros=zeros,
     )
 
 

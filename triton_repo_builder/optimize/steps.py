@@ -14,8 +14,8 @@ import numpy as np
 
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import per_row, reader, weights
-from triton_repo_builder.optimize.recipe import FP16, FUSE, STATIC, Step
+from triton_repo_builder.graph import per_row, prune, reader, weights
+from triton_repo_builder.optimize.recipe import FP16, FUSE, PRUNE, STATIC, Step
 from triton_repo_builder.optimize.samples import Samples
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import PER_ROW
@@ -32,6 +32,10 @@ def apply(step: Step, before: Path, after: Path, samples: Samples) -> None:
         made = per_row.quantise(skeleton.read(before), after, excluded=step.excluded)
         if not made:
             raise nothing(step, before, "no constant matrix of its products is large enough")
+        return
+    if step.name == PRUNE:
+        if not prune.cut(skeleton.read(before), after).any:
+            raise nothing(step, before, "no head of attention and no neuron is zero")
         return
     run: Callable[[Step, Path, Path, Samples], None]
     run = {FUSE: _fuse, FP16: _half, STATIC: _static}.get(step.how or step.name, _dynamic)

@@ -18,11 +18,13 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``most_rows``: limit of chunks for one row of a request (0: none);
 - ``max_text_bytes``: limit of bytes for one text; a request may have eight times as many (``long_texts.py``);
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
-  ``no_empty``: empty texts are refused.
+  ``no_empty``: empty texts are refused;
+- ``cache``: encodings kept of so many texts (``token_cache.py``; 0: none).
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
 
-Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, and ``long_texts.py`` there.
+Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py`` there and, for a
+cache, ``token_cache.py``.
 """
 
 import importlib.util
@@ -126,13 +128,19 @@ class TritonPythonModel:
         self.shortener = self.long_texts.Shortener(
             self.tokenizer, self.max_length, self.truncation, self.max_chunks, bool(self.spans)
         )
+        most = int(parameters.get("cache", "0"))
+        self.encodings = (
+            beside("token_cache").TokenCache(self.encode, most, args.get("model_name", ""))
+            if most
+            else self.encode
+        )
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
         items = [self.parse_request(request) for request in requests]
-        encodings = iter(self.encode([text for item in items for row in item.rows for text in row]))
+        encodings = iter(self.encodings([text for item in items for row in item.rows for text in row]))
         for item in items:
             self.collect_chunks(item, encodings)
         width = 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,26 @@ def test_what_is_there_is_not_replaced(model: Path, tmp_path: Path) -> None:
     done = optimize(model, "-o", tmp_path / "out")
     assert (done.returncode, "[output-foreign]" in done.stderr) == (Code.OUTPUT_FOREIGN.exit, True)
     assert tiny.tree(tmp_path / "out").keys() == {"mine"}
+
+
+def test_zero_neurons_are_cut_out_before_the_steps_and_single_zeros_are_named(
+    exported: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(exported / "minilm_fp32", tmp_path / "model")
+    model = onnx.load(tmp_path / "model" / "model.onnx")
+    for constant in model.graph.initializer:
+        if list(constant.dims) in ([64, 32], [32, 64]):
+            values = numpy_helper.to_array(constant).copy()
+            if len(values) == 64:
+                values[::2] = 0
+            values.reshape(-1)[::5] = 0
+            constant.CopyFrom(numpy_helper.from_array(values, constant.name))
+    onnx.save(model, tmp_path / "model" / "model.onnx")
+    done = optimize(tmp_path / "model", "-o", tmp_path / "out", "--max-drop", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert "note: 0 heads and 64 neurons are zero: they were cut out" in done.stderr
+    assert "of the other weights are zero one by one" in done.stderr
+    steps = json.loads((tmp_path / "out" / "recipe.json").read_text())["steps"]
+    assert [step["step"] for step in steps] == ["prune", "int8"]
+    again = optimize(tmp_path / "out", "-o", tmp_path / "twice", "--steps", "prune")
+    assert "no head of attention and no neuron is zero [unsupported-model]" in again.stderr
