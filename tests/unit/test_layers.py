@@ -34,7 +34,7 @@ LAYERS = (
     ("client",),
     ("serve", "codegen"),
     ("smoke", "bench"),
-    ("optimize",),
+    ("optimize", "capacity"),
     ("stores",),
     ("vcs",),
     ("deploy", "container_image", "demo"),

@@ -39,6 +39,7 @@ GROUPS = {
     "Prove": {
         "smoke": "Prove, through the server, that answers equal the original model's.",
         "bench": "Measure a server: throughput, latency, failures, batching, CPU.",
+        "plan": "Compute replicas and cost of a load under a latency objective; simulate fleets.",
         "diff": "Show what changes for a client between two versions.",
         "verify": "Prove that a server runs what a commit, a push or a folder says.",
         "provenance": "Show where a repository, or a running server's models, come from.",

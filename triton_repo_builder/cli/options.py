@@ -95,6 +95,24 @@ class Numbers(ParamType):
         return numbers
 
 
+class Slo(ParamType):
+    """``p99=50ms``: a percentile and its limit."""
+
+    name = "objective"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """An ``Objective``."""
+        from triton_repo_builder.bench.objective import PERCENTILES, Objective
+
+        percentile, _, limit = str(value).partition("=")
+        if percentile not in PERCENTILES or not limit:
+            self.fail(f"'{value}' is not an objective like p99=50ms ({', '.join(PERCENTILES)})", param, ctx)
+        seconds = Duration().convert(limit, param, ctx)
+        if not seconds:
+            self.fail("no answer comes within 0 ms", param, ctx)
+        return Objective(percentile=percentile, ms=seconds * 1000)
+
+
 class Duration(ParamType):
     """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
 

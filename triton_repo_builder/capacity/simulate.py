@@ -1,0 +1,145 @@
+"""One machine, event by event: queues, dynamic batches, instances, and cores that executions share.
+
+Not simpy: its resources know neither batches that form while all are busy nor executions that slow each
+other down, so that both would be written around it. This is a loop over the next arrival, end and timer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_repo_builder.capacity.service import Service, Stage
+
+Floats = npt.NDArray[np.float64]
+NEVER = float("inf")
+
+
+@dataclass
+class _Execution:
+    """Requests that a stage computes together; not frozen: ``left`` is what remains to be done."""
+
+    left: float
+    replica: int
+    stage: int
+    requests: list[int]
+    threads: int
+
+
+def run(service: Service, arrivals: Floats, seed: int, replicas: int = 1) -> Floats:
+    """Latency in milliseconds of each arrival (seconds, ascending).
+
+    ``replicas`` servers share the cores of the machine; each request goes to any of them by chance.
+    """
+    chance = np.random.default_rng(seed)
+    shares, factors = zip(*service.spread, strict=True)
+    weights = np.interp(chance.random(len(arrivals)), shares, factors)
+    where = chance.integers(0, replicas, len(arrivals))
+    return _Machine(service, arrivals * 1000, weights, where, replicas).run()
+
+
+class _Machine:
+    def __init__(
+        self, service: Service, due: Floats, weights: Floats, where: npt.NDArray[np.int64], replicas: int
+    ) -> None:
+        self._service, self._stages = service, service.stages
+        self._due, self._weights, self._where = due, weights.tolist(), where.tolist()
+        self._queues: list[list[deque[int]]] = [[deque() for _ in self._stages] for _ in range(replicas)]
+        self._queued: list[float] = [0.0] * len(due)
+        self._free = [[stage.instances for stage in self._stages] for _ in range(replicas)]
+        self._running: list[_Execution] = []
+        self._times: list[list[float]] = [
+            [0.0, *(stage.time(rows) for rows in range(1, stage.max_batch + 1))] for stage in self._stages
+        ]
+        self._now = 0.0
+        self._timers: dict[tuple[int, int], float] = {}
+
+    def run(self) -> Floats:
+        due = self._due.tolist()
+        ended = np.zeros(len(due))
+        following, count = 0, len(due)
+        while following < count or self._running or self._timers:
+            speed = self._speed()
+            first = min(self._running, key=_left, default=None)
+            end = self._now + first.left / speed if first else NEVER
+            arrival = due[following] if following < count else NEVER
+            timer = min(self._timers.values(), default=NEVER)
+            moment = min(end, arrival, timer)
+            passed = (moment - self._now) * speed
+            for execution in self._running:
+                execution.left -= passed
+            self._now = moment
+            if moment == end and first is not None:
+                self._running.remove(first)
+                self._finish(first, ended)
+            elif moment == arrival:
+                self._join(self._where[following], 0, [following])
+                following += 1
+            else:
+                for key in [key for key, at in self._timers.items() if at <= moment]:
+                    del self._timers[key]
+                    self._start(*key, late=True)
+        return ended - self._due
+
+    def _speed(self) -> float:
+        """Below 1 if the executions want more cores than there are."""
+        wanted = sum(execution.threads for execution in self._running)
+        cores = self._service.cores
+        return cores / wanted if cores and wanted > cores else 1.0
+
+    def _finish(self, execution: _Execution, ended: Floats) -> None:
+        if execution.stage == len(self._stages):
+            ended[execution.requests] = self._now
+            return
+        self._free[execution.replica][execution.stage] += 1
+        self._start(execution.replica, execution.stage)
+        self._join(execution.replica, execution.stage + 1, execution.requests)
+
+    def _join(self, replica: int, stage: int, requests: Sequence[int]) -> None:
+        if stage == len(self._stages):
+            # What is outside of the models: nobody waits for it, but it takes its share of the cores.
+            overhead = self._service.overhead_ms
+            self._running += [
+                _Execution(left=overhead, replica=replica, stage=stage, requests=[request], threads=1)
+                for request in requests
+            ]
+            return
+        for request in requests:
+            self._queued[request] = self._now
+        self._queues[replica][stage].extend(requests)
+        self._start(replica, stage)
+
+    def _start(self, replica: int, number: int, *, late: bool = False) -> None:
+        """Triton's dynamic batcher: an instance that is free takes what waits, or waits for more."""
+        stage, queue = self._stages[number], self._queues[replica][number]
+        while queue and self._free[replica][number]:
+            if len(queue) < stage.max_batch and stage.delay_ms and stage.max_batch > 1:
+                until = self._queued[queue[0]] + stage.delay_ms
+                if until > self._now and not late:
+                    self._timers[replica, number] = until
+                    return
+            self._timers.pop((replica, number), None)
+            batch = [queue.popleft() for _ in range(min(stage.max_batch, len(queue)))]
+            self._execute(stage, replica, number, batch)
+
+    def _execute(self, stage: Stage, replica: int, number: int, batch: list[int]) -> None:
+        weights = self._weights
+        weight = sum(weights[request] for request in batch) / len(batch)
+        self._free[replica][number] -= 1
+        self._running.append(
+            _Execution(
+                left=self._times[number][len(batch)] * weight,
+                replica=replica,
+                stage=number,
+                requests=batch,
+                threads=stage.threads,
+            )
+        )
+
+
+def _left(execution: _Execution) -> float:
+    return execution.left

@@ -1,0 +1,204 @@
+"""``trb plan``: how many machines a load needs, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import Duration, Place, Slo
+
+if TYPE_CHECKING:
+    from triton_repo_builder.bench.objective import Objective
+    from triton_repo_builder.capacity.capacities import Capacity
+    from triton_repo_builder.capacity.fleet import Load, Offer
+    from triton_repo_builder.capacity.predict import Prediction
+
+PATTERNS = ("poisson", "bursty", "daily")
+
+
+@click.command("plan")
+@click.argument("capacities", nargs=-1, required=True, type=Place(), metavar="FILE...")
+@click.option(
+    "--rps", type=click.FloatRange(0, 1e9, min_open=True), required=True, help="Requests per second to serve."
+)
+@click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=500ms.")
+@click.option("--prices", type=Place(), required=True, help="Prices of machines: TOML or CSV.")
+@click.option("--on", "instance", default="", metavar="NAME", help="Machine that reports were measured on.")
+@click.option(
+    "--headroom",
+    type=click.FloatRange(0, 10),
+    default=0.2,
+    show_default=True,
+    help="Share by which the load may grow.",
+)
+@click.option(
+    "--spare", type=click.IntRange(0), default=1, show_default=True, help="Replicas that may be lost."
+)
+@click.option(
+    "--simulate",
+    "pattern",
+    type=click.Choice(PATTERNS),
+    help="Also simulate the fleet, of capacities that trb tune measured; --rps is the peak of a day.",
+)
+@click.option(
+    "--autoscale",
+    type=Duration(),
+    metavar="TIME",
+    help="Simulate an autoscaler, too; a new replica answers after this time.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(
+    capacities: tuple[Path, ...],
+    rps: float,
+    slo: Objective,
+    prices: Path,
+    instance: str,
+    headroom: float,
+    spare: int,
+    pattern: str | None,
+    autoscale: float | None,
+    as_json: bool,
+) -> int:
+    """Compute how many replicas a load needs and what they cost, for each measured or given capacity.
+
+    FILE is a report.json of trb tune or trb bench, or a CSV of capacities. What does not meet the objective
+    is not offered, however cheap it is; the rest is sorted by cost with headroom and spare replicas. Exit
+    code 1 if nothing meets the objective.
+
+    \b
+    Examples:
+      trb plan tuned/report.json --rps 500 --slo p99=50ms --prices prices.toml --on c5.xlarge
+      trb plan capacities.csv --rps 500 --slo p99=500ms --prices prices.toml --headroom 0 --spare 0
+      trb plan tuned/report.json --rps 9000 --slo p99=50ms --prices prices.csv --simulate bursty
+    """
+    from triton_repo_builder.capacity import capacities as readers
+    from triton_repo_builder.capacity import fleet
+    from triton_repo_builder.capacity import prices as price_files
+
+    if autoscale is not None and pattern is None:
+        raise click.UsageError("--autoscale is for a simulation: add --simulate.")
+    listed = price_files.read(prices)
+    if not instance and len(listed.per_hour) == 1:
+        instance = next(iter(listed.per_hour))
+    known = [each for file in capacities for each in readers.read(file, instance, slo)]
+    load = fleet.Load(rps=rps, objective=slo, headroom=headroom, spare=spare)
+    offers = fleet.offers(known, listed, load)
+    simulated = _simulate(offers, load, pattern, autoscale) if pattern else []
+    if as_json:
+        _print_json(offers, load, simulated)
+    else:
+        _print(offers, load, listed.currency)
+        if pattern:
+            _print_simulation(simulated, pattern, load)
+    return 0 if any(offer.meets for offer in offers) else 1
+
+
+Simulated = tuple[str, "Prediction"]
+
+
+def _simulate(offers: Sequence[Offer], load: Load, pattern: str, autoscale: float | None) -> list[Simulated]:
+    """The best offer that was measured well enough: with the formula's replicas, one lost, and the fewest."""
+    from triton_repo_builder.capacity import predict
+    from triton_repo_builder.capacity.arrivals import Autoscaling
+    from triton_repo_builder.errors import Code, TrbError
+
+    best = next((offer for offer in offers if offer.capacity.service), None)
+    if best is None or best.capacity.service is None:
+        raise TrbError(
+            Code.USAGE,
+            "no capacity has the time of each batch size, which a simulation needs",
+            remedy="plan with the report.json of 'trb tune --output DIR'",
+        )
+    service = best.capacity.service
+    scenario = predict.Scenario(pattern=pattern, rps=load.rps)
+    runs: list[Simulated] = [("with reserve", predict.predict(service, scenario, best.reserved))]
+    if best.reserved > 1:
+        runs.append(("one replica lost", predict.predict(service, scenario, best.reserved - 1)))
+    runs.append(("fewest that meet it", predict.fewest(service, scenario, load.objective)))
+    if autoscale is not None:
+        scaled = predict.Scenario(pattern=pattern, rps=load.rps, scaling=Autoscaling(delay=autoscale))
+        runs.append((f"autoscaled, {autoscale:g} s late", predict.predict(service, scaled, best.reserved)))
+    return runs
+
+
+def _print(offers: Sequence[Offer], load: Load, currency: str) -> None:
+    meeting = [offer for offer in offers if offer.meets]
+    head = ["name", "machine", "req/s each", "latency ms", "replicas", f"{currency}/h"]
+    reserve = [
+        f"with {load.headroom:.0%} and {load.spare} spare",
+        f"{currency}/h then",
+        f"{currency}/million",
+    ]
+    click.echo(f"{load.rps:g} requests/s, {load.objective}: {len(meeting)} of {len(offers)} meet it")
+    if meeting:
+        console.table([*head, *reserve], [_row(offer) for offer in meeting], right=[*head[2:], *reserve])
+    failing = [offer for offer in offers if not offer.meets]
+    if failing:
+        click.echo("not offered, because they do not meet the objective:")
+        console.table([*head, *reserve], [_row(offer) for offer in failing], right=[*head[2:], *reserve])
+    if any(not offer.capacity.percentile for offer in offers):
+        console.note(
+            f"latency_ms does not say which percentile it is; it was taken for {load.objective.percentile}"
+        )
+
+
+def _row(offer: Offer) -> list[str]:
+    capacity: Capacity = offer.capacity
+    return [
+        capacity.name,
+        capacity.instance,
+        f"{capacity.per_second:.1f}",
+        f"{capacity.latency_ms:.0f}" if capacity.latency_ms >= 100 else f"{capacity.latency_ms:.1f}",
+        f"{offer.replicas:,}",
+        f"{offer.per_hour:,.2f}",
+        f"{offer.reserved:,}",
+        f"{offer.reserved_per_hour:,.2f}",
+        f"{offer.reserved_per_million:,.2f}",
+    ]
+
+
+def _print_simulation(runs: Sequence[Simulated], pattern: str, load: Load) -> None:
+    click.echo(f"simulated, {pattern}, requests spread over the replicas by chance:")
+    numbers = ["replicas", "in the mean", "used", "busiest minute", "p50 ms", "p95 ms", "p99 ms"]
+    rows = [
+        [
+            name,
+            f"{run.replicas:,}",
+            f"{run.mean_replicas:,.1f}",
+            f"{run.utilization:.0%}",
+            f"{run.busiest:.0%}",
+            *(f"{value:.1f}" for value in (run.p50, run.p95, run.p99)),
+            "yes" if run.of(load.objective) <= load.objective.ms else "no",
+        ]
+        for name, run in runs
+    ]
+    console.table(["fleet", *numbers, str(load.objective)], rows, right=numbers)
+
+
+def _print_json(offers: Sequence[Offer], load: Load, simulated: Sequence[Simulated]) -> None:
+    import json
+    import math
+
+    document = {
+        "rps": load.rps,
+        "objective": vars(load.objective),
+        "headroom": load.headroom,
+        "spare": load.spare,
+        "offers": [
+            {
+                "name": offer.capacity.name,
+                "instance": offer.capacity.instance,
+                "per_second": offer.capacity.per_second,
+                "latency_ms": offer.capacity.latency_ms if math.isfinite(offer.capacity.latency_ms) else None,
+                "percentile": offer.capacity.percentile,
+                **{key: value for key, value in vars(offer).items() if key != "capacity"},
+            }
+            for offer in offers
+        ],
+        "simulated": [{"fleet": name, **vars(run)} for name, run in simulated],
+    }
+    click.echo(json.dumps(document, indent=1))
