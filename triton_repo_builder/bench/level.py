@@ -27,7 +27,7 @@ from triton_repo_builder.bench.measure.snapshots import (
     restarted,
     truncate_at_restart,
 )
-from triton_repo_builder.bench.measure.window_statistics import Floats, Outcomes
+from triton_repo_builder.bench.measure.window_statistics import Floats, Kinds, Outcomes
 from triton_repo_builder.bench.options import (
     SETTLED,
     Options,
@@ -82,6 +82,7 @@ def shares(shape: Shape, payload: Payload, options: Options) -> list[WorkerLoad]
                 in_flight=max(1, options.in_flight // count),
                 timeout=options.timeout,
                 seed=options.seed * 1000 + number,
+                schedule=payload.schedule[number::count],
             )
         )
     return loads
@@ -269,7 +270,15 @@ class _Run:
             totals=totals,
             ended="",
             sent=self._sent,
+            goodput=self._goodput(due, ended, kinds, first.at, last.at),
         )
+
+    def _goodput(self, due: Floats, ended: Floats, kinds: Kinds, begin: float, end: float) -> float | None:
+        """Answers per second that came within the objective's time."""
+        if self._options.slo is None:
+            return None
+        good = (kinds == OK) & (ended >= begin) & (ended < end)
+        return float(((ended - due)[good] * 1000 <= self._options.slo.ms).sum()) / (end - begin)
 
     def _client(self, first: Snapshot, last: Snapshot, answered: int) -> Client:
         seconds = last.at - first.at

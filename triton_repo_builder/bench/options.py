@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.bench.load import texts
+from triton_repo_builder.bench.load import replay, texts
+from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
@@ -48,6 +49,10 @@ class Options:
     fixed: str | None = None
     repeat_share: float | None = None
     """Share of texts that were sent before (``load/repeats.py``); None: the corpus, over and over."""
+    replay: Path | None = None
+    """A recorded log, sent once with its own times and texts, instead of any other load."""
+    slo: Objective | None = None
+    """Also count the answers that came in time."""
     rows: int = 1
     warmup: float = 2.0
     window: float = 2.0
@@ -88,6 +93,10 @@ class Shape:
 
 def shapes(options: Options) -> Iterator[Shape]:
     """Every level, in the order in which they are run."""
+    if options.replay:
+        rate = round(replay.read(options.replay).rate, 3)
+        yield from (Shape(protocol=protocol, mode=OPEN, rate=rate) for protocol in options.protocols)
+        return
     for protocol in options.protocols:
         for length in options.lengths or (None,):
             for clients in options.concurrency:
@@ -121,7 +130,13 @@ def check(options: Options) -> None:
             f"--max-windows {options.max_windows} is less than --min-windows {options.min_windows}",
             "raise the one or lower the other",
         )
-    if not options.concurrency and not options.rates:
+    if options.replay and (options.concurrency or options.rates or options.corpus or options.lengths):
+        raise _usage("--replay has its own times and texts", "leave out the other options of the load")
+    if options.replay and (options.fixed is not None or options.rows > 1):
+        raise _usage(
+            "--replay sends the texts of the log, one in each request", "leave out --fixed and --rows"
+        )
+    if not options.concurrency and not options.rates and not options.replay:
         raise _usage("there is no level to measure", "give --concurrency 1,4,16 or --rate 50,100")
     unknown = [name for name in options.protocols if name not in PROTOCOLS]
     if unknown or not options.protocols:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_repo_builder.bench import connectivity
-from triton_repo_builder.bench.load import repeats, texts
+from triton_repo_builder.bench.load import repeats, replay, texts
 from triton_repo_builder.bench.load import requests as load_requests
 from triton_repo_builder.bench.load.requests import Payload
 from triton_repo_builder.bench.measure import gpus
 from triton_repo_builder.bench.options import Options, Shape, Variant
 from triton_repo_builder.bench.target import ASK, Target, find
 from triton_repo_builder.client import HttpClient
+from triton_repo_builder.errors import Code, TrbError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Prepared:
     notes: tuple[str, ...]
     texts: Mapping[int | None, Sequence[str]] = field(default_factory=dict)
     """The texts themselves, of an endpoint that takes texts."""
+    log: replay.Log | None = None
 
     def requests(self, shape: Shape, options: Options) -> Payload:
         """The encoded requests of this level."""
@@ -34,7 +36,16 @@ class Prepared:
         if options.repeat_share is not None:
             texts = repeats.mixed(self.texts[shape.length], options.repeat_share, shape.title, options.seed)
             inputs = load_requests.text_inputs(self.target, texts, options.rows)
-        return load_requests.encode(self.target, shape.protocol, inputs)
+        payload = load_requests.encode(self.target, shape.protocol, inputs)
+        if self.log is None:
+            return payload
+        if len(payload.bodies) < len(self.log.texts):
+            raise TrbError(
+                Code.USAGE,
+                f"--replay: {len(self.log.texts):,} different texts need too much memory in each process",
+                remedy="send a part of the log",
+            )
+        return replace(payload, schedule=self.log.arrivals)
 
     def check(self, options: Options) -> list[str]:
         """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
@@ -56,6 +67,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
     target, notes = replace(endpoint, metrics=metrics), (unknown,) if unknown else ()
     # A slow model may take all the time that its requests are given to answer the one that tries it.
     patient = replace(target, http=HttpClient(target.http.url, max(ASK, options.timeout)))
+    log = replay.read(options.replay) if options.replay else None
     if not load_requests.takes_text(patient):
         load_requests.check_kind(target, options)
         pairs = {
@@ -64,14 +76,27 @@ def prepare(variant: Variant, options: Options) -> Prepared:
         }
         about: dict[str, Any] = {"source": "; ".join(source for _, source in pairs.values())}
         return Prepared(
-            target=target, inputs={k: pair[0] for k, pair in pairs.items()}, about=about, notes=notes
+            target=target,
+            inputs={k: pair[0] for k, pair in pairs.items()},
+            about=about,
+            notes=notes,
+            log=None if log is None else replace(log, texts=()),
         )
     measured = texts.measure(variant.repository, target.models)
+    if log is not None and not log.texts:
+        raise TrbError(
+            Code.USAGE,
+            "has no texts, which this endpoint takes",
+            where=str(options.replay),
+            remedy=replay.REMEDY,
+        )
     base = (options.fixed,) if options.fixed is not None else texts.corpus(options.corpus)
+    base = log.texts if log else base
     by_length: dict[int | None, Sequence[str]] = {None: base}
     if options.lengths:
         by_length = {n: texts.fit(base, n, measured.count, options.seed) for n in options.lengths}
     source = "fixed text" if options.fixed is not None else str(options.corpus or "shipped corpus")
+    source = f"{options.replay}: {len(log.arrivals):,} requests" if log else source
     every = [text for group in by_length.values() for text in group]
     return Prepared(
         target=target,
@@ -79,6 +104,7 @@ def prepare(variant: Variant, options: Options) -> Prepared:
         about={**texts.describe(every, source, measured), "tokenizer": measured.source},
         notes=(*notes, *_notes(target, measured, by_length)),
         texts=by_length,
+        log=log,
     )
 
 

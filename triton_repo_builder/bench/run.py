@@ -95,7 +95,9 @@ def run_variants(
 
 def _plain(options: Options) -> dict[str, Any]:
     plain = asdict(options)
-    plain["corpus"] = str(options.corpus) if options.corpus else None
+    for name in ("corpus", "replay"):
+        path = getattr(options, name)
+        plain[name] = str(path) if path else None
     del plain["command"], plain["perf_analyzer"]
     return plain
 

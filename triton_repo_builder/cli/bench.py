@@ -19,6 +19,7 @@ from triton_repo_builder.cli.options import (
     Numbers,
     Place,
     Protocols,
+    Slo,
     addresses,
     admin_key_option,
     send_key,
@@ -28,6 +29,7 @@ from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
     from triton_repo_builder.bench import BenchReport, Options, Urls
+    from triton_repo_builder.bench.objective import Objective
     from triton_repo_builder.repository import Repository
 
 CONCURRENCY = "1,4,16,64"
@@ -74,6 +76,13 @@ CONCURRENCY = "1,4,16,64"
     metavar="X",
     help="Share of texts that were sent before, all others are new: what caches gain.",
 )
+@click.option(
+    "--replay",
+    type=Place(),
+    metavar="LOG",
+    help="Send a recorded log (JSON lines) with its own times and texts.",
+)
+@click.option("--slo", type=Slo(), metavar="P=TIME", help="Also print goodput: answers a second within TIME.")
 @click.option(
     "--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows (texts) in each request."
 )
@@ -125,6 +134,8 @@ def command(
     lengths: tuple[int, ...],
     fixed: str | None,
     repeat_share: float | None,
+    replay: Path | None,
+    slo: Objective | None,
     rows: int,
     warmup: float,
     window: float,
@@ -151,6 +162,8 @@ def command(
       trb bench --concurrency 16 --baseline before/report.json
       trb bench --rate 50,100,200                    open loop: arrivals do not wait for answers
       trb bench --concurrency 1 --lengths 32,64,128,256
+      trb bench --rate 50,100,200 --slo p99=50ms     also count what was answered in time
+      trb bench --replay yesterday.jsonl             {"at": 0.031, "text": "..."} per line
     """
     from triton_repo_builder import bench
     from triton_repo_builder.bench.options import check
@@ -161,12 +174,14 @@ def command(
     options = bench.Options(
         endpoint=endpoint,
         protocols=protocols,
-        concurrency=concurrency or (() if rates else tuple(map(int, CONCURRENCY.split(",")))),
+        concurrency=concurrency or (() if rates or replay else tuple(map(int, CONCURRENCY.split(",")))),
         rates=rates,
         corpus=corpus,
         lengths=lengths,
         fixed=fixed,
         repeat_share=repeat_share,
+        replay=replay,
+        slo=slo,
         rows=rows,
         warmup=warmup,
         window=window,
@@ -178,6 +193,7 @@ def command(
         command=_command_line(),
     )
     check(options)
+    options = _whole(options) if replay else options
     document = bench.load_baseline(baseline) if baseline else None
     if output:
         bench.open_folder(output)
@@ -207,6 +223,19 @@ def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...]
         return (bench.write(report, output) if output else ()), None
     except TrbError as error:
         return (), error
+
+
+def _whole(options: Options) -> Options:
+    """The log once, from its first request on: nothing of it is warm-up."""
+    from dataclasses import replace
+    from math import ceil
+
+    from triton_repo_builder.bench.load import replay
+
+    assert options.replay is not None
+    seconds = replay.read(options.replay).seconds
+    windows = ceil(seconds / options.window)
+    return replace(options, warmup=0.0, window=seconds / windows, min_windows=windows, max_windows=windows)
 
 
 def _is_default(name: str) -> bool:

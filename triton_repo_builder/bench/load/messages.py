@@ -31,6 +31,8 @@ class WorkerLoad:
     in_flight: int
     timeout: float
     seed: int
+    schedule: tuple[tuple[float, int], ...] = ()
+    """Open loop: seconds after the start and the body of each request, instead of chance arrivals."""
 
 
 @dataclass(frozen=True, kw_only=True)

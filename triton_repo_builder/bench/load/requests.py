@@ -37,6 +37,8 @@ class Payload:
     headers: tuple[Mapping[str, str], ...]
     sent: str = ""
     """Digest of the inputs."""
+    schedule: tuple[tuple[float, int], ...] = ()
+    """When each request is due, and its body; empty for arrivals by chance."""
 
 
 def takes_text(target: Target) -> bool:

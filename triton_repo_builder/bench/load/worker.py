@@ -121,8 +121,9 @@ class Runner:
             if failure and failure[0] == NO_CONNECTION:
                 await asyncio.sleep(PAUSE)
 
-    async def _one(self, due: float) -> Failure | None:
-        number, self._next = self._next, self._next + 1
+    async def _one(self, due: float, number: int | None = None) -> Failure | None:
+        if number is None:
+            number, self._next = self._next, self._next + 1
         self.recorder.sent += 1
         failure = await self._sender.send(number)
         self.recorder.add(due, time.monotonic(), failure)
@@ -130,26 +131,27 @@ class Runner:
 
     def _arrive(self, at: float, loop: asyncio.AbstractEventLoop) -> None:
         assert self._load.rate is not None
-        for offset in poisson_arrivals(self._load.rate, self._load.seed):
+        chance = ((offset, None) for offset in poisson_arrivals(self._load.rate, self._load.seed))
+        for offset, number in self._load.schedule or chance:
             while (left := at + offset - time.monotonic()) > 0:
                 time.sleep(min(left, 0.05))
                 if self._stopping:
                     return
             if self._stopping:
                 return
-            loop.call_soon_threadsafe(self._launch, at + offset)
+            loop.call_soon_threadsafe(self._launch, at + offset, number)
 
-    def _launch(self, due: float) -> None:
+    def _launch(self, due: float, number: int | None) -> None:
         if len(self._under_way) >= self._load.in_flight:
             text = f"{self._load.in_flight} requests of this client process were waiting already"
             self.recorder.add(due, time.monotonic(), (OVERRUN, text))
             return
-        task = asyncio.create_task(self._open_one(due))
+        task = asyncio.create_task(self._open_one(due, number))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _open_one(self, due: float) -> None:
-        await self._one(due)
+    async def _open_one(self, due: float, number: int | None) -> None:
+        await self._one(due, number)
 
     async def _ticks(self) -> None:
         """Sleep, and record how late the event loop wakes up."""

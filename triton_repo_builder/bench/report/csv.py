@@ -15,7 +15,7 @@ COLUMNS = (
     "throughput", "rows_per_second", "mean_ms", "std_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms",
     "failed", "failures", "stable", "rows_per_execution", "outside_ms", "server_cpu_ms", "server_cores",
     "gpu_utilization", "client_processes", "client_busiest_core", "client_cpu_ms", "client_lag_ms",
-    "machine_busy", "bottleneck",
+    "machine_busy", "bottleneck", "goodput",
 )  # fmt: skip
 
 
@@ -49,4 +49,5 @@ def _row(level: Level) -> dict[str, object]:
         "client_lag_ms": client.lag_ms,
         "machine_busy": client.machine_busy,
         "bottleneck": level.bottleneck,
+        "goodput": level.goodput,
     }

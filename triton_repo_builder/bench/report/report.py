@@ -120,6 +120,8 @@ class Level:
     """Share of requests that the server answered from its cache of answers."""
     tokenizer_cache: float | None = None
     """Share of texts whose tokens the tokenizer held; None if it keeps none."""
+    goodput: float | None = None
+    """Answers per second within the objective's time; None without an objective."""
 
     @property
     def load(self) -> str:

@@ -30,19 +30,22 @@ def level_table(report: BenchReport) -> tuple[list[str], list[list[str]]]:
     several = len({level.variant for level in report.levels}) > 1
     lengths = any(level.length for level in report.levels)
     gpu = any(level.gpu_utilization for level in report.levels)
+    goodput = any(level.goodput is not None for level in report.levels)
     header = [
         *(["variant"] if several else []),
         "protocol",
         "load",
         *(["length"] if lengths else []),
-        *("req/s", "p50 ms", "p95 ms", "p99 ms", "failed", "rows/exec", "server CPU ms/req"),
+        "req/s",
+        *(["in time/s"] if goodput else []),
+        *("p50 ms", "p95 ms", "p99 ms", "failed", "rows/exec", "server CPU ms/req"),
         *(["busiest GPU"] if gpu else []),
         *("client core", "stable"),
     ]
-    return header, [_cells(level, several, lengths, gpu) for level in report.levels]
+    return header, [_cells(level, several, lengths, gpu, goodput) for level in report.levels]
 
 
-def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
+def _cells(level: Level, several: bool, lengths: bool, gpu: bool, goodput: bool) -> list[str]:
     latency, main = level.latency, level.main_model
     return [
         *([level.variant] if several else []),
@@ -50,6 +53,7 @@ def _cells(level: Level, several: bool, lengths: bool, gpu: bool) -> list[str]:
         level.load,
         *([str(level.length or "")] if lengths else []),
         number(level.throughput),
+        *([number(level.goodput)] if goodput else []),
         *(number(getattr(latency, name) if latency else None, 2) for name in ("p50", "p95", "p99")),
         str(level.failed),
         number(main.rows_per_execution if main else None, 2),

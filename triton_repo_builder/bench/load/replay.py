@@ -1,0 +1,80 @@
+"""A recorded log to send again: JSON lines, each with the time of a request and its text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
+
+REMEDY = (
+    'write a JSON object per line: {"at": 12.5, "text": "..."}; at in seconds, or as 2024-10-01T12:00:00Z'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """Requests in the order of their times."""
+
+    texts: tuple[str, ...]
+    """Every different text once; empty if the log has times alone."""
+    arrivals: tuple[tuple[float, int], ...]
+    """Seconds since the first request, and the number of the text; without texts, of the request."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first request to the last, and the mean gap after it."""
+        last = self.arrivals[-1][0]
+        return last + last / max(1, len(self.arrivals) - 1) if last else 1.0
+
+    @property
+    def rate(self) -> float:
+        """Requests per second in the mean."""
+        return len(self.arrivals) / self.seconds
+
+
+def read(path: Path) -> Log:
+    """Raises ``TrbError`` NOT_FOUND, USAGE with the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+    except UnicodeDecodeError:
+        raise TrbError(Code.USAGE, "is not UTF-8 text", where=str(path), remedy=REMEDY) from None
+    entries = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entries.append(_entry(files.load_json(line)))
+        except files.DAMAGED as error:
+            raise TrbError(Code.USAGE, f"line {number}: {error}", where=str(path), remedy=REMEDY) from None
+    if not entries:
+        raise TrbError(Code.USAGE, "holds no request", where=str(path), remedy=REMEDY)
+    if len({text is None for _, text in entries}) > 1:
+        raise TrbError(Code.USAGE, "only some lines have a text", where=str(path), remedy=REMEDY)
+    entries.sort(key=lambda entry: entry[0])
+    first = entries[0][0]
+    numbers: dict[str, int] = {}
+    arrivals = tuple(
+        (at - first, number if text is None else numbers.setdefault(text, len(numbers)))
+        for number, (at, text) in enumerate(entries)
+    )
+    return Log(texts=tuple(numbers), arrivals=arrivals)
+
+
+def _entry(document: Any) -> tuple[float, str | None]:
+    if not isinstance(document, dict) or "at" not in document:
+        raise ValueError("not an object with 'at'")
+    at, text = document["at"], document.get("text")
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not math.isfinite(at):
+        raise ValueError(f"'at' is {at!r:.40}, not a time")
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"'text' is {text!r:.40}, not a text")
+    return float(at), text
