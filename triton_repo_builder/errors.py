@@ -28,6 +28,7 @@ class Code(Enum):
 
     FAILED_CHECKS = ("failed-checks", Exit.CHECKS)
     ACCURACY_LOST = ("accuracy-lost", Exit.CHECKS)
+    OBJECTIVE_UNMET = ("objective-unmet", Exit.CHECKS)
     USAGE = ("usage", Exit.USAGE)
     NOT_ONNX = ("not-onnx", Exit.MODEL)
     TRUNCATED = ("truncated", Exit.MODEL)

@@ -37,7 +37,7 @@ LAYERS = (
     ("optimize", "capacity"),
     ("stores",),
     ("vcs",),
-    ("deploy", "container_image", "demo"),
+    ("deploy", "container_image", "demo", "tune"),
     ("cli",),
     ("__main__",),
 )

@@ -39,6 +39,7 @@ GROUPS = {
     "Prove": {
         "smoke": "Prove, through the server, that answers equal the original model's.",
         "bench": "Measure a server: throughput, latency, failures, batching, CPU.",
+        "tune": "Search the best setting of an endpoint under a latency objective.",
         "plan": "Compute replicas and cost of a load under a latency objective; simulate fleets.",
         "diff": "Show what changes for a client between two versions.",
         "verify": "Prove that a server runs what a commit, a push or a folder says.",

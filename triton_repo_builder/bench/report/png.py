@@ -63,6 +63,30 @@ def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
     return _png(figure)
 
 
+def scatter(
+    groups: Mapping[str, Sequence[tuple[float, float]]], line: str, labels: tuple[str, str], limit: float
+) -> bytes:
+    """Points of each group; those of ``line`` are joined, and a horizontal line is drawn at ``limit``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(groups.items()):
+        if points:
+            style = "-o" if name == line else "o"
+            axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=name)
+    axes.axhline(limit, linestyle="--", color="gray")
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return _png(figure)
+
+
 def series(levels: Sequence[Level]) -> Series:
     """Levels by the line they belong to; a line's name holds only what differs between the lines."""
     parts = [(level.variant, level.protocol, _length(level)) for level in levels]

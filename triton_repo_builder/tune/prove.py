@@ -1,0 +1,110 @@
+"""Finalists against the default in alternating windows, and what each factor of the winner brings."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from triton_repo_builder.bench.report.report import Level
+from triton_repo_builder.tune import bottleneck, factors
+from triton_repo_builder.tune.capacity import Found, Meter, find
+from triton_repo_builder.tune.factors import Factor, Setting
+from triton_repo_builder.tune.live import Live
+from triton_repo_builder.tune.report import Compared, Gain
+
+ROUNDS = 3
+NOISE = 0.02
+"""A median gain that is no gain."""
+
+
+def alternate(
+    live: Live,
+    meter: Meter,
+    base: Setting,
+    settings: Sequence[tuple[Setting, float]],
+    tell: Callable[[str, int, int], None],
+    cores: int,
+) -> tuple[Compared, ...]:
+    """Each setting, the default first, once in every round, from another end each round.
+
+    ``settings`` come with the capacity from the search, near which the rate is looked for.
+    """
+    rounds: list[dict[int, Found]] = []
+    order = list(range(len(settings)))
+    for number in range(ROUNDS):
+        done: dict[int, Found] = {}
+        for position, index in enumerate(order if number % 2 == 0 else order[::-1]):
+            setting, guess = settings[index]
+            tell(
+                f"round {number + 1}: {factors.describe(setting, base)}",
+                number * len(order) + position,
+                ROUNDS * len(order),
+            )
+            live.apply(setting, base)
+            done[index] = find(meter, live.variant(live.endpoint(setting)), guess=guess or None)
+        rounds.append(done)
+    return tuple(
+        _compared(setting, base, [done[index] for done in rounds], [done[0] for done in rounds], meter, cores)
+        for index, (setting, _) in enumerate(settings)
+    )
+
+
+def _compared(
+    setting: Setting, base: Setting, own: Sequence[Found], first: Sequence[Found], meter: Meter, cores: int
+) -> Compared:
+    ratios = [a.rate / b.rate for a, b in zip(own, first, strict=True) if b.rate]
+    latencies = [found.latency(meter.objective) for found in own if found.rate]
+    level: Level | None = own[-1].level
+    return Compared(
+        name=factors.describe(setting, base),
+        setting=dict(setting),
+        capacity=statistics.median(found.rate for found in own),
+        capacities=tuple(found.rate for found in own),
+        latency_ms=statistics.median(latencies) if latencies else None,
+        ratio=statistics.median(ratios) if ratios else None,
+        lowest=min(ratios, default=None),
+        highest=max(ratios, default=None),
+        bottleneck=bottleneck.name(level, cores),
+    )
+
+
+def winner(compared: Sequence[Compared]) -> Compared | None:
+    """The best of those that were better in every round, by more than noise; None if the default stays."""
+    default, *others = compared
+    better = [each for each in others if _better(each, default)]
+    return max(better, key=lambda each: each.capacity, default=None)
+
+
+def _better(each: Compared, default: Compared) -> bool:
+    if not any(default.capacities):
+        return all(each.capacities)
+    pairs = zip(each.capacities, default.capacities, strict=True)
+    return each.capacity > (1 + NOISE) * default.capacity and all(own > other for own, other in pairs)
+
+
+def gains(
+    chosen: Compared,
+    base: Setting,
+    space: Sequence[Factor],
+    known: Mapping[str, float],
+    measure: Callable[[Setting], float | None],
+) -> tuple[Gain, ...]:
+    """For each factor that was changed: with it over without it. ``known`` are by key of a setting."""
+    found = []
+    for factor in space:
+        before, after = base[factor.name], chosen.setting[factor.name]
+        if factors.canonical(chosen.setting).get(factor.name) in (None, before):
+            continue
+        without = {**chosen.setting, factor.name: before}
+        capacity = known.get(factors.key(without))
+        if capacity is None:
+            capacity = measure(without)
+        found.append(
+            Gain(
+                factor=factor.name,
+                before=factors.shown(factor.name, before),
+                after=factors.shown(factor.name, after),
+                gain=chosen.capacity / capacity if capacity else None,
+            )
+        )
+    return tuple(found)

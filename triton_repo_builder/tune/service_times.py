@@ -1,0 +1,69 @@
+"""The time of an execution by its rows, for the simulations of ``trb plan``: one client, many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from triton_repo_builder.bench.options import Variant
+from triton_repo_builder.bench.report.report import Latency, Level
+from triton_repo_builder.capacity.service import Service, Stage
+from triton_repo_builder.tune.capacity import Meter
+from triton_repo_builder.tune.factors import THREAD_PARAMETER, Member, Subject
+
+SIZES = (1, 2, 4, 8, 16, 32)
+COMPUTES = 0.3
+"""Cores that a request must keep busy to count as computing on this machine's CPU."""
+QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
+
+
+def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Service | None:
+    """As the endpoint is loaded now; None if the server gives no statistics."""
+    inner = [member for member in subject.members if not member.ensemble]
+    most = max(1, min(member.config.max_batch_size or 1 for member in subject.members))
+    sizes = [size for size in SIZES if size <= most]
+    measured = {rows: meter.closed(variant, clients=1, rows=rows) for rows in sizes}
+    first = measured[1]
+    if first.latency is None or not all(_compute(first, member.name) for member in inner):
+        return None
+    stages = tuple(_stage(member, measured) for member in inner)
+    inside = sum(stage.batch_ms[1] for stage in stages)
+    used = first.server_cores
+    return Service(
+        stages=stages,
+        overhead_ms=max(0.0, first.latency.mean - inside),
+        cores=cores if used is None or used > COMPUTES else 0,
+        spread=spread(first.latency),
+    )
+
+
+def _stage(member: Member, measured: dict[int, Level]) -> Stage:
+    config = member.config
+    batching = config.dynamic_batching
+    delay = int((batching or {}).get("max_queue_delay_microseconds") or 0)
+    times = {rows: time for rows, level in measured.items() if (time := _compute(level, member.name))}
+    return Stage(
+        model=member.name,
+        instances=max(1, sum(group.count for group in config.instance_groups)),
+        max_batch=config.max_batch_size if batching is not None and config.max_batch_size else 1,
+        delay_ms=delay / 1000,
+        threads=max(1, int(config.parameters.get(THREAD_PARAMETER) or 1)),
+        batch_ms=times,
+    )
+
+
+def _compute(level: Level, model: str) -> float:
+    """Milliseconds of an execution with all rows of a request; 0 if it is not known."""
+    split = next((each for each in level.models if each.model == model), None)
+    parts = (split.input_ms, split.infer_ms, split.output_ms) if split else ()
+    return sum(part or 0.0 for part in parts)
+
+
+def spread(latency: Latency) -> tuple[tuple[float, float], ...]:
+    """How much single requests differ without a queue: quantiles over the mean, so that the mean is 1."""
+    points = [(share, float(getattr(latency, name))) for share, name in QUANTILES]
+    # The fastest is not in the report; as far below the median as the 90th percentile is above, at most half.
+    lowest = max(latency.p50 / 2, 2 * latency.p50 - latency.p90)
+    curve: Sequence[tuple[float, float]] = [(0.0, lowest), *points]
+    mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(curve))
+    return tuple((share, value / mean) for share, value in curve)
