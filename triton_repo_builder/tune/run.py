@@ -45,7 +45,8 @@ SAME_AGAIN = 40
 """Suggestions in a row that were measured already, after which the search has seen what it wants to see."""
 MARGIN = 0.97
 """What reaches less than this share of the best is pruned."""
-LEAST_TRIALS = 2
+LEAST = 4
+"""Times of the first trial that a budget must have: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
 """What is going on, seconds done, seconds in all."""
 
@@ -210,7 +211,7 @@ class _Run:
     # --- what ends it
 
     def _check_budget(self, default: Trial) -> None:
-        least = LEAST_TRIALS * default.seconds + self._reserve(default.seconds)
+        least = LEAST * default.seconds
         if self._options.budget < least:
             raise TrbError(
                 Code.USAGE,
@@ -327,10 +328,10 @@ class _Run:
         """Seconds that a trial takes."""
         return sum(trial.seconds for trial in self._trials) / max(1, len(self._trials))
 
-    def _reserve(self, each: float | None = None) -> float:
+    def _reserve(self) -> float:
         """Seconds for the proof, which needs no more than most of a trial for each measurement."""
-        each = each or max((trial.seconds for trial in self._trials[:1]), default=0.0)
-        gains = 2 * min(each, self._mean() or each)
+        each = max((trial.seconds for trial in self._trials[:1]), default=0.0)
+        gains = 2 * min(each, self._mean())
         return min(proof.ROUNDS * (FINALISTS + 1) * each, 0.4 * self._options.budget) + gains
 
     def _tell(self, text: str) -> None:

@@ -29,7 +29,7 @@ from triton_repo_builder.tune import edit, factors
 from triton_repo_builder.tune.factors import OFF, Setting, Value
 from triton_repo_builder.tune.report import Report
 
-_TABLE = re.compile(r"^\s*\[build\]\s*(?:#.*)?$", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[build\][ \t]*(?:#.*)?$", re.MULTILINE)
 _ANY_TABLE = re.compile(r"^\s*\[", re.MULTILINE)
 
 

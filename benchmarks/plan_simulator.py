@@ -1,0 +1,143 @@
+"""The simulator of ``trb plan`` against measurements: one and two server processes here, three loads each.
+
+    .venv/bin/python benchmarks/plan_simulator.py [--seconds 12]
+
+Every server has one instance with one thread. What the simulator is given was measured with one client: the
+time of a batch by its size, and how much single requests differ. Then arrivals by chance, at shares of the
+capacity that follows from that, and the same rates simulated. All of them are on the page.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import common
+import numpy as np
+from common import Result, Server, number, say
+
+from triton_repo_builder import bench, repository
+from triton_repo_builder.bench.load.workers import WorkerPool
+from triton_repo_builder.bench.measure import cpu
+from triton_repo_builder.bench.objective import Objective
+from triton_repo_builder.bench.options import Variant
+from triton_repo_builder.capacity import arrivals, simulate
+from triton_repo_builder.capacity.service import Service
+from triton_repo_builder.client import HttpClient
+from triton_repo_builder.demo import samples
+from triton_repo_builder.repository import composition
+from triton_repo_builder.tune import factors, service_times
+from triton_repo_builder.tune.capacity import Meter
+
+SHARES = (0.3, 0.5, 0.7)
+LIMITS = {"p50": 0.15, "p99": 0.30}
+NAME = "minilm"
+
+
+def calibrate(server: Server, path: Path) -> Service:
+    """What one server does, while the others are idle."""
+    http = HttpClient(server.urls.http)
+    names = composition.members((NAME,), http.steps_of)
+    subject = factors.subject(NAME, {name: http.config(name) for name in names})
+    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=1.0, window=3.0)
+    variant = Variant(
+        name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid
+    )
+    with WorkerPool() as pool:
+        meter = Meter(pool=pool, options=options, objective=Objective(percentile="p99", ms=1000))
+        service = service_times.measure(meter, variant, subject, cpu.count())
+    assert service is not None
+    return service
+
+
+def measure(servers: list[Server], path: Path, rate: float, seconds: float, seed: int) -> list[bench.Level]:
+    """The load spread over all servers at the same time."""
+
+    def one(number: int) -> bench.Level:
+        options = bench.Options(
+            endpoint=NAME,
+            concurrency=(),
+            rates=(rate / len(servers),),
+            warmup=1.0,
+            window=seconds,
+            min_windows=1,
+            max_windows=1,
+            processes=1,
+            seed=seed + number,
+        )
+        server = servers[number]
+        return bench.run(server.urls, repository.read(path), options, pid=server.pid).levels[0]
+
+    with ThreadPoolExecutor(len(servers)) as threads:
+        return list(threads.map(one, range(len(servers))))
+
+
+def predict(service: Service, rate: float, replicas: int) -> dict[str, float]:
+    """The same rate for as many requests as give a steady 99th percentile."""
+    seconds = round(60_000 / rate)
+    latencies = simulate.run(service, arrivals.arrivals(np.full(seconds, rate), 1), 1, replicas)
+    return {name: float(np.percentile(latencies, int(name[1:]))) for name in LIMITS}
+
+
+def main() -> None:
+    parser = common.parser(__doc__, rounds=1)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each load (default %(default)s)")
+    arguments = parser.parse_args()
+    result = Result("plan_simulator", "The simulator of trb plan against measurements", arguments.output)
+    rows, runs = [], []
+    with common.scratch() as folder, ExitStack() as stack:
+        path = folder / "repository"
+        common.ours(samples.minilm_int8(folder / "model"), path, NAME, instances=1, threads=1)
+        servers = [stack.enter_context(common.served(path, arguments.server)) for _ in range(2)]
+        service = calibrate(servers[0], path)
+        say(f"a server: {service.per_second:.0f}/s, {service}")
+        for processes in (1, 2):
+            most = min(processes * service.per_second, service.per_second * 2)
+            for share in SHARES:
+                rate = share * most
+                levels = measure(servers[:processes], path, rate, arguments.seconds, round(share * 100))
+                expected = predict(service, rate, processes)
+                own = {
+                    name: float(np.mean([getattr(level.latency, name) for level in levels]))
+                    for name in LIMITS
+                }
+                off = {name: expected[name] / own[name] - 1 for name in LIMITS}
+                within = all(abs(off[name]) <= limit for name, limit in LIMITS.items())
+                answered = sum(level.throughput for level in levels)
+                say(f"{processes} x {rate:.0f}/s: {own} measured, {expected} simulated")
+                rows.append(
+                    [
+                        f"{processes} process{'es' * (processes > 1)}, {share:.0%}",
+                        number(rate),
+                        number(answered),
+                        *(
+                            cell
+                            for name in LIMITS
+                            for cell in (number(own[name]), number(expected[name]), f"{off[name]:+.0%}")
+                        ),
+                        "yes" if within else "no",
+                    ]
+                )
+                runs.append({"processes": processes, "rate": rate, "measured": own, "simulated": expected})
+    head = ["load, of the capacity", "rate/s", "answered/s"]
+    head += [cell for name in LIMITS for cell in (f"{name} ms", "simulated", "off")]
+    result.add(
+        "Servers of one instance with one thread, all-MiniLM-L6-v2 (the sample of `trb demo`), mixed "
+        "lengths, clients on the same machine. Aim: the 50th percentile within 15 %, the 99th within 30 %.",
+        common.table([*head, "within"], rows),
+        f"Time outside of the models {service.overhead_ms:.2f} ms; time of an execution by its rows, in ms:",
+        common.table(
+            ["model", *(str(size) for size in service.stages[-1].batch_ms)],
+            [
+                [stage.model, *(number(time, 2) for time in stage.batch_ms.values())]
+                for stage in service.stages
+            ],
+        ),
+    )
+    result.data |= {"service": service.to_json(), "runs": runs}
+    result.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The chosen setting in config.pbtxt, trb.toml and manifest.json of a repository that trb built."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tune_values import compared, report, trial
+
+from tests.support import cli
+from triton_repo_builder import repository
+from triton_repo_builder.files import load_toml
+from triton_repo_builder.repository import content, integrity
+from triton_repo_builder.tune import write_back
+from triton_repo_builder.tune.report import Report
+
+SOURCE = Path(__file__).resolve().parents[3] / "model_repository"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SOURCE, tmp_path / "model_repository"))
+
+
+def better(**setting: object) -> Report:
+    default = compared("default", 100, 100, 100)
+    best = compared("best", 150, 151, 152, default=(100, 100, 100), **setting)
+    return report(trial(), compared=(default, best), chosen="best", setting=best.setting, better=True)
+
+
+def test_the_repository_stays_whole_and_says_what_changed(root: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "trb.toml"
+    toml.write_text('[build]\nmodel = "m"\ninstances = 9\n')
+    findings = cli.call("check", root).stdout
+    before = repository.read(root)
+    assert before.manifest is not None
+    absent = integrity.altered(root, before.manifest.files)  # what git does not hold
+    made_of = better(instances=1, **{"max batch": 16, "tokenizer instances": 2, "batching": 200})
+    made = write_back.changes(made_of, before, toml)
+    assert {change.shown for change in made} == {
+        "sentiment/config.pbtxt",
+        "sentiment_model/config.pbtxt",
+        "sentiment_tokenizer/config.pbtxt",
+        "trb.toml",
+    }
+    assert all("+# trb tune: 151 requests/s" in c.diff for c in made if c.shown != "trb.toml")
+    with write_back.written(made_of, before, made):
+        pass
+    after = repository.read(root)
+    assert after.manifest is not None
+    assert integrity.altered(root, after.manifest.files) == absent
+    entry = after.manifest.endpoints["sentiment"].served
+    assert entry.content == content.of_version(root, after.manifest, "sentiment", 1)
+    assert content.stated(after.model("sentiment").config) == entry.content  # type: ignore[union-attr]
+    assert entry.endpoint.max_batch_size == 16
+    wanted = {"instances": 1, "max_batch_size": 16, "tokenizer_instances": 2, "max_queue_delay": 200}
+    assert wanted.items() <= (entry.options or {}).items()
+    assert load_toml(toml.read_text())["build"] == {
+        "model": "m",
+        "instances": 1,
+        "max-batch-size": 16,
+        "tokenizer-instances": 2,
+        "batching": "on",
+        "max-queue-delay": "200us",
+    }
+    assert cli.call("check", root).stdout == findings
+
+
+def test_everything_is_put_back_if_the_proof_fails(root: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    repo = repository.read(root)
+    made_of = better(instances=1)
+    with (
+        pytest.raises(RuntimeError),
+        write_back.written(made_of, repo, write_back.changes(made_of, repo, None)),
+    ):
+        raise RuntimeError
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_what_the_user_had_edited_stays_an_edit(root: Path) -> None:
+    config = root / "sentiment_model" / "config.pbtxt"
+    config.write_text(config.read_text() + "# mine\n")
+    repo = repository.read(root)
+    made_of = better(instances=1)
+    with write_back.written(made_of, repo, write_back.changes(made_of, repo, None)):
+        pass
+    manifest = repository.read(root).manifest
+    assert manifest is not None
+    changed = [each.path for each in integrity.altered(root, manifest.files) if not each.missing]
+    assert changed == ["sentiment_model/config.pbtxt"]
+    assert config.read_text().endswith("# mine\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {"build": {"instances": 2}}),
+        ("[build]", {"build": {"instances": 2}}),
+        ("[build]\ninstances = 1  # one\n", {"build": {"instances": 2}}),
+        (
+            "[build] # x\na = 1\n\n[other]\ninstances = 7\n",
+            {"build": {"a": 1, "instances": 2}, "other": {"instances": 7}},
+        ),
+    ],
+)
+def test_trb_toml(text: str, expected: object) -> None:
+    assert load_toml(write_back.toml(text, {"instances": 2})) == expected
