@@ -58,8 +58,9 @@ def main() -> None:
         f"all-MiniLM-L6-v2 ({arguments.model}), one client, mean and deviation in ms, "
         f"{arguments.rounds} turns of {arguments.window:g} s.",
         common.table(["", *(f"{length} tokens" for length in LENGTHS), "256 over 32"], rows),
-        "The post, on a T4 GPU, another model: what compares is the last column, how much a longer text "
-        "costs, and not a time. On a CPU the work grows with the tokens; a GPU that is far from full hides that.",
+        "The post, on a T4 GPU, another model: what compares is the last column, how much a longer "
+        "text costs, and not a time. On a CPU the work grows with the tokens; a GPU that is far "
+        "from full hides that.",
         common.table(
             ["post", *(f"{length} tokens" for length in LENGTHS), "256 over 32"],
             [

@@ -89,7 +89,7 @@ def grid(folder: Path, arguments: Any) -> None:
             if time.monotonic() - begun > STEP - 45:
                 break
             live.apply(setting, base)
-            found = find(meter, live.variant(NAME))
+            found = find(meter, live.variant(NAME), clients=factors.clients(setting))
             done[factors.key(setting)] = {"setting": setting, "capacity": found.rate}
             file.write_text(json.dumps(done, indent=1))
             say(f"{len(done)} of {len(points())}: {factors.describe(setting, base)}: {found.rate:.1f}/s")
@@ -138,8 +138,8 @@ def page(folder: Path, arguments: Any) -> None:
         for name, each in zip(names, compared, strict=True)
     ]
     result.add(
-        f"all-MiniLM-L6-v2 ({arguments.model}), p99 within {arguments.slo:g} ms. {len(done)} settings one after "
-        f"the other; tune with {arguments.budget:g} s. Then these three in alternation:",
+        f"all-MiniLM-L6-v2 ({arguments.model}), p99 within {arguments.slo:g} ms. {len(done)} settings one "
+        f"after the other; tune with {arguments.budget:g} s. Then these three in alternation:",
         common.table(["", "setting", "requests/s", "over the best of the grid"], rows),
     )
     ordered = sorted(done.values(), key=lambda each: -each["capacity"])

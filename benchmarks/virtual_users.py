@@ -53,12 +53,13 @@ def main() -> None:
             ]
         )
     result.add(
-        f"Open NSFW (ResNet-50, thin), JPEG and PNG in, gRPC; {arguments.rounds} repeats of {arguments.window:g} "
-        "s, medians; failures of all repeats together.",
+        f"Open NSFW (ResNet-50, thin), JPEG and PNG in, gRPC; {arguments.rounds} repeats of "
+        f"{arguments.window:g} s, medians; failures of all repeats together.",
         common.table(["virtual users", "requests/s", "p50 ms", "p99 ms", "failed"], rows),
-        "The post (g4dn.xlarge and c5.xlarge, an image classifier, k6, 60 s, five repeats, averages of medians) "
-        "has charts without numbers; what compares is the shape: no failures at any step, throughput that "
-        "stays flat once the cores are full, and latency that grows with the users from there on.",
+        "The post (g4dn.xlarge and c5.xlarge, an image classifier, k6, 60 s, five repeats, averages of "
+        "medians) has charts without numbers; what compares is the shape: no failures at any step, "
+        "throughput that stays flat once the cores are full, and latency that grows with the users from "
+        "there on.",
     )
     result.write(taken)
 

@@ -89,6 +89,7 @@ def test_two_instances_and_a_batch_of_eight_win_and_are_written(root: Path, tmp_
     assert cli.call("check", root).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_the_last_one_ended(root: Path, tmp_path: Path) -> None:
     before = snapshot(root)
     first = run.tune(opened(root), options(budget=50, output=tmp_path / "tuned"))
@@ -105,6 +106,7 @@ def test_a_run_goes_on_where_the_last_one_ended(root: Path, tmp_path: Path) -> N
     assert "objective" in caught.value.message
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_in_a_trial_is_started_again(tmp_path: Path) -> None:
     root = sleeper.write(tmp_path, kills=2)
     report = run.tune(opened(root), options(budget=70))
@@ -115,13 +117,13 @@ def test_a_server_that_dies_in_a_trial_is_started_again(tmp_path: Path) -> None:
     assert any(trial.status == MEASURED for trial in after)
 
 
-def test_a_server_behind_a_url_is_left_as_it_was(root: Path) -> None:
+def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> None:
     before = snapshot(root)
     with serve.start(root, free()) as server:
         http = HttpClient(server.urls.http)
         config = http.config("sleeper")
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
-        done = cli.call("tune", *url, *QUICK, "--budget", "50s", "--json")
+        done = cli.call("tune", *url, *QUICK, "--budget", "50s", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["trials"]) > 1
         assert http.config("sleeper").instance_groups[0].count == 1
@@ -142,6 +144,7 @@ def test_a_budget_that_is_too_small_says_what_is_enough(root: Path) -> None:
     assert cli.kind(done.stderr) is Code.USAGE
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_edited_meanwhile(root: Path) -> None:
     config = root / "sleeper" / "config.pbtxt"
     session = opened(root)
@@ -156,6 +159,7 @@ def test_a_repository_that_is_edited_meanwhile(root: Path) -> None:
     assert "config.pbtxt" in caught.value.message
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_learned(root: Path, tmp_path: Path) -> None:
     report: list[Report] = []
 
@@ -170,7 +174,10 @@ def test_ctrl_c_keeps_what_was_learned(root: Path, tmp_path: Path) -> None:
     assert (tmp_path / "tuned" / "study.log").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_the_matrix_has_the_published_rows(root: Path) -> None:
+    config = root / "sleeper" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 32", "max_batch_size: 8"))
     done = cli.call("tune", root, *QUICK, "--matrix", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)

@@ -15,8 +15,8 @@ from triton_repo_builder.bench.options import CLOSED, OPEN, Options, Shape, Vari
 from triton_repo_builder.bench.prepare import Prepared, prepare
 from triton_repo_builder.bench.report.report import Level
 
-CLIENTS = 64
-"""Closed loop that shows the most that a setting answers at all."""
+FEW = 4
+"""Clients that answer the question for a setting which batches of many would keep busy for a whole window."""
 ANSWERS = 150
 """Answers that a percentile should rest on."""
 LONGEST = 2.0
@@ -70,7 +70,7 @@ class Meter:
     seconds: float = 0.0
     """Spent on load, its warm-up and its last answers."""
 
-    def closed(self, variant: Variant, clients: int = CLIENTS, rows: int = 1) -> Level:
+    def closed(self, variant: Variant, clients: int, rows: int = 1) -> Level:
         """Clients that wait for their answers."""
         return self._run(variant, replace(self.options, rows=rows), clients=clients, window=self._window())
 
@@ -79,7 +79,7 @@ class Meter:
         window = self._window()
         longer = min(max(ANSWERS / rate, window), LONGEST * window) * factor
         # More would only wait for one another after the objective is missed already.
-        waiting = 32 + math.ceil(4 * rate * self.objective.ms / 1000)
+        waiting = 16 + math.ceil(2 * rate * self.objective.ms / 1000)
         return self._run(variant, replace(self.options, in_flight=waiting), rate=rate, window=longer)
 
     def _window(self) -> float:
@@ -108,10 +108,20 @@ class Meter:
 
 
 def find(
-    meter: Meter, variant: Variant, ceiling: Ceiling = lambda most: "", guess: float | None = None
+    meter: Meter,
+    variant: Variant,
+    ceiling: Ceiling = lambda most: "",
+    *,
+    clients: int,
+    guess: float | None = None,
 ) -> Found:
-    """Search the rate; ``ceiling`` may end it early. With a ``guess`` from before, near that first."""
-    closed = meter.closed(variant)
+    """Search the rate; ``ceiling`` may end it early. With a ``guess`` from before, near that first.
+
+    ``clients`` are those of the closed loop that shows the most that is answered at all.
+    """
+    closed = meter.closed(variant, clients)
+    if not closed.answered and clients > FEW:
+        closed = meter.closed(variant, FEW)
     most = closed.throughput
     if not closed.answered:
         return Found(rate=0, level=closed, saturation=0, reason=missed(closed, meter.objective))

@@ -16,6 +16,7 @@ DELAYS = (0, 200, 1000, 5000)
 """Microseconds to wait for a batch to fill."""
 SIZES = (4, 8, 16, 32, 64)
 COMPUTING = ("onnxruntime", "tensorrt", "pytorch", "tensorflow", "openvino")
+FEWEST_CLIENTS, MOST_CLIENTS = 8, 64
 THREAD_PARAMETER = "intra_op_thread_count"
 
 Value = str | int
@@ -145,6 +146,12 @@ def configs(subject: Subject, setting: Setting, base: Setting) -> dict[str, Raw]
         _set_size(raw, member, subject, setting, base)
         made[member.name] = raw
     return dict(reversed(made.items()))
+
+
+def clients(setting: Setting) -> int:
+    """Clients at once that keep all instances busy with full batches, as far as that can be."""
+    size = int(setting.get(MAX_BATCH, 1)) if setting.get(BATCHING, OFF) != OFF else 1
+    return max(FEWEST_CLIENTS, min(MOST_CLIENTS, 2 * int(setting.get(INSTANCES, 1)) * size))
 
 
 def _set_main(raw: Raw, setting: Setting, base: Setting) -> None:

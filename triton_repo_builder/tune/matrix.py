@@ -70,7 +70,7 @@ def measure(
                     }
                     try:
                         live.apply(setting, base)
-                        found = find(meter, live.variant(subject.endpoint))
+                        found = find(meter, live.variant(subject.endpoint), clients=factors.clients(setting))
                     except TrialFailed as error:
                         live.revive()
                         found = Found(rate=0, level=None, saturation=0, reason=str(error))

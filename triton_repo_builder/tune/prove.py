@@ -41,7 +41,12 @@ def alternate(
                 ROUNDS * len(order),
             )
             live.apply(setting, base)
-            done[index] = find(meter, live.variant(live.endpoint(setting)), guess=guess or None)
+            done[index] = find(
+                meter,
+                live.variant(live.endpoint(setting)),
+                guess=guess or None,
+                clients=factors.clients(setting),
+            )
         rounds.append(done)
     return tuple(
         _compared(setting, base, [done[index] for done in rounds], [done[0] for done in rounds], meter, cores)

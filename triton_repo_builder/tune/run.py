@@ -45,6 +45,8 @@ SAME_AGAIN = 40
 """Suggestions in a row that were measured already, after which the search has seen what it wants to see."""
 MARGIN = 0.97
 """What reaches less than this share of the best is pruned."""
+PROOF = 0.35
+"""Most of the budget that is kept for the proof."""
 LEAST = 4
 """Times of the first trial that a budget must have: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
@@ -165,7 +167,7 @@ class _Run:
         try:
             self._live.apply(setting, self._base)
             variant = self._live.variant(self._live.endpoint(setting))
-            found = find(self._meter, variant, self._ceiling)
+            found = find(self._meter, variant, self._ceiling, clients=factors.clients(setting))
             best = self._best()
             if found.rate > best:
                 found = confirm(self._meter, variant, found)
@@ -276,7 +278,7 @@ class _Run:
             with suppress(TrialFailed):
                 self._live.apply(setting, self._base)
                 variant = self._live.variant(self._live.endpoint(setting))
-                return find(self._meter, variant).rate or None
+                return find(self._meter, variant, clients=factors.clients(setting)).rate or None
             return None
 
         return proof.gains(chosen, self._base, self._space, known, measure)
@@ -329,10 +331,8 @@ class _Run:
         return sum(trial.seconds for trial in self._trials) / max(1, len(self._trials))
 
     def _reserve(self) -> float:
-        """Seconds for the proof, which needs no more than most of a trial for each measurement."""
-        each = max((trial.seconds for trial in self._trials[:1]), default=0.0)
-        gains = 2 * min(each, self._mean())
-        return min(proof.ROUNDS * (FINALISTS + 1) * each, 0.4 * self._options.budget) + gains
+        """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
+        return min(proof.ROUNDS * FINALISTS * self._mean(), PROOF * self._options.budget)
 
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)
