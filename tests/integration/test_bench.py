@@ -30,6 +30,7 @@ from triton_repo_builder import (
 )
 from triton_repo_builder.bench import connectivity
 from triton_repo_builder.bench.measure.cpu import server_process
+from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.bench.report import table
 from triton_repo_builder.cli import main
 from triton_repo_builder.client import JSON, Body, HttpClient, statistics
@@ -470,3 +471,34 @@ def test_a_short_timeout_bounds_requests_alone(
         assert level.failures["timeout"] > 0
         assert level.totals.server_rows is not None, "statistics are given their own time"
     assert len(report.levels) == 4
+
+
+def test_a_recorded_log_is_sent_once_with_its_times_and_repeats(
+    server: serve.RunningServer, folder: Path, tmp_path: Path
+) -> None:
+    """Two bursts with a pause between them, of which no arrival by chance would think."""
+    log = tmp_path / "log.jsonl"
+    times = [0.001 * number for number in range(20)] + [2.0 + 0.001 * number for number in range(20)]
+    lines = [json.dumps({"at": at, "text": "good"}) for at in times]
+    log.write_text("\n".join([*lines[:39], json.dumps({"at": times[39], "text": "a bad word"})]))
+    url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--endpoint", "sentiment")
+    out = trb(*("bench", folder, *url, "--replay", log, "--window", "250ms", "--slo", "p99=10s", "--json"))
+    (level,) = json.loads(out)["levels"]
+    assert level["totals"]["sent"] == level["totals"]["answered"] == 40
+    assert level["totals"]["server_rows"] == 40
+    arrived = [window["arrived"] for window in level["windows"]]
+    assert sum(arrived) == 40
+    # The first second holds one burst, and a pause after it.
+    assert sum(arrived[:3]) == 20 and 0 in arrived[1:3]
+    # All of them came within ten seconds, so goodput is throughput.
+    assert level["goodput"] == pytest.approx(level["throughput"])
+    assert "2 of 1 to 3 tokens" not in out and json.loads(out)["texts"][""]["texts"] == 2
+
+
+def test_goodput_counts_only_what_came_in_time(server: serve.RunningServer, folder: Path) -> None:
+    """The slow model takes 50 ms for a request; four clients wait for one another."""
+    slo = Objective(percentile="p99", ms=120)
+    report = run(server, folder, endpoint="picky", lengths=(4,), window=1.0, slo=slo)
+    level = report.levels[0]
+    assert level.goodput is not None and level.latency is not None
+    assert 0 <= level.goodput < level.throughput

@@ -112,11 +112,13 @@ class _Run:
         options = self._options
         self._pool.prepare(self._loads)
         before = statistics.read_or_empty(self._target.http)
+        # A log counts from its first request on, which must not come while the counters are read.
+        early = [self._snapshot()] if options.replay else []
         begin = time.monotonic() + LEAD
         self._pool.begin(begin)
         self._progress("warm-up")
         _sleep_until(begin + options.warmup)
-        snapshots = [self._snapshot()]
+        snapshots = early or [self._snapshot()]
         self._lags.clear()
         windows: list[Window] = []
         settled, over = False, ""

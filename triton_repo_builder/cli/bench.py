@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from triton_repo_builder.repository import Repository
 
 CONCURRENCY = "1,4,16,64"
+LAST = 0.5
+"""Seconds after a log in which its last answers still count."""
 
 
 @click.command("bench")
@@ -233,7 +235,7 @@ def _whole(options: Options) -> Options:
     from triton_repo_builder.bench.load import replay
 
     assert options.replay is not None
-    seconds = replay.read(options.replay).seconds
+    seconds = replay.read(options.replay).seconds + LAST
     windows = ceil(seconds / options.window)
     return replace(options, warmup=0.0, window=seconds / windows, min_windows=windows, max_windows=windows)
 
