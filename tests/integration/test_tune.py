@@ -55,7 +55,7 @@ def opened(root: Path) -> live.Live:
 
 def options(**changes: object) -> run.Options:
     load = bench.Options(warmup=0.1, window=0.3, concurrency=(1,))
-    given = run.Options(objective=SLO, bench=load, budget=60)
+    given = run.Options(objective=SLO, bench=load, budget=600, trials=5)
     return replace(given, **changes)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def test_two_instances_and_a_batch_of_eight_win_and_are_written(root: Path, tmp_
     config = root / "sleeper" / "config.pbtxt"
     (tmp_path / "trb.toml").write_text('[build]\nmodel = "m.onnx"\ninstances = 1\n')
     done = cli.call(
-        "tune", root, *QUICK, "--budget", "80s", "--output", tuned, "--write", "--rps", "1000", cwd=tmp_path
+        "tune", root, *QUICK, "--trials", "8", "--output", tuned, "--write", "--rps", "1000", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     document = json.loads((tuned / "report.json").read_text())
@@ -92,8 +92,8 @@ def test_two_instances_and_a_batch_of_eight_win_and_are_written(root: Path, tmp_
 @pytest.mark.slow
 def test_a_run_goes_on_where_the_last_one_ended(root: Path, tmp_path: Path) -> None:
     before = snapshot(root)
-    first = run.tune(opened(root), options(budget=50, output=tmp_path / "tuned"))
-    second = run.tune(opened(root), options(budget=50, output=tmp_path / "tuned"))
+    first = run.tune(opened(root), options(trials=2, output=tmp_path / "tuned"))
+    second = run.tune(opened(root), options(trials=3, output=tmp_path / "tuned"))
     assert [trial.name for trial in second.trials[: len(first.trials)]] == [
         trial.name for trial in first.trials
     ]
@@ -101,7 +101,7 @@ def test_a_run_goes_on_where_the_last_one_ended(root: Path, tmp_path: Path) -> N
     assert snapshot(root) == before
     with pytest.raises(TrbError) as caught:
         harder = Objective(percentile="p99", ms=100)
-        run.tune(opened(root), options(budget=50, output=tmp_path / "tuned", objective=harder))
+        run.tune(opened(root), options(output=tmp_path / "tuned", objective=harder))
     assert caught.value.code is Code.USAGE
     assert "objective" in caught.value.message
 
@@ -109,7 +109,7 @@ def test_a_run_goes_on_where_the_last_one_ended(root: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_server_that_dies_in_a_trial_is_started_again(tmp_path: Path) -> None:
     root = sleeper.write(tmp_path, kills=2)
-    report = run.tune(opened(root), options(budget=70))
+    report = run.tune(opened(root), options(trials=6))
     failed = [trial for trial in report.trials if trial.status == FAILED]
     assert failed and all(trial.setting["instances"] == 2 for trial in failed)
     assert any("started again" in note for note in report.notes)
@@ -123,7 +123,7 @@ def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> 
         http = HttpClient(server.urls.http)
         config = http.config("sleeper")
         url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
-        done = cli.call("tune", *url, *QUICK, "--budget", "50s", "--json", cwd=tmp_path)
+        done = cli.call("tune", *url, *QUICK, "--trials", "3", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["trials"]) > 1
         assert http.config("sleeper").instance_groups[0].count == 1
@@ -134,7 +134,7 @@ def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> 
 
 def test_an_objective_that_nothing_meets(root: Path) -> None:
     before = snapshot(root)
-    done = cli.call("tune", root, "--slo", "p99=5ms", "--window", "300ms", "--budget", "40s")
+    done = cli.call("tune", root, "--slo", "p99=5ms", "--window", "300ms", "--trials", "2")
     assert cli.kind(done.stderr) is Code.OBJECTIVE_UNMET
     assert snapshot(root) == before
 

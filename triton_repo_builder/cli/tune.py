@@ -43,6 +43,7 @@ TOML = Path("trb.toml")
 @click.option(
     "--budget", type=Duration(), default=600.0, metavar="TIME", help="Time of the run.  [default: 10m]"
 )
+@click.option("--trials", type=click.IntRange(1), help="Settings to measure at most.  [default: no limit]")
 @click.option("--url", help="HTTP url of a running server in explicit mode; without it, one is started.")
 @engines.options
 @click.option("--grpc-url", help=GRPC_URL_HELP)
@@ -76,6 +77,7 @@ def command(
     slo: Objective,
     rps: float | None,
     budget: float,
+    trials: int | None,
     url: str | None,
     engine: engines.Choice,
     grpc_url: str | None,
@@ -143,6 +145,7 @@ def command(
         bench=load,
         rps=rps,
         budget=budget,
+        trials=trials,
         variants=named,
         seed=seed,
         output=output,

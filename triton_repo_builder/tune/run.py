@@ -62,6 +62,8 @@ class Options:
     """The load: protocol, corpus, window."""
     rps: float | None = None
     budget: float = 600.0
+    trials: int | None = None
+    """Settings to measure at most, those of an earlier run included."""
     variants: tuple[str, ...] = ()
     seed: int = 1
     output: Path | None = None
@@ -137,7 +139,8 @@ class _Run:
     def _search(self, search: Search) -> None:
         again = 0
         total = math.prod(len(factor.values) for factor in self._space)
-        while again < min(SAME_AGAIN, total):
+        most = self._options.trials or total
+        while again < min(SAME_AGAIN, total) and len(self._trials) < most:
             if self._trials and self._left() < self._reserve() + self._mean():
                 break
             fingerprint.check(self._live.repository, self._models, self._files)
