@@ -2,7 +2,8 @@
 
 Python models and ensembles of the bad repositories; the ONNX ones are compared with the texts that
 test_onnxruntime_refusals.py proves. Left out are the faults that kill the server (version-overflow,
-warmup-batch-size) or hang the load (model-file-missing-python, version-misread).
+warmup-batch-size, config-folder, a folder in the place of a file, sequence-state-huge) or hang the load
+(model-file-missing-python, version-misread, python-name, model-filename-absolute).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from types import TracebackType
 
 import pytest
 import tiny_onnx
-from bad_repositories import findings, lay_out
+from bad_repositories import ACCEPTED as ACCEPTED_ONES
+from bad_repositories import FOLDER, GOOD, findings, lay_out
 
 from tests.integration import test_onnxruntime_refusals as refusals
 from tests.support.raw_server import RawServer, raw_server
@@ -27,15 +29,23 @@ log = logging.getLogger(__name__)
 
 REFUSED = [
     "backend-unknown",
+    "backend-unknown-case",
     "batch-input-source",
     "batch-input-type",
     "batch-input-unknown",
     "batch-output-unknown",
+    "batch-strategy",
+    "batch-strategy-sequence",
     "cache-unsupported-decoupled",
+    "cache-unsupported-ensemble",
     "cache-unsupported-sequence",
     "ensemble-batch-size",
     "ensemble-cycle-self",
     "ensemble-cycle-two",
+    "ensemble-decoupled",
+    "ensemble-decoupled-input",
+    "ensemble-decoupled-nested",
+    "ensemble-decoupled-outputs",
     "ensemble-forbidden-instance-group",
     "ensemble-forbidden-optimization",
     "ensemble-forbidden-warmup",
@@ -50,6 +60,7 @@ REFUSED = [
     "ensemble-scheduling-no-step",
     "ensemble-shape",
     "ensemble-shape-rank",
+    "ensemble-shape-reshape",
     "ensemble-step-unknown",
     "ensemble-step-version-absent",
     "ensemble-step-version-default",
@@ -64,9 +75,17 @@ REFUSED = [
     "field-too-new-ensemble",
     "instance-gpus-cpu",
     "instance-gpus-model",
+    "instance-gpus-negative",
+    "instance-gpus-negative-gpu",
     "instance-profile",
     "labels-missing",
+    "labels-missing-absolute",
+    "labels-missing-outside",
+    "labels-missing-twice",
+    "link-dangling-model",
     "max-batch-size-negative",
+    "model-filename",
+    "model-filename-dots",
     "name-mismatch",
     "platform-backend-pair",
     "platform-unknown",
@@ -82,7 +101,34 @@ REFUSED = [
     "priority-range-default",
     "priority-range-policy",
     "python-class-missing",
+    "python-class-missing-if-false",
+    "python-class-missing-in-function",
+    "python-environment",
+    "python-environment-no-activate",
+    "python-environment-relative",
+    "python-parameter",
     "python-syntax",
+    "runtime-unknown",
+    "runtime-unknown-python",
+    "sequence-control-id-with-values",
+    "sequence-control-id-without-type",
+    "sequence-control-kind-twice",
+    "sequence-control-one-value",
+    "sequence-control-tensor-twice",
+    "sequence-control-two-types",
+    "sequence-control-unnamed",
+    "sequence-control-without-values",
+    "sequence-slot",
+    "sequence-state-file-missing",
+    "sequence-state-file-short",
+    "sequence-state-open",
+    "sequence-state-rank",
+    "sequence-state-size",
+    "sequence-state-twice",
+    "sequence-state-two",
+    "sequence-state-type",
+    "sequence-state-unnamed",
+    "sequence-state-without-data",
     "tensor-dims-negative",
     "tensor-dims-zero",
     "tensor-format",
@@ -90,6 +136,7 @@ REFUSED = [
     "tensor-incomplete-name",
     "tensor-incomplete-output",
     "tensor-incomplete-type",
+    "tensor-non-linear",
     "tensor-reshape-empty",
     "tensor-reshape-size",
     "tensor-reshape-variable",
@@ -101,25 +148,41 @@ REFUSED = [
     "version-missing-specific",
     "version-missing-v1",
     "warmup-data",
+    "warmup-file-many-strings",
     "warmup-file-missing",
     "warmup-file-short",
+    "warmup-file-strings",
     "warmup-inputs",
     "warmup-shape-open",
     "warmup-shape-other",
     "warmup-type",
 ]
 SYNTAX = [
+    "config-syntax-bom",
     "config-syntax-bracket",
+    "config-syntax-comment",
+    "config-syntax-conflict",
+    "config-syntax-control",
     "config-syntax-enum",
+    "config-syntax-escape",
+    "config-syntax-jinja",
     "config-syntax-misspelt",
     "config-syntax-negative",
+    "config-syntax-no-blank",
+    "config-syntax-no-break-space",
+    "config-syntax-nul-in-comment",
+    "config-syntax-over-lines",
     "config-syntax-parameter",
+    "config-syntax-plus",
     "config-syntax-quoted-enum",
     "config-syntax-quoted-number",
+    "config-syntax-quotes",
     "config-syntax-trailing-comma",
     "config-syntax-twice",
     "config-syntax-two-schedulers",
+    "config-syntax-underscore",
     "config-syntax-unknown-field",
+    "config-syntax-utf16",
 ]
 ACCEPTED = [
     "batching-idle",
@@ -130,6 +193,18 @@ ACCEPTED = [
     "version-ignored",
 ]
 """Warnings only: the server takes these."""
+REFUSED_OTHERWISE = [
+    "model-file-missing-folder",
+    "model-filename-outside",
+    "python-environment-model",
+    "python-environment-no-archive",
+    "python-import-initialize",
+    "python-import-repository",
+    "python-import-subfolder",
+    "python-name-instance",
+]
+GOOD_ONES = [name for name in ACCEPTED_ONES if name != "relocated" and not name.startswith("onnx-")]
+"""An agent is a library, which the server of the tests has none of; the ONNX ones need the C++ backend."""
 
 
 class Bench:
@@ -161,27 +236,29 @@ class Bench:
     ) -> None:
         self._running.__exit__(kind, error, trace)
 
-    def judge(self, name: str) -> tuple[list[str], str]:
+    def judge(self, name: str, folder: Path = FOLDER) -> tuple[list[str], str]:
         """Messages of our errors, and what the server said ("" if it loaded all)."""
         try:
-            return self._judge(name)
+            return self._judge(name, folder)
         except (OSError, HTTPException):
             self.__exit__(None, None, None)
             log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
             self.__enter__()
-            return self._judge(name)
+            return self._judge(name, folder)
 
     def clear(self) -> None:
         """An empty repository again."""
         for entry in self.repository.iterdir():
             self.server.unload(entry.name)
-            shutil.rmtree(entry)
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
-    def _judge(self, name: str) -> tuple[list[str], str]:
-        source = lay_out(name, self._directory / f"{name}-{self._starts}")
+    def _judge(self, name: str, folder: Path) -> tuple[list[str], str]:
+        source = lay_out(name, self._directory / f"{folder.name}-{name}-{self._starts}", folder)
         for entry in source.iterdir():
             if entry.is_dir():
-                shutil.copytree(entry, self.repository / entry.name)
+                shutil.copytree(entry, self.repository / entry.name, symlinks=True)
+            else:
+                shutil.copy2(entry, self.repository)
         errors = [finding.message for finding in findings(self.repository) if finding.severity == "error"]
         said = self._load(source)
         self.clear()
@@ -209,6 +286,13 @@ class Bench:
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Started once, on an empty repository; it takes configurations as they stand, or completes them."""
     with Bench(tmp_path_factory.mktemp("bench"), *request.param) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def completing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A server that completes configurations, for the models that fill in their own."""
+    with Bench(tmp_path_factory.mktemp("completing")) as started:
         yield started
 
 
@@ -249,6 +333,28 @@ def test_the_server_cannot_parse_it_either(bench: Bench, name: str) -> None:
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_warnings_load(bench: Bench, name: str) -> None:
     errors, said = bench.judge(name)
+    assert errors == []
+    assert said == ""
+
+
+@pytest.mark.parametrize("name", REFUSED_OTHERWISE)
+def test_the_server_refuses_too(bench: Bench, name: str) -> None:
+    """The server says less than we do, or something of its own; of an import we only warn."""
+    errors, said = bench.judge(name)
+    assert errors or name.startswith("python-import")
+    assert said
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD_ONES if not name.startswith("completed")])
+def test_what_looks_wrong_loads(bench: Bench, name: str) -> None:
+    errors, said = bench.judge(name, GOOD)
+    assert errors == []
+    assert said == ""
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD_ONES if name.startswith("completed")])
+def test_what_a_model_completes_loads(completing: Bench, name: str) -> None:
+    errors, said = completing.judge(name, GOOD)
     assert errors == []
     assert said == ""
 

@@ -15,16 +15,19 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.releases import Release
 
 FOLDER = Path(__file__).parents[1] / "errors" / "repositories"
+GOOD = FOLDER.with_name("accepted")
+"""Repositories that look wrong and load: no error may be found in them."""
+ACCEPTED = sorted(entry.name for entry in GOOD.iterdir())
 NAMES = sorted(entry.name for entry in FOLDER.iterdir() if entry.is_dir())
 
 
-def lay_out(name: str, target: Path) -> Path:
-    """Copy one bad repository to ``target`` as it would be on a disk."""
+def lay_out(name: str, target: Path, folder: Path = FOLDER) -> Path:
+    """Copy one of the repositories to ``target`` as it would be on a disk."""
     import onnx
     import onnx.parser
 
-    ignored = shutil.ignore_patterns("expected.txt", "__pycache__")
-    shutil.copytree(FOLDER / name, target, ignore=ignored, dirs_exist_ok=True)
+    ignored = shutil.ignore_patterns("expected.txt", "release.txt", "__pycache__")
+    shutil.copytree(folder / name, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
     for file in list(target.rglob("*")):
         if file.name == ".empty":
             file.unlink()
@@ -44,6 +47,12 @@ def lay_out(name: str, target: Path) -> Path:
     return target
 
 
+def release_of(name: str) -> Release:
+    """The release that refuses it: the default one, or that of its release.txt."""
+    file = FOLDER / name / "release.txt"
+    return releases.get(file.read_text().strip()) if file.exists() else releases.default()
+
+
 def findings(path: Path, release: Release | None = None) -> list[Finding]:
     """What ``trb check`` finds there."""
-    return check.check(repository.read(path), release or releases.default())
+    return check.check(repository.read(path, lenient=True), release or releases.default())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import ModelContext, RepositoryContext
+from triton_repo_builder.check.context import ModelContext, RepositoryContext, report
 from triton_repo_builder.check.finding import Finding, arrange
+from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.rules import (
     batching,
+    ensemble_flow,
     ensemble_steps,
     ensembles,
     features,
@@ -17,14 +20,17 @@ from triton_repo_builder.check.rules import (
     manifest,
     onnx_models,
     python_models,
+    sequences,
     syntax,
     tensors,
     warmup,
 )
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import unreadable
 from triton_repo_builder.releases import Release
-from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository import CONFIG, Model, Repository
+
+LONGEST = 300
+"""Characters of a file's name in a message."""
 
 
 class Rule(Protocol):
@@ -38,22 +44,27 @@ RULES: dict[str, Rule] = {
     "layout": layout.check,
     "features": features.check,
     "batching": batching.check,
+    "sequences": sequences.check,
     "tensors": tensors.check,
     "warmup": warmup.check,
     "onnx_models": onnx_models.check,
     "python_models": python_models.check,
     "ensembles": ensembles.check,
     "ensemble_steps": ensemble_steps.check,
+    "ensemble_flow": ensemble_flow.check,
 }
 """Rules by topic, the module in ``rules/``; the codes of their findings are in ``codes.py``."""
 
 
-def check(repository: Repository, release: Release) -> list[Finding]:
-    """Every finding, by file and line; reads graphs but no weights, starts nothing."""
-    try:
-        return arrange(_all(RepositoryContext(repository=repository, release=release)))
-    except OSError as error:
-        raise unreadable(repository.path, error, code=Code.REPOSITORY_UNREADABLE) from None
+def check(
+    repository: Repository, release: Release, *, image: Image = STOCK, only: Collection[str] | None = None
+) -> list[Finding]:
+    """Every finding, by file and line; reads graphs but no weights, starts nothing.
+
+    With ``only`` the findings on these models and on none else; what they need of others is read.
+    """
+    repo = RepositoryContext(repository=repository, release=release, image=image)
+    return arrange(finding.found_in(repository.path) for finding in _all(repo, only))
 
 
 def refuse_errors(
@@ -78,14 +89,36 @@ def refuse_errors(
     return tuple(f"accepted (--force): {finding.where}: {finding.message}" for finding in errors)
 
 
-def _all(repo: RepositoryContext) -> Iterator[Finding]:
+def _all(repo: RepositoryContext, only: Collection[str] | None) -> Iterator[Finding]:
     for model in repo.repository.models:
-        if not layout.is_model(model):
-            yield layout.not_a_model(model)
-        elif model.error is not None:
-            yield syntax.finding(model)
-        else:
-            for rule in RULES.values():
-                yield from rule(repo.of(model))
-    yield from layout.case_clashes(repo.repository)
-    yield from manifest.check(repo.repository)
+        if only is None or model.name in only:
+            yield from _model(repo, model)
+    if only is None:
+        path = repo.repository.path
+        yield from _readable(path, lambda: layout.links(repo.repository))
+        yield from _readable(path, lambda: layout.case_clashes(repo.repository))
+        yield from _readable(path, lambda: manifest.check(repo.repository))
+
+
+def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
+    if model.error is not None:
+        yield syntax.finding(model)
+    elif (model.path / CONFIG).is_dir():
+        message = "config.pbtxt is a folder: the server dies when it reads it as a file"
+        yield report("config-folder", str(model.path / CONFIG), message)
+    elif not layout.is_model(model):
+        yield layout.not_a_model(model)
+    else:
+        context = repo.of(model)
+        for rule in RULES.values():
+            yield from _readable(model.path, lambda rule=rule: rule(context))
+
+
+def _readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings of one rule; a file that cannot be read is one more, and the other rules go on."""
+    try:
+        yield from findings()
+    except OSError as error:
+        name = str(error.filename or path)
+        shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
+        yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")

@@ -16,6 +16,8 @@ FILES = {
 }
 STOCK = frozenset({"dali", "fil", "onnxruntime", "openvino", "python", "pytorch", "tensorflow", "tensorrt"})
 """The backends of the py3 image that read a model file; of the others it has identity, repeat, square."""
+_GONE = {"tensorflow": "25.03"}
+"""The first release whose image lacks a backend."""
 TOYS = frozenset({"identity", "repeat", "square"})
 MISSPELT = {
     "ensemble": 'an ensemble has platform: "ensemble" and no backend',
@@ -28,6 +30,18 @@ MISSPELT = {
     "torch": 'backend: "pytorch"',
     "trt": 'backend: "tensorrt"',
 }
+
+
+def gone(backend: str, release: str) -> str:
+    """The first release without a backend that older ones had, if it is not newer than that one."""
+    first = _GONE.get(backend, "")
+    return first if first and first <= release else ""
+
+
+def meant(backend: str) -> str:
+    """The backend of the image that differs in case only."""
+    lower = backend.lower()
+    return lower if lower != backend and lower in STOCK | TOYS else ""
 
 
 def is_ensemble(model: Model) -> bool:

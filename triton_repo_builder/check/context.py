@@ -8,15 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.check import backends, line_numbers
+from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.image import STOCK, Image
+from triton_repo_builder.check.python_source import PythonSource
+from triton_repo_builder.check.step_graph import StepGraph
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.signature import ModelSignature, refine
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 
 def _read(path: Path) -> ModelSignature:
@@ -34,7 +38,16 @@ class RepositoryContext:
 
     repository: Repository
     release: Release
+    image: Image = STOCK
+    _models: dict[str, ModelContext] = field(default_factory=dict)
+    _sources: dict[Path, PythonSource] = field(default_factory=dict)
+    _faults: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _graphs: dict[Path, ModelSignature | TrbError] = field(default_factory=dict)
+
+    @cached_property
+    def graph_of_steps(self) -> StepGraph:
+        """Ensembles and their steps."""
+        return StepGraph(repository=self.repository)
 
     def graph(self, path: Path) -> ModelSignature | TrbError:
         """The signature of an ONNX file, or why it cannot be read."""
@@ -45,9 +58,26 @@ class RepositoryContext:
                 self._graphs[path] = error
         return self._graphs[path]
 
+    def faults(self, path: Path) -> tuple[str, ...]:
+        """What ONNX Runtime would refuse in the nodes of a graph that can be read."""
+        if path not in self._faults:
+            from triton_repo_builder.graph import soundness
+
+            self._faults[path] = tuple(soundness.faults(skeleton.read(path)))
+        return self._faults[path]
+
+    def python(self, path: Path) -> PythonSource:
+        """A parsed model.py."""
+        if path not in self._sources:
+            major, _, minor = self.release.python.partition(".")
+            self._sources[path] = python_source.read(path, (int(major), int(minor)))
+        return self._sources[path]
+
     def of(self, model: Model) -> ModelContext:
         """One of its models."""
-        return ModelContext(repo=self, model=model)
+        if model.name not in self._models:
+            self._models[model.name] = ModelContext(repo=self, model=model)
+        return self._models[model.name]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +117,42 @@ class ModelContext:
         """Whether it is, or is meant as, an ensemble."""
         return backends.is_ensemble(self.model)
 
+    @property
+    def image(self) -> Image:
+        """What the image brings that is to serve it."""
+        return self.repo.image
+
+    @property
+    def relocated(self) -> bool:
+        """Whether an agent may put other files in the place of these; ``checksum`` only compares them."""
+        agents = self.config.raw.get("model_repository_agents", {}).get("agents", [])
+        return any(agent.get("name") != "checksum" for agent in agents)
+
+    @cached_property
+    def completes(self) -> bool:
+        """Whether the backend or the model may fill in tensors and ``max_batch_size``."""
+        if self.backend == "python":
+            files = [file for version in self.selected if (file := self.file(version)) and file.is_file()]
+            return self.relocated or any(self.repo.python(file).completes for file in files)
+        if self.backend == "onnxruntime":
+            return not ((self.messages("input") or self.messages("batch_input")) and self.messages("output"))
+        return self.backend not in ("pytorch", "ensemble")
+
+    @cached_property
+    def rows(self) -> int | None:
+        """``max_batch_size`` once the model is loaded; None if it cannot be known."""
+        if self.max_batch_size > 0 or not self.completes:
+            return self.max_batch_size
+        file = self.file(self.selected[-1]) if self.selected and self.backend == "onnxruntime" else None
+        graph = self.repo.graph(file) if file is not None and file.is_file() else None
+        if not isinstance(graph, ModelSignature):
+            return None
+        return ort_rules.DEFAULT_MAX_BATCH_SIZE if graph.batch.possible else 0
+
+    def join(self, *segments: str) -> Path:
+        """A path below the model's folder as the server joins it: a leading slash means nothing."""
+        return Path("/".join((str(self.model.path), *(part.removeprefix("/") for part in segments))))
+
     @cached_property
     def selected(self) -> tuple[int, ...]:
         """The versions that would be loaded."""
@@ -113,16 +179,16 @@ class ModelContext:
         name = backends.filename_of(self.model, self.backend)
         if name is None:
             return None
-        path = self.model.path / str(version) / name
+        path = self.join(str(version), name)
         return path / "model.onnx" if self.backend == "onnxruntime" and path.is_dir() else path
 
     def at(self, *path: str | int) -> str:
         """Location of a field: ``repo/bert/config.pbtxt:12``."""
         if self.model.text is None:
             return str(self.model.path)
-        line = line_numbers.line(self.fields, path)
+        found = line_numbers.find(self.fields, path)
         file = self.model.path / CONFIG
-        return f"{file}:{line}" if line else str(file)
+        return f"{file}:{found.line}:{found.column}" if found else str(file)
 
     def finding(self, code: str, message: str, *path: str | int, remedy: str = "") -> Finding:
         """A finding at a field of config.pbtxt."""

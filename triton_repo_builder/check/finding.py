@@ -23,6 +23,19 @@ class Finding:
     message: str
     """The server's own words if the server would refuse."""
     remedy: str
+    model: str = ""
+    """The model's name; empty for a finding on the repository."""
+    file: str = ""
+    """The path alone."""
+    line: int = 0
+    column: int = 0
+
+    def found_in(self, root: Path) -> Finding:
+        """The finding with its place as fields of their own: names may hold colons."""
+        file, line, column = _position(self.where)
+        inner = file.removeprefix(f"{root}/") if file.startswith(f"{root}/") else ""
+        model = inner.split("/")[0] if inner and (Path(root) / inner.split("/")[0]).is_dir() else ""
+        return replace(self, file=file, line=line, column=column, model=model)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"
@@ -33,6 +46,7 @@ class Finding:
         return replace(
             self,
             where=self.where.removeprefix(prefix),
+            file=self.file.removeprefix(prefix),
             message=self.message.replace(prefix, ""),
             remedy=self.remedy.replace(prefix, ""),
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 _TOKEN = re.compile(
-    r"""(?P<skip>\s+|\#[^\n]*) | (?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
+    r"""(?P<skip>\s+|\#[^\n]*) | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
       | (?P<mark>[{}<>\[\]:;,]) | (?P<word>[^\s{}<>\[\]:;,"'\#]+)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -20,6 +21,27 @@ class Key(str):
 Path = tuple[str | int, ...]
 
 
+class Fields(list["Field"]):
+    """The fields of one message, found by their name without a search."""
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Field]]:
+        """The fields of each name, in order; asked for once all are there."""
+        named: dict[str, list[Field]] = {}
+        for item in self:
+            named.setdefault(item.name, []).append(item)
+        return named
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, str], Field]:
+        """The first map entry of each field and key."""
+        entries: dict[tuple[str, str], Field] = {}
+        for item in self:
+            if key := _key(item):
+                entries.setdefault((item.name, key), item)
+        return entries
+
+
 @dataclass
 class Field:
     """One field of the text; of a message also the fields inside."""
@@ -27,23 +49,30 @@ class Field:
     name: str
     line: int
     value: str = ""
-    fields: list[Field] = field(default_factory=list)
+    fields: Fields = field(default_factory=lambda: Fields())
+    column: int = 0
 
 
-def scan(text: str) -> list[Field]:
+def scan(text: str) -> Fields:
     """The fields of a text that protobuf accepts; on any other, as far as they make sense."""
     try:
         return _Reader(_tokens(text)).fields()
     except RecursionError:  # nested far deeper than any message of protobuf's
-        return []
+        return Fields()
 
 
-def line(fields: list[Field], path: Path) -> int | None:
+def line(fields: Fields, path: Path) -> int | None:
     """The line of ``("input", 1, "dims")``, or of the innermost field of that path that exists."""
+    found = find(fields, path)
+    return found.line if found else None
+
+
+def find(fields: Fields, path: Path) -> Field | None:
+    """The field of that path, or the innermost on the way to it."""
     innermost, steps = None, list(path)
     while steps:
-        name = steps.pop(0)
-        same = [item for item in fields if item.name == name]
+        name = str(steps.pop(0))
+        same = fields.by_name.get(name)
         if not same:
             break
         pick = same[0]
@@ -51,21 +80,20 @@ def line(fields: list[Field], path: Path) -> int | None:
             index = steps.pop(0)
             pick = same[index] if isinstance(index, int) and index < len(same) else pick
         elif steps and isinstance(steps[0], Key):
-            key = steps.pop(0)
-            pick = next((item for item in same if _key(item) == key), pick)
-        innermost, fields = pick.line, pick.fields
+            pick = fields.by_key.get((name, str(steps.pop(0))), pick)
+        innermost, fields = pick, pick.fields
     return innermost
 
 
-def present(fields: list[Field], path: tuple[str, ...]) -> bool:
+def present(fields: Fields, path: tuple[str, ...]) -> bool:
     """Whether a field is written, even with its default value; protobuf does not keep this."""
     if not path:
         return True
-    return any(present(item.fields, path[1:]) for item in fields if item.name == path[0])
+    return any(present(item.fields, path[1:]) for item in fields.by_name.get(path[0], ()))
 
 
 def _key(item: Field) -> str:
-    return next((inner.value for inner in item.fields if inner.name == "key"), "")
+    return next((inner.value for inner in item.fields.by_name.get("key", ())), "")
 
 
 @dataclass(frozen=True)
@@ -73,15 +101,19 @@ class _Token:
     kind: str
     text: str
     line: int
+    column: int
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    at, row = 0, 1
+    at, row, begin = 0, 1, 0
     while match := _TOKEN.match(text, at):
         kind = str(match.lastgroup)
         if kind != "skip":
-            yield _Token(kind, match[0][1:-1] if kind == "string" else match[0], row)
-        row += match[0].count("\n")
+            value = match[0][1:-1] if kind == "string" else match[0]
+            yield _Token(kind, value, row, at - begin + 1)
+        if breaks := match[0].count("\n"):
+            row += breaks
+            begin = at + match[0].rindex("\n") + 1
         at = match.end()
 
 
@@ -90,9 +122,9 @@ class _Reader:
         self.tokens = list(tokens)
         self.at = 0
 
-    def fields(self) -> list[Field]:
+    def fields(self) -> Fields:
         """The fields up to the bracket that closes their message."""
-        fields: list[Field] = []
+        fields = Fields()
         while self.at < len(self.tokens):
             token = self._next()
             if token.text in ("}", ">") and token.kind == "mark":
@@ -104,31 +136,30 @@ class _Reader:
     def _field(self, name: _Token) -> list[Field]:
         self._accept(":")
         if not self._accept("["):
-            return [self._value(name, name.line)]
+            return [self._value(name, name)]
         fields: list[Field] = []
         while self.at < len(self.tokens) and not self._accept("]"):
             if not self._accept(","):
                 # The first element has the position of the field's name.
-                fields.append(self._value(name, self.tokens[self.at].line if fields else name.line))
-        return fields or [Field(name.text, name.line)]
+                fields.append(self._value(name, self.tokens[self.at] if fields else name))
+        return fields or [Field(name.text, name.line, column=name.column)]
 
-    def _value(self, name: _Token, line: int) -> Field:
+    def _value(self, name: _Token, at: _Token) -> Field:
         if self._accept("{") or self._accept("<"):
-            return Field(name.text, line, fields=self.fields())
+            return Field(name.text, at.line, fields=self.fields(), column=at.column)
         value = ""
         while self.at < len(self.tokens) and self.tokens[self.at].kind == "string":
             value += self._next().text
         if not value and self.at < len(self.tokens):
             value = self._next().text
-        return Field(name.text, line, value)
+        return Field(name.text, at.line, value, column=at.column)
 
     def _next(self) -> _Token:
         self.at += 1
         return self.tokens[self.at - 1]
 
     def _accept(self, mark: str) -> bool:
-        accepted = self.at < len(self.tokens) and self.tokens[self.at] == _Token(
-            "mark", mark, self.tokens[self.at].line
-        )
+        following = self.tokens[self.at] if self.at < len(self.tokens) else None
+        accepted = following is not None and following.kind == "mark" and following.text == mark
         self.at += accepted
         return accepted

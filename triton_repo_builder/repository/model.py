@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
@@ -70,7 +71,11 @@ class Repository:
 
     def model(self, name: str) -> Model | None:
         """The model of that name, if there is one."""
-        return next((model for model in self.models if model.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Model]:
+        return {model.name: model for model in self.models}
 
     @property
     def endpoints(self) -> tuple[Model, ...]:
@@ -88,8 +93,11 @@ class Repository:
         return composition.needing(name, (model.name for model in self.models), self.steps_of)
 
 
-def read(path: Path) -> Repository:
-    """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet."""
+def read(path: Path, *, lenient: bool = False) -> Repository:
+    """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet.
+
+    With ``lenient`` a model that cannot be read has an error at line 0; else it raises ``TrbError``.
+    """
     if not path.is_dir():
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
@@ -101,24 +109,30 @@ def read(path: Path) -> Repository:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
         raise unreadable(path, error, code=Code.REPOSITORY_UNREADABLE) from None
-    models = tuple(_model(folder) for folder in folders)
+    models = tuple(_model(folder, lenient=lenient) for folder in folders)
     return Repository(path=path, models=models, manifest=read_manifest(path))
 
 
-def _model(folder: Path) -> Model:
+def _model(folder: Path, *, lenient: bool) -> Model:
     file = folder / CONFIG
     text, config, error = None, ModelConfig(), None
+    versions: tuple[int, ...] = ()
     try:
         versions = tuple(
             sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
         )
         if file.is_file():
-            text = file.read_text(encoding="utf-8")
+            text = _decode(file.read_bytes())
             config = ModelConfig(pbtxt.parse(text))
     except pbtxt.PbtxtError as problem:
         error = problem
-    except UnicodeDecodeError as problem:
-        error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
     except OSError as problem:
-        raise unreadable(folder, problem, code=Code.REPOSITORY_UNREADABLE) from None
+        if not lenient:
+            raise unreadable(folder, problem, code=Code.REPOSITORY_UNREADABLE) from None
+        error = pbtxt.PbtxtError(0, 0, f"cannot be read: {problem.strerror}: {problem.filename or folder}")
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
+
+
+def _decode(content: bytes) -> str:
+    """The text of a config.pbtxt; the server takes a byte that is not UTF-8 in a comment or a string."""
+    return content.decode("utf-8", "replace").replace("\r\n", "\n")

@@ -65,9 +65,15 @@ def parse(text: str) -> dict[str, Any]:
     """
     from google.protobuf import json_format, text_format
 
+    from triton_repo_builder.repository.text_format import Refusal, normalized
+
     model_config = messages().ModelConfig
     try:
-        message = text_format.Parse(text, model_config())
+        message = text_format.Parse(normalized(text), model_config())
+    except Refusal as refusal:
+        before = text[: refusal.offset]
+        line, column = before.count("\n") + 1, refusal.offset - before.rfind("\n")
+        raise PbtxtError(line, column, refusal.reason) from None
     except text_format.ParseError as error:
         position = re.match(r"(\d+):(\d+) : ", str(error))
         reason = str(error)[position.end() :] if position else str(error)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bad_repositories import FOLDER, NAMES, findings, lay_out
+from bad_repositories import ACCEPTED, FOLDER, GOOD, NAMES, findings, lay_out, release_of
 
 from triton_repo_builder import releases
 from triton_repo_builder.check.codes import CODES, document
@@ -22,12 +22,21 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("name", NAMES)
 def test_findings_are_the_expected_ones(name: str, tmp_path: Path) -> None:
     repository = lay_out(name, tmp_path / "repository")
-    text = "".join(f"{finding}\n" for finding in findings(repository)).replace(f"{repository}/", "")
+    text = "".join(f"{finding}\n" for finding in findings(repository, release_of(name))).replace(
+        f"{repository}/", ""
+    )
     expected = FOLDER / name / "expected.txt"
     if os.environ.get("TRB_EXPECT") == "write":
         expected.write_text(text)
     assert text
     assert text == expected.read_text()
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_loads_has_no_error(name: str, tmp_path: Path) -> None:
+    """tests/integration/test_check_agrees.py loads them all on a real server."""
+    repository = lay_out(name, tmp_path / "repository", GOOD)
+    assert [str(finding) for finding in findings(repository) if finding.severity == "error"] == []
 
 
 def test_each_code_has_a_repository() -> None:

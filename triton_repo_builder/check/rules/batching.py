@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.line_numbers import Key
 
+STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 LONG_DELAY = 1_000_000
 """Microseconds. Every lone request waits this long: a second is a mistake in the unit."""
 
@@ -24,6 +27,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if "oldest" in context.config.raw.get("sequence_batching", {}):
         yield from _preferred(context, "sequence batching", "sequence_batching", "", "oldest")
     yield from _cache(context)
+    yield from _strategy(context)
     if not context.ensemble:
         yield from _instances(context)
 
@@ -41,7 +45,7 @@ def _preferred(context: ModelContext, what: str, field: str, whose: str, *inner:
         message = f"{what} {adjective} must be <= max batch size for {context.name}"
         remedy = "" if context.max_batch_size else "set max_batch_size, or leave preferred_batch_size out"
         yield context.finding("preferred-size", message, *path, remedy=remedy)
-    elif not inner and not context.max_batch_size:
+    elif not inner and context.rows == 0:
         yield context.finding("batching-idle", "dynamic_batching does nothing without max_batch_size", field)
 
 
@@ -64,7 +68,7 @@ def _priorities(context: ModelContext, batching: Mapping[str, Any]) -> Iterator[
     if levels and not 1 <= default <= levels:
         message = f"default priority level must be in range [1, {levels}] for {context.name}"
         yield context.finding("priority-range", message, "dynamic_batching", "priority_levels")
-    if any(not 1 <= int(key) <= levels for key in policies):
+    if levels and any(not 1 <= int(key) <= levels for key in policies):
         message = f"priority queue policy must have priority level in range [1, {levels}] for {context.name}"
         yield context.finding("priority-range", message, "dynamic_batching", "priority_queue_policy")
     if not batching.get("preserve_ordering"):
@@ -79,6 +83,20 @@ def _priorities(context: ModelContext, batching: Mapping[str, Any]) -> Iterator[
                 f"{context.name}"
             )
             yield context.finding("preserve-ordering", message, "dynamic_batching", "preserve_ordering")
+
+
+def _strategy(context: ModelContext) -> Iterator[Finding]:
+    path = context.config.parameters.get(STRATEGY)
+    if path is None or context.ensemble:
+        return
+    if context.config.has("sequence_batching"):
+        message = f"{STRATEGY} cannot be specified with sequence batcher, using default batching strategy"
+        yield context.finding(
+            "batch-strategy", message, "parameters", Key(STRATEGY), remedy=f"drop {STRATEGY}"
+        )
+    elif not Path(path).exists():
+        message = f"Batching library path not found: {path}"
+        yield context.finding("batch-strategy", message, "parameters", Key(STRATEGY))
 
 
 def _cache(context: ModelContext) -> Iterator[Finding]:
@@ -101,6 +119,7 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
         if kind in ("KIND_CPU", "KIND_MODEL") and group.get("gpus"):
             message = f"{start} has kind {kind} but specifies one or more GPUs"
             yield context.finding("instance-gpus", message, "instance_group", index, "gpus")
+        yield from _gpus(context, index, group, start)
         if group.get("profile") and context.backend != "tensorrt":
             message = (
                 f"{start} and platform specifies profile field which is only supported for TensorRT models"
@@ -112,6 +131,31 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
     if implicit or not groups:
         message = "no instance count: on a CPU the server starts 2 instances, each with a copy of the weights"
         yield context.finding("instance-count", message, "instance_group", *implicit[:1])
+
+
+def _gpus(context: ModelContext, index: int, group: Mapping[str, Any], start: str) -> Iterator[Finding]:
+    """GPU numbers that no machine has, or not this one; KIND_AUTO falls back to the CPU."""
+    kind, listed, count = group.get("kind", "KIND_AUTO"), group.get("gpus", []), context.image.gpus
+    if kind not in ("KIND_GPU", "KIND_AUTO"):
+        return
+    if kind == "KIND_GPU" and count == 0 and not listed:
+        yield context.finding(
+            "instance-gpus",
+            f"{start} has kind KIND_GPU but no GPUs are available",
+            "instance_group",
+            index,
+            remedy="serve it on a machine with a GPU, or write kind: KIND_CPU if the model runs there",
+        )
+    absent = [gpu for gpu in listed if gpu < 0 or (count is not None and gpu >= count)]
+    if not absent:
+        return
+    if kind == "KIND_GPU":
+        message = f"{start} specifies invalid or unsupported gpu id {absent[0]}"
+    else:  # The server takes KIND_AUTO for KIND_CPU if one of the GPUs is not there.
+        message = f"{start} has kind KIND_CPU but specifies one or more GPUs"
+    known = f"the server has {count}" if count is not None else "they count from 0"
+    remedy = f"name GPUs that are there ({known}), or leave gpus out to use all"
+    yield context.finding("instance-gpus", message, "instance_group", index, "gpus", remedy=remedy)
 
 
 def _may_be_cpu(group: Mapping[str, Any]) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
-from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import TensorConfig
+from triton_repo_builder.text import some
 
 Origin = tuple[str, TensorConfig, int]
 """A tensor as one model states it: model, tensor, and that model's max_batch_size."""
@@ -24,6 +24,8 @@ class Interface:
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
     max_batch_size: int
+    open: bool = False
+    """Whether the model may add tensors, and a batch size, once it is loaded."""
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -32,8 +34,11 @@ def check(context: ModelContext) -> Iterator[Finding]:
         return
     steps = context.messages("ensemble_scheduling", "step")
     tensors: dict[str, Origin] = {}
-    for tensor in (*context.config.inputs, *context.config.outputs):
-        tensors.setdefault(tensor.name, (context.name, tensor, context.max_batch_size))
+    for role in ("input", "output"):
+        for item, tensor in zip(context.messages(role), getattr(context.config, f"{role}s"), strict=True):
+            shape = tuple(item["reshape"].get("shape", [])) if "reshape" in item else tensor.dims
+            stated = replace(tensor, dims=shape)
+            tensors.setdefault(tensor.name, (context.name, stated, context.max_batch_size))
     for index, step in enumerate(steps):
         name = str(step.get("model_name", ""))
         model = context.repo.repository.model(name)
@@ -63,22 +68,25 @@ def _step(
             "loaded."
         )
         yield context.finding("ensemble-step-version", message, *_path(index), "model_version")
-    interface = _interface(inner)
-    if interface is None:
+    sides = interface(inner)
+    if sides is None:
         return
-    if 0 < interface.max_batch_size < context.max_batch_size:
+    if 0 < sides.max_batch_size < context.max_batch_size:
         message = (
             f"ensemble {context.name} allows maximum batch size {context.max_batch_size}, but it contains "
-            f"model {inner.name} which only allows maximum batch size to be {interface.max_batch_size}"
+            f"model {inner.name} which only allows maximum batch size to be {sides.max_batch_size}"
         )
         yield context.finding("ensemble-batch-size", message, "max_batch_size")
-    yield from _keys(context, index, step, inner.name, interface)
-    for field, side in (("input_map", interface.inputs), ("output_map", interface.outputs)):
+    yield from _keys(context, index, step, inner.name, sides)
+    for field, side in (("input_map", sides.inputs), ("output_map", sides.outputs)):
         for key, value in step.get(field, {}).items():
             if key in side:
-                origin = (inner.name, side[key], interface.max_batch_size)
+                origin = (inner.name, side[key], sides.max_batch_size)
                 first = tensors.setdefault(value, origin)
-                yield from _compare(context, (*_path(index), field, Key(key)), value, first, origin)
+                path = (*_path(index), field, Key(key))
+                yield from _compare(context, path, value, first, origin)
+                if field == "input_map" and not sides.open:
+                    yield from _batch_axis(context, path, value, first, origin)
 
 
 def _keys(
@@ -89,11 +97,11 @@ def _keys(
         ("output_map", interface.outputs, "is mapped from non-existing output"),
     ):
         for key, value in step.get(field, {}).items():
-            if key not in side:
+            if key not in side and not interface.open:
                 message = (
                     f"in ensemble {context.name}, ensemble tensor {value} {words} {key} in model {inner}"
                 )
-                remedy = f"the key is the step's own tensor name, one of: {', '.join(sorted(side))}"
+                remedy = f"the key is the step's own tensor name, one of: {some(sorted(side))}"
                 yield context.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
     if not set(step.get("input_map", {})) <= set(interface.inputs):
         return  # An input that is not mapped follows from a misspelt key.
@@ -126,6 +134,19 @@ def _compare(
         yield context.finding("ensemble-shape", message, *path)
 
 
+def _batch_axis(
+    context: ModelContext, path: Sequence[str | int], name: str, first: Origin, second: Origin
+) -> Iterator[Finding]:
+    """A step without a batch axis: the server takes away one row's, and refuses two rows."""
+    (model, _, rows), (other, tensor, own) = first, second
+    if context.max_batch_size > 1 and rows > 0 and own == 0 and len(_full(first)) > len(tensor.dims):
+        message = (
+            f"in ensemble {context.name}, ensemble tensor {name} has a batch axis in model {model} and "
+            f"none in model {other}: a request of two rows fails with 'unexpected shape for input'"
+        )
+        yield context.finding("ensemble-batch-axis", message, *path)
+
+
 def _full(origin: Origin) -> tuple[int, ...]:
     _, tensor, rows = origin
     return (-1, *tensor.dims) if rows > 0 else tensor.dims
@@ -141,37 +162,27 @@ def _list(dims: Sequence[int]) -> str:
 
 
 def _cycle(context: ModelContext) -> Iterator[Finding]:
-    way = _way_back(context.repo.repository, context.model, context.name, set())
+    way = context.repo.graph_of_steps.way_back(context.name)
     if way:
         message = f"circular dependency between ensembles: {context.name} -> ... -> {way} -> {context.name}"
         yield context.finding("ensemble-cycle", message, "ensemble_scheduling")
 
 
-def _way_back(repository: Repository, model: Model, start: str, seen: set[str]) -> str:
-    """The model on a way through the steps whose next step is the start again; "" without such a way."""
-    seen.add(model.name)
-    for name in model.steps:
-        if name == start:
-            return model.name
-        inner = repository.model(name)
-        if inner is not None and name not in seen and (way := _way_back(repository, inner, start, seen)):
-            return way
-    return ""
-
-
-def _interface(context: ModelContext) -> Interface | None:
+def interface(context: ModelContext) -> Interface | None:
     """None if it cannot be known without running the model, or if the config does not parse."""
     inputs, outputs = context.config.inputs, context.config.outputs
-    size = context.max_batch_size
-    if inputs and outputs:
-        return Interface(inputs=_by_name(inputs), outputs=_by_name(outputs), max_batch_size=size)
-    file = (
-        context.file(context.selected[-1]) if context.selected and context.backend == "onnxruntime" else None
-    )
+    if context.backend != "onnxruntime" or (inputs and outputs):
+        if not (inputs and outputs) or context.relocated:
+            return None
+        opened = context.completes and not context.ensemble
+        return Interface(
+            inputs=_by_name(inputs), outputs=_by_name(outputs), max_batch_size=context.rows or 0, open=opened
+        )
+    file = context.file(context.selected[-1]) if context.selected else None
     graph = context.repo.graph(file) if file is not None and file.is_file() else None
     if not isinstance(graph, ModelSignature):
         return None
-    size = size or (4 if graph.batch.possible else 0)
+    size = context.rows or 0
     return Interface(
         inputs=_by_name(inputs or _of_graph(graph.inputs, size)),
         outputs=_by_name(outputs or _of_graph(graph.outputs, size)),

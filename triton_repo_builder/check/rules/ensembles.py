@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from triton_repo_builder.check.context import ModelContext
@@ -97,22 +99,47 @@ class Wiring:
 
     def ready(self) -> set[str]:
         """The tensors that get a value when every step runs as soon as it can."""
-        ready = set(self.inputs)
-        waiting = list(range(len(self.reads)))
-        while runnable := [step for step in waiting if ready.issuperset(self.reads[step])]:
-            for step in runnable:
-                ready.update(self.writes[step])
-                waiting.remove(step)
+        readers: dict[str, list[int]] = {}
+        missing = [set(names) for names in self.reads]
+        for step, names in enumerate(missing):
+            for name in names:
+                readers.setdefault(name, []).append(step)
+        waiting = [
+            *self.inputs,
+            *(name for step, names in enumerate(missing) if not names for name in self.writes[step]),
+        ]
+        ready: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in ready:
+                continue
+            ready.add(name)
+            for step in readers.get(name, ()):
+                missing[step].discard(name)
+                if not missing[step]:
+                    waiting += self.writes[step]
         return ready
 
     def needed(self, name: str) -> list[str]:
         """The tensor and all that it depends on, nearest first."""
-        needed = [name]
-        for current in needed:
-            for reads, writes in zip(self.reads, self.writes, strict=True):
-                if current in writes:
-                    needed += [other for other in reads if other not in needed]
-        return needed
+        needed = {name: None}
+        waiting = deque([name])
+        while waiting:
+            for step in self.writers.get(waiting.popleft(), ()):
+                new = [other for other in self.reads[step] if other not in needed]
+                needed.update(dict.fromkeys(new))
+                waiting += new
+        return [*needed]
+
+    @cached_property
+    def writers(self) -> dict[str, list[int]]:
+        """The steps that write each tensor."""
+        return _steps_of(self.writes)
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The steps that read each tensor."""
+        return _steps_of(self.reads)
 
 
 def _wiring(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
@@ -125,7 +152,7 @@ def _wiring(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
     yield from _twice(context, wiring)
     for name in sorted(wiring.written - wiring.read - set(wiring.outputs)):
         message = f"ensemble tensor '{name}' is unused in ensemble '{context.name}'"
-        yield context.finding("ensemble-unused", message, *_step(wiring.writes, name))
+        yield context.finding("ensemble-unused", message, *_step(wiring.writers, name))
     yield from _unwritten(context, wiring)
 
 
@@ -138,9 +165,7 @@ def _twice(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
                     f"ensemble tensor '{name}' can appear in an output map only once for ensemble "
                     f"'{context.name}' step {index}"
                 )
-                yield context.finding(
-                    "ensemble-written-twice", message, *_step(wiring.writes[: index + 1], name)
-                )
+                yield context.finding("ensemble-written-twice", message, "ensemble_scheduling", "step", index)
             seen.add(name)
 
 
@@ -161,10 +186,17 @@ def _unwritten(context: ModelContext, wiring: Wiring) -> Iterator[Finding]:
         yield context.finding("ensemble-unconnected", message, "output", index)
     for name in sorted(loose - reported):
         message = f"ensemble tensor '{name}' is read by a step and nothing writes it"
-        yield context.finding("ensemble-unconnected", message, *_step(wiring.reads, name))
+        yield context.finding("ensemble-unconnected", message, *_step(wiring.readers, name))
 
 
-def _step(maps: tuple[tuple[str, ...], ...], name: str) -> tuple[str | int, ...]:
+def _steps_of(maps: tuple[tuple[str, ...], ...]) -> dict[str, list[int]]:
+    steps: dict[str, list[int]] = {}
+    for step, names in enumerate(maps):
+        for name in names:
+            steps.setdefault(name, []).append(step)
+    return steps
+
+
+def _step(steps: Mapping[str, Sequence[int]], name: str) -> tuple[str | int, ...]:
     """The path of the last step whose map has that tensor."""
-    index = max(i for i, names in enumerate(maps) if name in names)
-    return ("ensemble_scheduling", "step", index)
+    return ("ensemble_scheduling", "step", steps[name][-1])

@@ -27,6 +27,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
                 *path,
                 remedy=f"remove it, or serve with release {first} or later (this is {context.release.name})",
             )
+    yield from _metrics(context)
     allocator = DEVICE_ALLOCATOR in context.config.parameters
     if allocator and "ort_device_allocator_for_initializers" not in context.release.features:
         first = releases.first_with("ort_device_allocator_for_initializers")
@@ -34,3 +35,20 @@ def check(context: ModelContext) -> Iterator[Finding]:
         yield context.finding(
             "parameter-ignored", message, "parameters", remedy=f"it takes effect from {first} on"
         )
+
+
+def _metrics(context: ModelContext) -> Iterator[Finding]:
+    """ValidateModelMetrics of core's model_config_utils.cc, of the releases that know the field."""
+    controls = context.config.raw.get("model_metrics", {}).get("metric_control", [])
+    for index, control in enumerate(controls if "model_metrics" in context.release.features else []):
+        message = ""
+        if "metric_identifier" not in control:
+            message = "metric control must specify 'metric_identifier'"
+        elif not control["metric_identifier"].get("family"):
+            message = "metric identifier must specify non-empty 'family'"
+        elif "histogram_options" not in control:
+            message = "metric control must specify 'histogram_options'"
+        elif not control["histogram_options"].get("buckets"):
+            message = "histogram options must specify non-empty 'buckets'"
+        if message:
+            yield context.finding("metrics", message, "model_metrics", "metric_control", index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.files import is_foreign
-from triton_repo_builder.repository import MANIFEST, VERSION, Model, Repository
+from triton_repo_builder.repository import MANIFEST, Model, Repository
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION
 
+NO_VERSIONS = frozenset({"warmup", "initial_state", "configs"})
+"""Folders of a model that the server knows by name."""
+_NUMBER = re.compile(r"\s*[-+]?\d+", re.ASCII)
 LFS = b"version https://git-lfs.github.com/spec/"
 
 
@@ -30,6 +34,21 @@ def not_a_model(model: Model) -> Finding:
     message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
     remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
     return report("not-a-model", str(model.path), message, remedy=remedy)
+
+
+def links(repository: Repository) -> Iterator[Finding]:
+    """Links that lead nowhere, at the top and among a model's own entries: the server stops at them."""
+    names = {model.name for model in repository.models}
+    for entry in sorted(repository.path.iterdir()):
+        if entry.is_symlink() and not entry.exists():
+            message = (
+                f"failed to stat file {entry}: the server reads no model of a repository with such a link"
+            )
+            yield report("link-dangling", str(entry), message)
+        elif entry.name in names:
+            for inner in sorted(entry.iterdir()):
+                if inner.is_symlink() and not inner.exists():
+                    yield report("link-dangling", str(inner), f"failed to stat file {inner}")
 
 
 def case_clashes(repository: Repository) -> Iterator[Finding]:
@@ -63,8 +82,10 @@ def check(context: ModelContext) -> Iterator[Finding]:
             "name",
         )
     yield from _backend(context)
-    yield from _versions(context)
-    yield from _files(context)
+    if not context.relocated:
+        yield from _versions(context)
+        yield from _files(context)
+        yield from _labels(context)
     yield from _pointers(context)
 
 
@@ -83,19 +104,62 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
             )
         remedy = f"write {remedy} in place of platform" if remedy else ""
         yield context.finding("platform-unknown", message, "platform", remedy=remedy)
-    elif backend and platform and _family(backend) != PLATFORMS.get(platform):
+    elif platform and _family(backend) and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
         yield context.finding("platform-backend-pair", message, "platform")
-    elif backend in backends.MISSPELT:
+    elif context.image.backends and context.backend not in context.image.backends:
+        message = f"backend '{context.backend}' is not among those of the image"
+        yield context.finding("backend-unknown", message, "backend", remedy=_of_the_image(context))
+    elif gone := backends.gone(context.backend, context.release.name):
+        message = (
+            f"unable to find backend library for backend '{context.backend}', try specifying runtime on the "
+            f"model configuration: the image has none from {gone} on"
+        )
+        remedy = f"export the model to ONNX, or serve with a release before {gone}"
+        yield context.finding("backend-unknown", message, "backend", remedy=remedy)
+    elif backend in backends.MISSPELT or backends.meant(backend):
         message = (
             f"unable to find backend library for backend '{backend}', "
             f"try specifying runtime on the model configuration."
         )
-        remedy = f"write {backends.MISSPELT[backend]}"
+        meant = f'backend: "{backends.meant(backend)}"'
+        remedy = f"write {backends.MISSPELT.get(backend, meant)}"
         yield context.finding("backend-unknown", message, "backend", remedy=remedy)
-    elif context.backend not in backends.STOCK | backends.TOYS:
+    elif context.backend not in backends.STOCK | backends.TOYS | context.image.backends:
         message = f"backend '{context.backend}' is not in the stock image"
-        yield context.finding("backend-custom", message, "backend")
+        near = difflib.get_close_matches(context.backend, sorted(backends.STOCK), 1, 0.8)
+        yield context.finding(
+            "backend-custom", message, "backend", remedy=f"did you mean {near[0]}?" if near else ""
+        )
+    yield from _runtime(context)
+
+
+def _of_the_image(context: ModelContext) -> str:
+    return f"it has: {', '.join(sorted(context.image.backends))}"
+
+
+def _runtime(context: ModelContext) -> Iterator[Finding]:
+    """A library's name in place of the backend's own; the version's and the model's folder may hold it."""
+    runtime, backend = str(context.config.raw.get("runtime", "")), context.backend
+    usual = f"libtriton_{backend}.so"
+    if (
+        not runtime
+        or not backend
+        or runtime.rsplit("/", 1)[-1] == usual
+        or (runtime == "model.py" and backend != "python")
+    ):
+        return
+    folders = [context.model.path, *(context.model.path / str(version) for version in context.selected)]
+    if (
+        runtime != "model.py"
+        and "/" not in runtime
+        and any((folder / runtime).is_file() for folder in folders)
+    ):
+        return
+    if backend not in backends.STOCK:
+        return  # Nobody knows what the folder of a custom backend holds.
+    message = f"unable to find backend library '{runtime}' for model '{context.name}'"
+    yield context.finding("runtime-unknown", message, "runtime", remedy=f'drop runtime, or write "{usual}"')
 
 
 def _family(backend: str) -> str | None:
@@ -105,23 +169,36 @@ def _family(backend: str) -> str | None:
 
 def _versions(context: ModelContext) -> Iterator[Finding]:
     folders = sorted(entry for entry in context.model.path.iterdir() if entry.is_dir())
+    numbers: dict[int, str] = {}
     for folder in folders:
-        if folder.name.isdecimal() and int(folder.name) > LARGEST_VERSION:
+        if folder.name in NO_VERSIONS:
+            continue
+        number = _NUMBER.match(folder.name)
+        if number and not -LARGEST_VERSION <= int(number[0]) <= LARGEST_VERSION:
             message = f"the server aborts on a numeric directory name above {LARGEST_VERSION}"
             yield report("version-overflow", str(folder), message)
-        elif not VERSION.fullmatch(folder.name) and (number := re.match(r"\d+", folder.name)):
-            yield from _misread(folder, int(number[0]))
+        elif len(folder.name) > 1 and folder.name.startswith("0"):
+            message = (
+                f"ignore version directory '{folder.name}' which contains leading zeros in its directory name"
+            )
+            if number:
+                yield report("version-ignored", str(folder), message)
+        elif number:
+            numbers.setdefault(int(number[0]), folder.name)
         elif re.fullmatch(r"v\d+", folder.name):
             message = f"ignore version directory '{folder.name}' which fails to convert to integral number"
             yield report("version-ignored", str(folder), message)
+    selected = context.config.select(numbers)
+    for number_ in selected:
+        yield from _misread(context, number_, numbers[number_])
     for version in context.config.version_policy.get("specific", {}).get("versions", []):
-        if version not in context.model.versions:
+        if version not in numbers:
             message = (
                 f"version {version} is specified for model '{context.name}', but the version directory is "
                 "not present"
             )
             yield context.finding("version-absent", message, "version_policy", "specific", "versions")
-    if not context.selected:
+    if not selected:
         message = f"at least one version must be available under the version policy of model '{context.name}'"
         yield context.finding("version-missing", message, "version_policy", remedy=_remedy(context, folders))
     for version in context.selected:
@@ -132,18 +209,11 @@ def _versions(context: ModelContext) -> Iterator[Finding]:
             )
 
 
-def _misread(folder: Path, number: int) -> Iterator[Finding]:
-    """The server converts with C++'s stoll, which stops at the first character that is not a digit."""
-    if folder.name.startswith("0"):
-        message = (
-            f"ignore version directory '{folder.name}' which contains leading zeros in its directory name"
-        )
-        yield report("version-ignored", str(folder), message)
-    elif not (folder.parent / str(number)).is_dir():
-        message = (
-            f"the server takes '{folder.name}' for version {number}, then looks for its files in {number}/"
-        )
-        yield report("version-misread", str(folder), message)
+def _misread(context: ModelContext, number: int, name: str) -> Iterator[Finding]:
+    """The server converts with C++'s stoll, which skips blanks and a plus, and stops at what is no digit."""
+    if not (context.model.path / str(number)).is_dir():
+        message = f"the server takes '{name}' for version {number}, then looks for its files in {number}/"
+        yield report("version-misread", str(context.model.path / name), message)
 
 
 def _remedy(context: ModelContext, folders: list[Path]) -> str:
@@ -162,6 +232,9 @@ def _remedy(context: ModelContext, folders: list[Path]) -> str:
 def _files(context: ModelContext) -> Iterator[Finding]:
     for version in context.selected:
         file = context.file(version)
+        if context.backend == "python" and (message := _python_name(context)):
+            yield context.finding("model-filename", message, "default_model_filename")
+            return
         if file is None or file.exists() or context.ensemble:
             continue
         if context.backend == "python":
@@ -176,10 +249,38 @@ def _files(context: ModelContext) -> Iterator[Finding]:
         )
         remedy = f'write default_model_filename: "{beside[0]}", or rename it to {file.name}' if beside else ""
         yield report("model-file-missing", str(file), message, remedy=remedy)
+
+
+def _python_name(context: ModelContext) -> str:
+    """What the backend's stub, which imports the file as ``<version>.<name>``, cannot take for a module."""
+    name = context.config.default_model_filename
+    base = name.rsplit("/", 1)[-1]
+    if name and not name.endswith(".py"):
+        return f"Model name must end with '.py'. Model name is \"{base}\"."
+    if name.startswith("/") or ".." in name.split("/"):
+        return f"default_model_filename '{name}' leads out of the version's folder: the model does not load"
+    if "." in base.removesuffix(".py"):
+        module = base.removesuffix(".py").rsplit(".", 1)[0]
+        return f"ModuleNotFoundError: No module named '{context.selected[-1]}.{module}'"
+    return ""
+
+
+def _labels(context: ModelContext) -> Iterator[Finding]:
+    seen: set[str] = set()
     for index, output in enumerate(context.messages("output")):
+        name = str(output.get("name", ""))
         label = str(output.get("label_filename", ""))
-        path = context.model.path / label
-        if label and not path.is_file():
+        path = context.join(label)
+        if label and name in seen:
+            message = f"multiple label files for '{name}'"
+            yield context.finding(
+                "labels-missing", message, "output", index, "label_filename", remedy="keep one"
+            )
+        seen |= {name} if label else set()
+        if label and path.is_dir():
+            message = f"{path} is a folder: the server dies when it reads it as a file"
+            yield context.finding("labels-missing", message, "output", index, "label_filename")
+        elif label and not path.is_file():
             message = f"failed to open text file for read {path}: No such file or directory"
             yield context.finding("labels-missing", message, "output", index, "label_filename")
         elif (

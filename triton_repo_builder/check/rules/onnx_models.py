@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import releases
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
-from triton_repo_builder.check.rules import onnx_tensors
+from triton_repo_builder.check.rules import onnx_options, onnx_tensors
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
 
@@ -19,10 +17,12 @@ def check(context: ModelContext) -> Iterator[Finding]:
     """Each selected version's graph by itself, then against config.pbtxt."""
     if context.backend != "onnxruntime" or context.ensemble:
         return
-    yield from _options(context)
+    yield from onnx_options.check(context)
     if context.config.decoupled:
         message = "decoupled on an ONNX model: it answers once, and HTTP refuses every request (501)"
         yield context.finding("onnx-decoupled", message, "model_transaction_policy")
+    if context.relocated:
+        return
     for version in context.selected:
         file = context.file(version)
         if file is None or not file.is_file():
@@ -31,6 +31,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         if isinstance(graph, ModelSignature):
             yield from _age(context, file, graph)
             yield from onnx_tensors.check(context, graph)
+            yield from _nodes(context, file, graph)
         elif graph.code is not Code.LFS_POINTER:
             yield _unreadable(file, graph)
 
@@ -56,32 +57,15 @@ def _age(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[F
         yield report("onnx-opset", str(file), message, remedy=remedy)
 
 
-_NUMBERS = ("intra_op_thread_count", "inter_op_thread_count", "execution_mode")
-_BOOLEANS = ("enable_mem_arena", "enable_mem_pattern")
-
-
-def _options(context: ModelContext) -> Iterator[Finding]:
-    """Parameters whose text the backend converts; it reads ``2x`` as 2 and ignores what it does not know."""
-    parameters = context.config.parameters
-    for key in _NUMBERS:
-        value = parameters.get(key, "0")
-        message = ""
-        if not re.match(r"\s*[-+]?\d", value):
-            message = f"failed to convert '{value}' to integral number"
-        elif key == "execution_mode" and value not in ("0", "1"):
+def _nodes(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[Finding]:
+    """Nodes that ONNX Runtime refuses; a library of operators of its own may bring any domain."""
+    libraries = context.config.raw.get("model_operations", {}).get("op_library_filename", [])
+    for fault in context.repo.faults(file):
+        if not (libraries and "is not a registered function/op" in fault):
+            yield report("onnx-graph", str(file), fault)
+    for library in libraries:
+        if not Path(library).exists():
             message = (
-                f"Invalid configuration value provided. Expected values for  {key} are 0 or 1 but got "
-                f"{value} ."
+                f"Failed to load library {library} with error: {library}: cannot open shared object file"
             )
-        if message:
-            yield context.finding(
-                "onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}"
-            )
-    for key in _BOOLEANS:
-        if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
-            message = f"failed to convert '{parameters[key]}' to boolean"
-            yield context.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
-    shrinkage = parameters.get("memory.enable_memory_arena_shrinkage")
-    if shrinkage and parameters.get("enable_mem_arena", "1").lower() in ("0", "false"):
-        message = "memory.enable_memory_arena_shrinkage without the arena: every request fails"
-        yield context.finding("onnx-option", message, "parameters", remedy="drop one of the two")
+            yield context.finding("onnx-library", message, "model_operations", "op_library_filename")

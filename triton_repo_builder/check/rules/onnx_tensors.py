@@ -11,6 +11,10 @@ from triton_repo_builder.check.rules import onnx_shapes
 from triton_repo_builder.check.rules.onnx_shapes import Pair
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
+from triton_repo_builder.text import some
+
+LISTED = 50
+"""Names of the graph that a message shows."""
 
 
 def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
@@ -30,8 +34,9 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     if outputs:
         yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
+        specs = _specs(graph, role)
         for index, item in enumerate(items):
-            stated = _spec(graph, role, str(item.get("name", "")))
+            stated = specs.get(str(item.get("name", "")))
             if stated is not None and stated.kind == "tensor":
                 yield from _type(context, role, index, item, stated)
                 if stated in graph.optional_inputs and rows > 0:
@@ -39,10 +44,9 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
                 yield from onnx_shapes.check(Pair.of(context, graph, role, index, stated, rows))
 
 
-def _spec(graph: ModelSignature, role: str, name: str) -> TensorSpec | None:
-    if role == "output":
-        return graph.output(name)
-    return graph.input(name) or next((spec for spec in graph.optional_inputs if spec.name == name), None)
+def _specs(graph: ModelSignature, role: str) -> dict[str, TensorSpec]:
+    specs = graph.outputs if role == "output" else (*graph.optional_inputs, *graph.inputs)
+    return {spec.name: spec for spec in specs}
 
 
 def _completed(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
@@ -66,16 +70,17 @@ def _count(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     optional = {spec.name for spec in graph.optional_inputs}
     count = len(names) - sum(bool(item.get("optional")) for item in context.messages("input"))
     if message := ort_rules.input_count(context.name, count, len(graph.inputs)):
-        missing = [spec.name for spec in graph.inputs if spec.name not in names]
+        given, required = set(names), {spec.name for spec in graph.inputs}
+        missing = [spec.name for spec in graph.inputs if spec.name not in given]
         marked = [
             item["name"]
             for item in context.messages("input")
-            if item.get("optional") and graph.input(item["name"])
+            if item.get("optional") and item["name"] in required
         ]
         listed = [name for name in names if name in optional]
-        hints = [f"add {', '.join(missing)}"] if missing else []
-        hints += [f"drop optional from {', '.join(marked)}"] if marked else []
-        hints += [f"drop {', '.join(listed)}, which is an initializer"] if listed else []
+        hints = [f"add {some(missing)}"] if missing else []
+        hints += [f"drop optional from {some(marked)}"] if marked else []
+        hints += [f"drop {some(listed)}, which is an initializer"] if listed else []
         yield context.finding("onnx-input-count", message, "input", remedy="; ".join(hints))
     for index, item in enumerate(context.messages("input")):
         if item.get("optional") and item.get("name") in optional:
@@ -95,13 +100,16 @@ def _configured(context: ModelContext) -> list[str]:
 
 def _names(context: ModelContext, role: str, graph: ModelSignature) -> Iterator[Finding]:
     specs = (*graph.inputs, *graph.optional_inputs) if role == "input" else graph.outputs
-    allowed = [spec.name for spec in specs]
+    allowed = {spec.name for spec in specs}
+    # The server lists every name: of a thousand, each of a thousand findings would.
+    shown = sorted(allowed)[:LISTED]
     for index, item in enumerate(context.messages(role)):
-        if item.get("name") and (message := ort_rules.name(role, item["name"], allowed)):
+        name = str(item.get("name", ""))
+        if name and name not in allowed and (message := ort_rules.name(role, name, shown)):
             yield context.finding("onnx-name", message, role, index, "name")
     for index, item in enumerate(context.messages("batch_input") if role == "input" else []):
         for target in item.get("target_name", []):
-            if message := ort_rules.name("input", target, allowed):
+            if target not in allowed and (message := ort_rules.name("input", target, shown)):
                 yield context.finding("onnx-name", message, "batch_input", index, "target_name")
 
 

@@ -2,101 +2,149 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.check.python_source import CLASS, PythonSource
 
-CLASS = "TritonPythonModel"
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
+ENVIRONMENT = "EXECUTION_ENV_PATH"
+CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
+MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+_SHELL = re.compile(r"""[\s"'$`()&;|<>\\*?]|\{[^}]*,""")
+"""What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``."""
+_ARCHIVES = (
+    b"\x1f\x8b",
+    b"BZh",
+    b"\xfd7zXZ",
+    b"\x28\xb5\x2f\xfd",
+    b"\x04\x22\x4d\x18",
+    b"PK",
+    b"7z\xbc\xaf",
+    b"\x1f\x9d",
+)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
     """The model file of each selected version, and what config.pbtxt leaves to it."""
-    if context.backend != "python":
+    if context.backend != "python" or context.ensemble:
+        return
+    yield from _shell(context)
+    yield from _parameters(context)
+    if context.relocated:
         return
     for version in context.selected:
         file = context.file(version)
-        if file is not None and file.is_file():
+        if file is not None and file.is_dir():
+            message = f"ModuleNotFoundError: No module named '{file.parent.name}.{file.stem}': it is a folder"
+            yield report("model-file-missing", str(file), message, remedy="put the file itself there")
+        elif file is not None and file.is_file():
             yield from _file(context, file)
 
 
+def _shell(context: ModelContext) -> Iterator[Finding]:
+    names = [(context.name, ("name",), str(context.model.path))]
+    names += [
+        (str(group.get("name", "")), ("instance_group", index, "name"), "")
+        for index, group in enumerate(context.messages("instance_group"))
+    ]
+    if context.config.default_model_filename:
+        names.append((context.config.default_model_filename, ("default_model_filename",), ""))
+    for name, path, where in names:
+        if match := _SHELL.search(name):
+            message = (
+                f"the Python backend hands '{name}' to a shell, which does not take {match[0][0]!r} as it "
+                "stands: the load fails, or the whole server hangs"
+            )
+            yield report("python-name", where or context.at(*path), message)
+
+
+def _parameters(context: ModelContext) -> Iterator[Finding]:
+    parameters = context.config.parameters
+    cpu_only = parameters.get(CPU_ONLY, "no")
+    if cpu_only not in ("yes", "no"):
+        message = f"Incorrect value for {CPU_ONLY}: {cpu_only}'"
+        yield context.finding("python-parameter", message, "parameters", Key(CPU_ONLY))
+    if path := parameters.get(ENVIRONMENT, ""):
+        yield from _environment(context, path)
+
+
+def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
+    file = Path(path.replace(MODEL_DIRECTORY, str(context.model.path), 1))
+    at: tuple[str | int, ...] = ("parameters", Key(ENVIRONMENT))
+    if "://" in path:
+        return
+    if not file.exists():
+        message = f"Failed to get the canonical path for {file}."
+        yield context.finding("python-environment", message, *at)
+    elif file.is_file() and not _is_archive(file):
+        message = f"{file} is not an archive: the server cannot unpack it"
+        yield context.finding("python-environment", message, *at)
+    elif file.is_dir() and not (file / "bin" / "activate").exists():
+        message = (
+            f"Path {file}/bin/activate does not exist. The Python environment should contain an 'activate' "
+            "script."
+        )
+        yield context.finding("python-environment", message, *at)
+
+
+def _is_archive(file: Path) -> bool:
+    with file.open("rb") as stream:
+        head = stream.read(512)
+    return head.startswith(_ARCHIVES) or head[257:262] == b"ustar"
+
+
 def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
-    python = tuple(int(part) for part in context.release.python.split("."))
-    source = file.read_bytes()
-    if b"\0" in source:
-        yield report("python-syntax", str(file), "SyntaxError: source code cannot contain null bytes")
-        return
-    try:
-        tree = ast.parse(source, filename=file.name, feature_version=(python[0], python[1]))
-    except SyntaxError as error:
-        message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
+    source = context.repo.python(file)
+    if source.tree is None:
+        python = tuple(int(part) for part in context.release.python.split("."))
         # An older interpreter than the server's may not know what the server accepts.
-        severity: Severity = "error" if sys.version_info[:2] >= python else "warning"
-        where = f"{file}:{error.lineno}:{error.offset}" if error.lineno else str(file)
-        yield report("python-syntax", where, message, severity=severity)
+        old = sys.version_info[:2] < python or source.deep
+        severity: Severity = "warning" if old else "error"
+        where = f"{file}:{source.line}:{source.column}" if source.line else str(file)
+        yield report("python-syntax", where, source.error, severity=severity)
         return
-    except (ValueError, RecursionError, MemoryError) as error:  # not text, or nested without end
-        yield report("python-syntax", str(file), f"{type(error).__name__}: {error}"[:200])
-        return
-    if not _binds(tree, CLASS):
+    if not source.binds_class:
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
-    yield from _class(context, file, tree)
-    yield from _imports(context, file, tree)
+    yield from _class(context, file, source)
+    yield from _imports(context, file, source)
 
 
-def _binds(tree: ast.Module, name: str) -> bool:
-    """Whether the module has that name after import; a star import may bring anything."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return True
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            return True
-        if isinstance(node, ast.Import | ast.ImportFrom) and any(
-            (alias.asname or alias.name) in (name, "*") for alias in node.names
-        ):
-            return True
-    return False
-
-
-def _class(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Finding]:
-    model = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
-    if model is None or model.bases:
-        return  # Assigned, imported or inherited: its methods are not to be seen here.
-    methods = {node.name for node in model.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    methods |= {name.id for node in model.body for name in ast.walk(node) if isinstance(name, ast.Name)}
-    if "execute" not in methods:
+def _class(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+    if source.model is None:
+        return
+    if "execute" not in source.methods:
         message = f"{CLASS} has no execute: the model loads and every request fails"
-        yield report("python-execute-missing", f"{file}:{model.lineno}", message)
+        yield report("python-execute-missing", f"{file}:{source.model.lineno}", message)
     declared = context.config.inputs and context.config.outputs
-    if not declared and "auto_complete_config" not in methods:
+    if not declared and not source.completes:
         message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"
         yield context.finding("python-io-missing", message)
 
 
-def _imports(context: ModelContext, file: Path, tree: ast.Module) -> Iterator[Finding]:
-    """Modules that neither the stock image nor the model brings; those under ``try`` are optional."""
-    if "EXECUTION_ENV_PATH" in context.config.parameters:
+def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+    """Modules that neither the image nor the model brings; those under ``try`` are optional."""
+    if ENVIRONMENT in context.config.parameters:
         return
-    provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS}
-    for node in tree.body:
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names = [node.module]
-        for name in sorted({name.partition(".")[0] for name in names} - provided):
-            if not _travels(file.parent, name):
-                message = f"module '{name}' is not in the stock image of {context.release.name}"
-                yield report("python-import", f"{file}:{node.lineno}", message)
+    provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
+    seen: set[str] = set()
+    for name, line in source.imports():
+        if name in provided or name in seen or _travels(context, file.parent, source, name):
+            continue
+        seen.add(name)
+        image = "image" if context.image.modules else f"stock image of {context.release.name}"
+        yield report("python-import", f"{file}:{line}", f"module '{name}' is not in the {image}")
 
 
-def _travels(folder: Path, name: str) -> bool:
-    """Whether the version directory, or a folder in it such as ``vendor/``, holds that module."""
-    places = [folder, *(entry for entry in folder.iterdir() if entry.is_dir())]
+def _travels(context: ModelContext, folder: Path, source: PythonSource, name: str) -> bool:
+    """Whether the model or its version holds that module, or a folder that is put on ``sys.path``."""
+    inner = [entry for entry in folder.iterdir() if entry.is_dir()] if source.extends_path else []
+    places = [folder, context.model.path, *inner]
     return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)

@@ -7,8 +7,32 @@ import re
 
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.repository import Model, pbtxt
+from triton_repo_builder.repository import CONFIG, Model, pbtxt
 
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"^(<<<<<<<|=======|>>>>>>>)",
+        "a conflict of git that nobody resolved",
+        "resolve the merge, then commit again",
+    ),
+    (
+        r"\{\{|\{%|\{#",
+        "a Jinja template that was not rendered",
+        "render the template; the server reads plain text",
+    ),
+    (
+        r"\$\{?[A-Za-z_]",
+        "a placeholder that was not filled in",
+        "fill the placeholder in (envsubst, your templates)",
+    ),
+    ("[\u2018\u2019\u201c\u201d\u00ab\u00bb]", "typographic quotes", 'write straight quotes: "'),
+    ("\u00a0|[\u2000-\u200b]|\u3000", "a blank that is not ASCII", "write an ordinary blank in its place"),
+)
+"""What a line is, by what it shows: it tells a person more than the parser's word for it."""
+_WHOLE: tuple[tuple[str, str, str], ...] = (
+    ("\0", "UTF-16 text, or a binary file", "save it as UTF-8"),
+    ("\ufeff", "a byte order mark (BOM) at its start", "save it as UTF-8 without BOM"),
+)
 _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Enum type "inference.DataType" has no value named "TYPE_', "no quotes round enum values"),
     (r'^Enum type .* has no value named "', "no quotes round enum values"),
@@ -22,6 +46,10 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Expected "{"', "a message { … } belongs here: no bare value, and no comma after the last of a list"),
     (r'^Expected ","', "a comma between the elements of a list"),
     (r'^Expected ":"', "write field: value"),
+    (r"^Need space between number", "a blank after the number; digits are not grouped"),
+    (r"got: \+$", "no plus before a number"),
+    (r"^Invalid escape", "write a backslash as \\\\"),
+    (r"cannot cross line", "close the quote on its line; strings in a row are joined"),
     (r"^Expected string but found", "quotes round text"),
     (r"got /", "comments start with #"),
     (r"^Value out of range: -", "0 or more"),
@@ -33,13 +61,33 @@ _USUAL: tuple[tuple[str, str], ...] = (
 def finding(model: Model) -> Finding:
     """The parse error of a model that has one, with line and column."""
     assert model.error is not None  # The caller has looked.
+    if not model.error.line:  # not even read
+        return report("file-unreadable", str(model.path), model.error.reason)
     reason = model.error.reason
     lines = (model.text or "").splitlines()
     if 0 < model.error.line <= len(lines):
         # Protobuf quotes the whole line before some of its reasons; the position is shorter.
         reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
-    where = f"{model.path / 'config.pbtxt'}:{model.error.line}:{model.error.column}"
+    where = f"{model.path / CONFIG}:{model.error.line}:{model.error.column}"
+    what, remedy = _named(model.text or "", model.error.line)
+    if what:
+        return report("config-syntax", where, f"{reason}: this is {what}", remedy=remedy)
     return report("config-syntax", where, reason, remedy=_remedy(reason))
+
+
+def _named(text: str, line: int) -> tuple[str, str]:
+    """What stands there and what to do about it; empty if it is just a mistake."""
+    for mark, what, remedy in _WHOLE:
+        if mark in text[:64]:
+            return what, remedy
+    lines = text.splitlines()
+    if not 0 < line <= len(lines):
+        return "", ""
+    shown = re.sub(r'"(?:[^"\\]|\\.)*"|#.*', "", lines[line - 1][:1000])
+    for pattern, what, remedy in _SHAPES:
+        if re.search(pattern, shown):
+            return what, remedy
+    return "", ""
 
 
 def _remedy(reason: str) -> str:

@@ -18,9 +18,10 @@ def check(context: ModelContext) -> Iterator[Finding]:
         for index, item in enumerate(items):
             yield from _tensor(context, role, index, item)
         names = [str(item.get("name", "")) for item in items]
+        last_of = {name: index for index, name in enumerate(names)}
         for name, count in Counter(names).items():
             if name and count > 1:
-                last = len(names) - 1 - names[::-1].index(name)
+                last = last_of[name]
                 message = f"{role} '{name}' is declared {count} times; the server does not notice"
                 yield context.finding("tensor-duplicate", message, role, last, "name")
     yield from _batch_inputs(context)
@@ -34,7 +35,7 @@ def _tensor(context: ModelContext, role: str, index: int, item: Mapping[str, Any
     absent = [
         field for field in ("name", "data_type", "dims") if item.get(field) in (None, "", [], "TYPE_INVALID")
     ]
-    for field in absent:
+    for field in [] if context.completes else absent:
         owner = f"model {role}" if field == "name" else who
         yield context.finding("tensor-incomplete", f"{owner} must specify '{field}' {whose}", role, index)
     if any(dim == 0 or dim < -1 for dim in item.get("dims", [])):
@@ -46,6 +47,14 @@ def _tensor(context: ModelContext, role: str, index: int, item: Mapping[str, Any
         yield context.finding(
             "tensor-format", f"model {role} NHWC/NCHW require 3 dims {whose}", role, index, "format"
         )
+    if item.get("is_non_linear_format_io"):
+        message = ""
+        if context.backend != "tensorrt":
+            message = f"Non-linear IO format is only supported for the TensorRT platform {whose}"
+        elif len(item.get("dims", [])) != 3:
+            message = f"Non-linear IO format {role} requires 3 dims {whose}"
+        if message:
+            yield context.finding("tensor-non-linear", message, role, index, "is_non_linear_format_io")
     if item.get("is_shape_tensor") and context.backend != "tensorrt":
         message = f"shape tensors are only supported for TensorRT platform {whose}"
         yield context.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
@@ -56,7 +65,7 @@ def _reshape(context: ModelContext, role: str, index: int, item: Mapping[str, An
     who, whose = f"model {role} '{item.get('name', '')}'", f"for {context.name}"
     dims, shape = list(item["dims"]), list(item["reshape"].get("shape", []))
     message = ""
-    if not shape and context.max_batch_size == 0:
+    if not shape and context.rows == 0:
         message = (
             f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
             f"{whose}"

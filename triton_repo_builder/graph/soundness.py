@@ -1,0 +1,134 @@
+"""Nodes that ONNX Runtime refuses: operators that nobody registered, inputs that nothing writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+import onnx
+
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read.skeleton import Skeleton
+
+_ONNX = ("", "ai.onnx")
+_CONTRIB = frozenset(
+    {
+        "ai.onnx.preview.training",
+        "ai.onnx.training",
+        "com.microsoft",
+        "com.microsoft.dml",
+        "com.microsoft.experimental",
+        "com.microsoft.extensions",
+        "com.microsoft.nchwc",
+        "com.ms.internal.nhwc",
+        "org.pytorch.aten",
+    }
+)
+"""Domains whose operators ONNX Runtime brings itself."""
+_OLD = frozenset(
+    [
+        "ATen",
+        "Affine",
+        "Crop",
+        "DynamicSlice",
+        "GRUUnit",
+        "GivenTensorFill",
+        "ImageScaler",
+        "LayerNormalization",
+        "MeanVarianceNormalization",
+        "ParametricSoftplus",
+        "Scale",
+        "ScaledTanh",
+        "SimplifiedLayerNormalization",
+        "ThresholdedRelu",
+    ]
+)
+"""Operators of ONNX's own domain that ONNX Runtime knows in any opset."""
+
+
+def faults(graph: Skeleton) -> Iterator[str]:
+    """Each fault in ONNX Runtime's words; nothing for a graph with libraries of its own operators."""
+    model = reader.load(graph)
+    opsets = {entry.domain or "": entry.version for entry in model.opset_import}
+    opsets.setdefault("", opsets.get("ai.onnx", 0))
+    own = {(function.domain, function.name) for function in model.functions}
+    seen: set[tuple[str, str]] = set()
+    for node in _nodes(model.graph):
+        key = (node.domain, node.op_type)
+        if key not in own and key not in seen and (message := _operator(node, opsets)):
+            yield message
+        seen.add(key)
+    yield from _unwritten(model.graph, frozenset())
+    yield from _order(model.graph)
+
+
+def _operator(node: onnx.NodeProto, opsets: dict[str, int]) -> str:
+    if node.domain in _CONTRIB:
+        return ""
+    if node.domain not in (*_ONNX, "ai.onnx.ml"):
+        return f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op"
+    domain = "" if node.domain in _ONNX else node.domain
+    version = opsets.get(domain, 0)
+    newest = onnx.defs.onnx_opset_version() if not domain else version
+    if not version or version > newest or node.op_type in _OLD:
+        return ""
+    if not onnx.defs.has(node.op_type, version, domain):
+        return f"No Op registered for {node.op_type} with domain_version of {version}"
+    return ""
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                waiting += [attribute.g] if attribute.HasField("g") else []
+                waiting += attribute.graphs
+
+
+def _order(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names written twice, and nodes that wait for each other; the order of the nodes is free."""
+    writer: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if name in writer:
+                yield f"This is an invalid model. Error: Duplicate definition of name ({name})."
+                return
+            if name:
+                writer[name] = index
+    waits = [{writer[name] for name in node.input if name in writer} for node in graph.node]
+    readers: list[list[int]] = [[] for _ in waits]
+    for index, needed in enumerate(waits):
+        for other in needed:
+            readers[other].append(index)
+    ready = [index for index, needed in enumerate(waits) if not needed]
+    done = 0
+    while ready:
+        done += 1
+        current = ready.pop()
+        for index in readers[current]:
+            waits[index].discard(current)
+            if not waits[index]:
+                ready.append(index)
+    if done < len(waits):
+        yield "This is an invalid model. Error: the graph is not acyclic."
+
+
+def _unwritten(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
+    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    known |= {name for node in graph.node for name in node.output} | outside | {""}
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                yield (
+                    f"Invalid model. Node input '{name}' is not a graph input, initializer, or output of a "
+                    "previous node."
+                )
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for body in (*inner, *attribute.graphs):
+                yield from _unwritten(body, known)
+    for output in graph.output:
+        if output.name not in known:
+            yield f"Invalid model. The graph output '{output.name}' is written by no node."
