@@ -108,3 +108,4 @@ $(EXPORT)/.ready: constraints-export.txt
 golden: $(VENV)/.dev
 	$(VENV)/bin/python tests/golden/test_model_repository.py
 	$(VENV)/bin/python tests/unit/docs/test_options_table.py
+	$(VENV)/bin/python tests/unit/check/test_explain.py

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from triton_repo_builder import releases
 from triton_repo_builder.check.context import ModelContext, RepositoryContext, report
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
+from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.rules import (
     batching,
     ensemble_flow,
@@ -57,14 +58,19 @@ RULES: dict[str, Rule] = {
 
 
 def check(
-    repository: Repository, release: Release, *, image: Image = STOCK, only: Collection[str] | None = None
+    repository: Repository,
+    release: Release,
+    *,
+    image: Image = STOCK,
+    policies: Sequence[Policy] = (),
+    only: Collection[str] | None = None,
 ) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing.
 
     With ``only`` the findings on these models and on none else; what they need of others is read.
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
-    return arrange(finding.found_in(repository.path) for finding in _all(repo, only))
+    return arrange(finding.found_in(repository.path) for finding in _all(repo, policies, only))
 
 
 def refuse_errors(
@@ -89,10 +95,15 @@ def refuse_errors(
     return tuple(f"accepted (--force): {finding.where}: {finding.message}" for finding in errors)
 
 
-def _all(repo: RepositoryContext, only: Collection[str] | None) -> Iterator[Finding]:
+def _all(
+    repo: RepositoryContext, policies: Sequence[Policy], only: Collection[str] | None
+) -> Iterator[Finding]:
     for model in repo.repository.models:
         if only is None or model.name in only:
             yield from _model(repo, model)
+            if model.error is None:
+                for policy in policies:
+                    yield from policy.check(repo.of(model))
     if only is None:
         path = repo.repository.path
         yield from _readable(path, lambda: layout.links(repo.repository))

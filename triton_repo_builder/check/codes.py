@@ -34,6 +34,8 @@ _TEXT = _group(
      "remove it, or serve with a newer release"),
     ("error", "config-folder", "`config.pbtxt` is a folder, which kills the server.",
      "put the file itself there"),
+    ("error", "repository-empty", "No model in the repository: a wrong path passes any check.",
+     "name the folder that holds the model directories; --allow-empty accepts it"),
     ("error", "file-unreadable", "A file or folder that cannot be read.",
      "make it readable, or remove it"),
     ("error", "metrics", "`model_metrics` without a field that it needs.",
@@ -270,14 +272,31 @@ _MANIFEST = _group(
      "restore it (git checkout), or build again"),
     ("error", "manifest-sources", "A config.pbtxt names other source files than the manifest.",
      "restore both (git checkout), or build again with --force"),
+    ("error", "manifest-unreadable", "manifest.json is no manifest.",
+     "restore it (git checkout), or build again"),
     ("error", "manifest-lost", "A model that `trb build` wrote, without the manifest.",
      "restore manifest.json (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
      "remove it if it is not yours; a build leaves it alone"),
 )  # fmt: skip
 
+_LIVE = _group(
+    "A running server (--live)",
+    ("error", "live-unreachable", "No server answers at that URL.",
+     "start it, or correct the URL: that of its HTTP port"),
+    ("error", "live-not-ready", "The server answers and says that it is not ready.",
+     "wait until it has loaded its models, or look at its log"),
+    ("error", "live-missing", "A model, or a version that the policy selects, is not served.",
+     "load it ('trb load', 'trb apply'), or see the server's reason in its log"),
+    ("warning", "live-extra", "The server serves what the repository does not have.",
+     "unload it, or add it to the repository"),
+    ("error", "live-config", "The server's configuration of a model is another than the file's.",
+     "load the model again ('trb load', 'trb apply')"),
+)  # fmt: skip
+
 CODES: dict[str, Code] = {
     **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_PYTHON, **_ENSEMBLES, **_MANIFEST,
+    **_LIVE,
 }  # fmt: skip
 
 

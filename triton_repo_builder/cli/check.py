@@ -2,68 +2,250 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
     from triton_repo_builder.check.finding import Finding
+    from triton_repo_builder.check.settings import Settings
+    from triton_repo_builder.releases import Release
+    from triton_repo_builder.repository import Repository
+
+FORMATS = ("text", "json", "sarif", "github", "junit")
+CONFIG = Path("trb.toml")
 
 
 @click.command(name="check", short_help="Lint any Triton model repository.")
-@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
+@click.argument("repos", metavar="[REPO]...", type=Filled(), nargs=-1)
 @click.option(
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )
+@click.option("--select", metavar="CODES", help="Show these findings only, e.g. 'onnx-*,config-syntax'.")
+@click.option("--ignore", metavar="CODES", help="Leave these findings out.")
+@click.option("--policy", "policies", type=Place(), multiple=True, help="TOML file of policies; repeatable.")
+@click.option("--baseline", type=Place(), metavar="FILE", help="Accept the findings of this file.")
+@click.option("--write-baseline", type=Place(), metavar="FILE", help="Write the findings to it; exit 0.")
+@click.option("--since", metavar="REVISION", help="Only models that differ from this git revision.")
+@click.option("--modules", metavar="NAMES", help="Python modules of the image, or its requirements.txt.")
+@click.option("--backends", metavar="NAMES", help="Backends of the image.  [default: the stock image's]")
+@click.option("--gpus", type=click.IntRange(0), help="GPUs of the machine that serves.")
+@click.option("--live", metavar="URL", help="Compare with the server that runs there, too.")
+@click.option("--fix", is_flag=True, help="Show corrections that have one safe form, as a diff.")
+@click.option("--write", is_flag=True, help="Of --fix: write them, too.")
+@click.option("--explain", metavar="CODE", help="Print what a finding means, with examples.")
+@click.option(
+    "--config", type=Place(), metavar="FILE", help="The [check] table of this file.  [default: trb.toml]"
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings as well.")
-def command(repo: Path, triton_release: str | None, as_json: bool, strict: bool) -> int:
-    """Lint a Triton model repository, made by trb or by hand; needs no server.
+@click.option("--allow-empty", is_flag=True, help="A repository without models is no error.")
+def command(
+    repos: tuple[str, ...],
+    triton_release: str | None,
+    select: str | None,
+    ignore: str | None,
+    policies: tuple[Path, ...],
+    baseline: Path | None,
+    write_baseline: Path | None,
+    since: str | None,
+    modules: str | None,
+    backends: str | None,
+    gpus: int | None,
+    live: str | None,
+    fix: bool,
+    write: bool,
+    explain: str | None,
+    config: Path | None,
+    form: str,
+    as_json: bool,
+    strict: bool,
+    allow_empty: bool,
+) -> int:
+    """Lint Triton model repositories, made by trb or by hand; needs no server.
 
     Reads every config.pbtxt, the graphs, the Python sources and the manifest, and reports everything that
-    the server would refuse, with its own message and a fix. Exits 1 on errors. All findings: docs/checks.md.
+    the server would refuse, with its own message and a fix. REPO is a folder (by default model_repository) or
+    the URL of a pushed one. Exits 1 on errors. All findings: docs/checks.md.
 
     \b
     Examples:
       trb check
       trb check /srv/models --triton-release 25.03 --strict
+      trb check --since origin/main --format github
+      trb check --baseline known.json --policy policies.toml
+      trb check --fix
+      trb check --explain ensemble-shape
+      trb check --live http://localhost:8000
       trb check --json | jq '.[] | select(.severity == "error")'
     """
-    from triton_repo_builder import check, releases, repository
+    from triton_repo_builder import check, releases
+    from triton_repo_builder.check import baseline as known
+    from triton_repo_builder.check.formats import FORMATS as RENDERERS
+    from triton_repo_builder.check.result import Report
 
-    release = releases.get(triton_release) if triton_release else releases.default()
-    console.recovered(repo, whole=True)
-    read = repository.read(repo)
-    findings = check.check(read, release)
-    if as_json:
-        _json(findings)
-    elif findings:
-        _print(findings, len(read.models))
-    else:
-        click.echo(f"{counted(len(read.models), 'model')} checked, no findings")
-    return int(any(strict or finding.severity == "error" for finding in findings))
+    if explain:
+        from triton_repo_builder.check import explain as pages
+
+        click.echo(pages.page(explain).rstrip("\n"))
+        return 0
+    settings = _settings(config, select, ignore, policies, modules, backends, gpus, baseline)
+    name = triton_release or settings.release
+    release = releases.get(name) if name else releases.default()
+    with contextlib.ExitStack() as stack:
+        found: list[Finding] = []
+        texts: dict[str, str] = {}
+        models, accepted = 0, 0
+        entries = known.read(settings.baseline) if settings.baseline else None
+        kept: list[Finding] = []
+        for place in repos or (str(DEFAULT_REPOSITORY),):
+            read = stack.enter_context(_opened(place))
+            only = _changed(read, since)
+            findings = check.check(read, release, image=settings.image, policies=settings.policies, only=only)
+            findings += _empty(read, allow_empty=allow_empty or only is not None)
+            findings += _live(read, live)
+            findings = settings.selection.of(findings, read)
+            models += len(read.models if only is None else only)
+            kept += [finding.relative_to(read.path) for finding in findings]
+            if entries is not None:
+                fresh = known.new(findings, entries, read.path)
+                accepted += len(findings) - len(fresh)
+                findings = fresh
+            texts |= _texts(read)
+            if fix:
+                _fix(read, settings, release, write=write)
+            found += findings
+    if write_baseline:
+        write_baseline.write_text(known.render(kept), encoding="utf-8")
+        click.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
+        return 0
+    report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
+    if not fix:
+        _echo(RENDERERS["json" if as_json else form](report))
+    return int(any(strict or finding.severity == "error" for finding in found))
 
 
-def _json(findings: list[Finding]) -> None:
-    import json
-    from dataclasses import asdict
+def _settings(
+    config: Path | None,
+    select: str | None,
+    ignore: str | None,
+    policies: tuple[Path, ...],
+    modules: str | None,
+    backends: str | None,
+    gpus: int | None,
+    baseline: Path | None,
+) -> Settings:
+    """Those of trb.toml, overridden by the flags; what is ignored adds up."""
+    from triton_repo_builder.check import settings
 
-    click.echo(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
+    file = config or (CONFIG if CONFIG.is_file() else None)
+    read = settings.read(file)
+    flags = settings.select(_split(select) or read.selection.select, _split(ignore))
+    image = settings.image(_split(backends), _split(modules), gpus)
+    return replace(
+        read,
+        selection=replace(
+            read.selection, select=flags.select, ignore=(*read.selection.ignore, *flags.ignore)
+        ),
+        image=replace(
+            read.image,
+            backends=image.backends or read.image.backends,
+            modules=image.modules or read.image.modules,
+            gpus=read.image.gpus if gpus is None else gpus,
+        ),
+        baseline=baseline or read.baseline,
+        policies=(*read.policies, *settings.read_policies(policies)),
+    )
 
 
-def _print(findings: list[Finding], models: int) -> None:
-    """Print a block per finding, file:line first for editors and grep."""
-    colours = {"error": "red", "warning": "yellow"}
-    for finding in findings:
-        severity = click.style(finding.severity, fg=colours[finding.severity], bold=True)
-        code = click.style(f"[{finding.code}]", dim=True)
-        click.echo(f"{click.style(finding.where, bold=True)}: {severity}: {finding.message} {code}")
-        click.echo(f"  {click.style('fix:', fg='green')} {finding.remedy}")
-    errors = sum(finding.severity == "error" for finding in findings)
-    totals = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-    click.echo(f"{counted(models, 'model')} checked: {totals}")
+def _split(names: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in names.split(",") if part.strip()) if names else ()
+
+
+@contextlib.contextmanager
+def _opened(place: str) -> Iterator[Repository]:
+    """A folder, or a pushed repository for as long as it is checked."""
+    from triton_repo_builder import repository
+
+    if "://" not in place:
+        console.recovered(Path(place), whole=True)
+        yield repository.read(Path(place), lenient=True)
+        return
+    from triton_repo_builder import stores
+    from triton_repo_builder.stores import open as stores_open
+
+    with (
+        console.progress("bytes") as progress,
+        stores_open.opened(stores.parse(place), progress, direct=False) as opened,
+    ):
+        yield repository.read(opened.path, lenient=True)
+
+
+def _changed(read: Repository, since: str | None) -> set[str] | None:
+    if since is None:
+        return None
+    from triton_repo_builder.vcs import changed
+
+    return changed.models(read, since)
+
+
+def _empty(read: Repository, *, allow_empty: bool) -> list[Finding]:
+    from triton_repo_builder.check.context import report
+
+    if read.models or allow_empty:
+        return []
+    return [report("repository-empty", str(read.path), "no model is in this repository").found_in(read.path)]
+
+
+def _live(read: Repository, url: str | None) -> list[Finding]:
+    if url is None:
+        return []
+    from triton_repo_builder.deploy import live_check
+
+    return live_check.check(read, url)
+
+
+def _texts(read: Repository) -> dict[str, str]:
+    from triton_repo_builder.repository import CONFIG
+
+    return {str(model.path / CONFIG): model.text for model in read.models if model.text is not None}
+
+
+def _fix(read: Repository, settings: Settings, release: Release, *, write: bool) -> None:
+    """Print what would change; write it if asked to."""
+    from triton_repo_builder import check
+    from triton_repo_builder.check import fixes
+
+    texts = _texts(read)
+
+    def judged(changed: dict[str, str]) -> list[Finding]:
+        findings = check.check(read.with_texts(changed), release, image=settings.image)
+        return settings.selection.of(findings, read)
+
+    changed = fixes.correct(texts, judged)
+    for path, text in changed.items():
+        _echo(fixes.diff(path, texts[path], text).rstrip("\n"))
+    if write:
+        fixes.write(changed)
+    what = "corrected" if write else "would change; write them with --fix --write"
+    click.echo(f"{counted(len(changed), 'file')} {what}", err=True)
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _echo(text: str) -> None:
+    """Print text with any name in it."""
+    click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))

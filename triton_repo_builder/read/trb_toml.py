@@ -53,7 +53,7 @@ def _build_table(path: Path) -> dict[str, Any]:
         raise refused(f"cannot be read: {error.strerror}", "check the path given to --config") from None
     except ValueError as error:
         raise refused(f"is not valid TOML: {error}", "correct the file") from None
-    unknown = [key for key in document if key != "build"]
+    unknown = [key for key in document if key not in ("build", "check")]  # check/settings.py reads that
     if unknown:
         raise refused(f"unknown table '{unknown[0]}'", "options of trb build go into a table called [build]")
     table = document.get("build", {})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -68,6 +69,8 @@ class Repository:
     path: Path
     models: tuple[Model, ...]
     manifest: Manifest | None
+    damage: str = ""
+    """Why there is no manifest though there is a file; only if it was read leniently."""
 
     def model(self, name: str) -> Model | None:
         """The model of that name, if there is one."""
@@ -76,6 +79,14 @@ class Repository:
     @cached_property
     def _by_name(self) -> dict[str, Model]:
         return {model.name: model for model in self.models}
+
+    def with_texts(self, texts: Mapping[str, str]) -> Repository:
+        """The repository with other texts of config.pbtxt, by their paths; nothing is written."""
+        models = tuple(
+            _with_text(model, texts[path]) if (path := str(model.path / CONFIG)) in texts else model
+            for model in self.models
+        )
+        return replace(self, models=models)
 
     @property
     def endpoints(self) -> tuple[Model, ...]:
@@ -110,7 +121,12 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
     except OSError as error:
         raise unreadable(path, error, code=Code.REPOSITORY_UNREADABLE) from None
     models = tuple(_model(folder, lenient=lenient) for folder in folders)
-    return Repository(path=path, models=models, manifest=read_manifest(path))
+    try:
+        return Repository(path=path, models=models, manifest=read_manifest(path))
+    except TrbError as error:
+        if not lenient:
+            raise
+        return Repository(path=path, models=models, manifest=None, damage=error.message)
 
 
 def _model(folder: Path, *, lenient: bool) -> Model:
@@ -131,6 +147,13 @@ def _model(folder: Path, *, lenient: bool) -> Model:
             raise unreadable(folder, problem, code=Code.REPOSITORY_UNREADABLE) from None
         error = pbtxt.PbtxtError(0, 0, f"cannot be read: {problem.strerror}: {problem.filename or folder}")
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
+
+
+def _with_text(model: Model, text: str) -> Model:
+    try:
+        return replace(model, text=text, config=ModelConfig(pbtxt.parse(text)), error=None)
+    except pbtxt.PbtxtError as error:
+        return replace(model, text=text, config=ModelConfig(), error=error)
 
 
 def _decode(content: bytes) -> str:

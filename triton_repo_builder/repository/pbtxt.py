@@ -49,12 +49,36 @@ def messages() -> Any:
 
 def fields(message: str) -> list[str]:
     """Names of the fields of one of Triton's messages, which may be inside another; empty for any other."""
+    descriptor = _descriptor(message)
+    return [field.name for field in descriptor.fields] if descriptor else []
+
+
+def _descriptor(message: str) -> Any:
     waiting = list(messages().DESCRIPTOR.message_types_by_name.values())
     for descriptor in waiting:
         if descriptor.name == message:
-            return [field.name for field in descriptor.fields]
+            return descriptor
         waiting += descriptor.nested_types
-    return []
+    return None
+
+
+def inner(message: str, field: str) -> str:
+    """The message that a field holds; empty for a map, a plain value and what is not there."""
+    descriptor = _descriptor(message)
+    entry = descriptor.fields_by_name.get(field) if descriptor else None
+    kind = entry.message_type if entry else None
+    return "" if kind is None or kind.GetOptions().map_entry else str(kind.name)
+
+
+def default(message: str, field: str) -> Any:
+    """What a plain field means that is not set; None for a list, a message and what is not there."""
+    descriptor = _descriptor(message)
+    entry = descriptor.fields_by_name.get(field) if descriptor else None
+    if entry is None or entry.message_type is not None or isinstance(entry.default_value, list):
+        return None
+    return (
+        entry.enum_type.values_by_number[entry.default_value].name if entry.enum_type else entry.default_value
+    )
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -63,17 +87,30 @@ def parse(text: str) -> dict[str, Any]:
     Fields that are not set are absent, except that an explicit ``max_batch_size: 0`` cannot be told apart
     from none (proto3). Raises ``PbtxtError`` with line and column.
     """
-    from google.protobuf import json_format, text_format
+    from google.protobuf import json_format
 
     from triton_repo_builder.repository.text_format import Refusal, normalized
 
-    model_config = messages().ModelConfig
     try:
-        message = text_format.Parse(normalized(text), model_config())
+        message = _parsed(normalized(text))
     except Refusal as refusal:
         before = text[: refusal.offset]
         line, column = before.count("\n") + 1, refusal.offset - before.rfind("\n")
+        try:
+            _parsed(normalized(before))
+        except PbtxtError as error:
+            if error.line < line:  # the server stops there
+                raise error from None
         raise PbtxtError(line, column, refusal.reason) from None
+    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return _integers(whole, messages().ModelConfig.DESCRIPTOR)
+
+
+def _parsed(text: str) -> Any:
+    from google.protobuf import text_format
+
+    try:
+        return text_format.Parse(text, messages().ModelConfig())
     except text_format.ParseError as error:
         position = re.match(r"(\d+):(\d+) : ", str(error))
         reason = str(error)[position.end() :] if position else str(error)
@@ -81,8 +118,6 @@ def parse(text: str) -> dict[str, Any]:
         raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
     except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
         raise PbtxtError(1, 1, str(error)) from None
-    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return _integers(whole, model_config.DESCRIPTOR)
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:

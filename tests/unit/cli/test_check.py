@@ -43,11 +43,64 @@ def test_json(tmp_path: Path) -> None:
         {
             "severity": "error",
             "code": "name-mismatch",
-            "where": f"{tmp_path}/r/m/config.pbtxt:5",
+            "where": f"{tmp_path}/r/m/config.pbtxt:5:1",
             "message": "unexpected directory name 'm' for model 'bert', directory name must equal model name",
             "remedy": "make the two equal, or leave name out",
+            "model": "m",
+            "file": f"{tmp_path}/r/m/config.pbtxt",
+            "line": 5,
+            "column": 1,
         }
     ]
+
+
+def test_several_repositories_are_one_report(tmp_path: Path) -> None:
+    one = lay_out("name-mismatch", tmp_path / "one")
+    two = lay_out("queue-delay-clearml", tmp_path / "two")
+    code, output = run(one, two)
+    assert code == 1
+    assert output.endswith("2 models checked: 1 error, 2 warnings\n")
+
+
+def test_an_empty_repository_is_an_error_unless_it_may_be(tmp_path: Path) -> None:
+    code, output = run(tmp_path)
+    assert code == 1
+    assert "[repository-empty]" in output
+    assert run(tmp_path, "--allow-empty") == (0, "0 models checked, no findings\n")
+
+
+def test_selection_baseline_and_policies_together(tmp_path: Path) -> None:
+    repository = lay_out("several", tmp_path / "r")
+    policy = tmp_path / "policies.toml"
+    policy.write_text('[policy.small]\nfield = "max_batch_size"\nmaximum = 8\n')
+    code, output = run(repository, "--select", "policy-small", "--policy", policy)
+    assert code == 1
+    assert "e/config.pbtxt:2:1: error: max_batch_size is 16: at most 8 [policy-small]" in output
+    assert run(repository, "--write-baseline", tmp_path / "known.json")[0] == 0
+    code, output = run(repository, "--baseline", tmp_path / "known.json")
+    assert (code, output) == (0, "2 models checked, no findings; 9 findings of the baseline not shown\n")
+
+
+def test_a_fix_is_shown_and_written_only_if_asked_to(tmp_path: Path) -> None:
+    repository = lay_out("name-mismatch", tmp_path / "r")
+    config = repository / "m" / "config.pbtxt"
+    before = config.read_text()
+    code, output = run(repository, "--fix")
+    assert code == 1
+    assert '-name: "bert"' in output
+    assert config.read_text() == before
+    run(repository, "--fix", "--write")
+    assert run(repository)[0] == 0
+
+
+def test_a_page_of_each_code_and_of_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = run("--explain", "ensemble-shape")
+    assert code == 0
+    assert "ensemble-shape" in output
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["check", "--explain", "ensemble-shapes"])
+    assert caught.value.code == Code.USAGE.exit
+    assert "did you mean 'ensemble-shape'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -72,11 +125,17 @@ def test_an_unreadable_file_is_named(
 ) -> None:
     repository = lay_out("python-import", tmp_path / "r")
 
+    readable = Path.read_bytes
+
     def refuse(self: Path) -> bytes:
+        if self.name != "model.py":
+            return readable(self)
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", str(repository)])
-    assert caught.value.code == Code.REPOSITORY_UNREADABLE.exit
-    assert "m/1/model.py: cannot be read: Permission denied" in capsys.readouterr().err
+    assert caught.value.code == 1
+    output = capsys.readouterr().out
+    assert "cannot be read: Permission denied" in output
+    assert "/m/1/model.py [file-unreadable]" in output

@@ -158,7 +158,8 @@ def _runtime(context: ModelContext) -> Iterator[Finding]:
         return
     if backend not in backends.STOCK:
         return  # Nobody knows what the folder of a custom backend holds.
-    message = f"unable to find backend library '{runtime}' for model '{context.name}'"
+    kind = "Python backend based backend" if runtime == "model.py" else "backend"
+    message = f"unable to find {kind} library '{runtime}' for model '{context.name}'"
     yield context.finding("runtime-unknown", message, "runtime", remedy=f'drop runtime, or write "{usual}"')
 
 

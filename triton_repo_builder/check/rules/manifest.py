@@ -26,6 +26,9 @@ BY_THE_SERVER = frozenset({"__pycache__"})
 
 def check(repository: Repository) -> Iterator[Finding]:
     """Files changed, removed or added since the build, and configurations that name other sources."""
+    if repository.damage:
+        yield report("manifest-unreadable", str(repository.path / MANIFEST), repository.damage)
+        return
     if repository.manifest is None:
         yield from _lost(repository)
         return

@@ -1,0 +1,105 @@
+"""Work grows with the input: counted, for the clock depends on who else is at the machine."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triton_repo_builder import check, releases, repository
+
+MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+IO = (
+    'input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
+    'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
+)
+
+
+def put(root: Path, name: str, config: str, source: str = MODEL) -> None:
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "config.pbtxt").write_text(config)
+    (root / name / "1" / "model.py").write_text(source)
+
+
+def ensemble(step: str) -> str:
+    return (
+        f'platform: "ensemble"\n{IO}ensemble_scheduling {{ step [ {{ model_name: "{step}" model_version: -1 '
+        'input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }\n'
+    )
+
+
+def inputs(root: Path, size: int) -> None:
+    many = "".join(f'input {{ name: "Z{i}" data_type: TYPE_FP32 dims: [ 0 ] }}\n' for i in range(size))
+    put(root, "m", f'backend: "python"\n{many}')
+
+
+def chain(root: Path, size: int) -> None:
+    for index in range(size):
+        put(root, f"e{index}", ensemble(f"e{index + 1}" if index < size - 1 else "m"))
+    put(root, "m", f'backend: "python"\n{IO}')
+
+
+def ring(root: Path, size: int) -> None:
+    for index in range(size):
+        put(root, f"e{index}", ensemble(f"e{(index + 1) % size}"))
+
+
+def steps(root: Path, size: int) -> None:
+    maps = ", ".join(
+        f'{{ model_name: "m" model_version: -1 input_map {{ key: "X" value: "t{i}" }} '
+        f'output_map {{ key: "Y" value: "t{i + 1}" }} }}'
+        for i in reversed(range(size))
+    )
+    put(root, "e", f'platform: "ensemble"\n{IO}ensemble_scheduling {{ step [ {maps} ] }}\n')
+    put(root, "m", f'backend: "python"\n{IO}')
+
+
+def calls(root: Path) -> int:
+    profile = cProfile.Profile()
+    profile.enable()
+    check.check(repository.read(root), releases.default())
+    profile.disable()
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", [inputs, chain, ring, steps])
+def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> None:
+    made = []
+    for size in (10, 100, 400):  # the first one pays for imports
+        root = tmp_path / str(size)
+        root.mkdir()
+        make(root, size)
+        made.append(calls(root))
+    assert made[2] < 5 * made[1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["x = " + "(" * 5000 + ")" * 5000, "x = " + "+".join("1" * 20000), "x = " + "-" * 50000 + "1"],
+    ids=["brackets", "sum", "minus"],
+)
+def test_deep_sources_are_a_finding_at_most(source: str, tmp_path: Path) -> None:
+    put(tmp_path, "m", f'backend: "python"\n{IO}', f"{MODEL}{source}\n")
+    found = check.check(repository.read(tmp_path), releases.default())
+    assert {finding.code for finding in found} <= {"python-syntax"}
+
+
+@pytest.mark.parametrize("manifest", ["[" * 100_000, '{"a":' * 100_000, '{"files": 1}'])
+def test_a_broken_manifest_is_one_finding(manifest: str, tmp_path: Path) -> None:
+    put(tmp_path, "m", f'backend: "python"\n{IO}max_batch_size: -1')
+    (tmp_path / "manifest.json").write_text(manifest)
+    found = check.check(repository.read(tmp_path, lenient=True), releases.default())
+    assert "max-batch-size" in {finding.code for finding in found}
+
+
+def test_a_name_of_five_thousand_characters_and_links_in_circles(tmp_path: Path) -> None:
+    labelled = IO.replace('name: "Y"', f'name: "Y" label_filename: "{"x" * 5000}"')
+    put(tmp_path, "m", f'backend: "python"\n{labelled}')
+    put(tmp_path, "n", f'backend: "python"\n{IO}max_batch_size: -1')
+    (tmp_path / "n" / "up").symlink_to(tmp_path)
+    (tmp_path / "n" / "1" / "self").symlink_to("self")
+    found = check.check(repository.read(tmp_path, lenient=True), releases.default())
+    assert {"file-unreadable", "max-batch-size"} <= {finding.code for finding in found}

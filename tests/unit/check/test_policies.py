@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triton_repo_builder import check, releases, repository
+from triton_repo_builder.check import policies
+from triton_repo_builder.errors import TrbError
+
+MODEL = "class TritonPythonModel:\n    def execute(self, r): ...\n"
+CONFIG = """backend: "python"
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+instance_group [ { kind: KIND_CPU }, { count: 2 } ]
+dynamic_batching { max_queue_delay_microseconds: 9000 }
+max_batch_size: 8
+parameters { key: "team" value { string_value: "search" } }
+"""
+
+
+def found(tmp_path: Path, **entry: Any) -> list[str]:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    (tmp_path / "m" / "1" / "model.py").write_text(
+        "class TritonPythonModel:\n    def execute(self, r): ...\n"
+    )
+    read = policies.read({"policy": {"p": entry}}, "policies.toml")
+    findings = check.check(repository.read(tmp_path), releases.default(), policies=read)
+    return [f"{f.line}:{f.column} {f.code} {f.message}" for f in findings]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (
+            {"field": "instance_group.kind", "forbidden": ["KIND_AUTO"]},
+            ["4:38 policy-p instance_group.kind is 'KIND_AUTO': forbidden"],
+        ),
+        (
+            {"field": "dynamic_batching.max_queue_delay_microseconds", "maximum": 5000},
+            ["5:20 policy-p dynamic_batching.max_queue_delay_microseconds is 9000: at most 5000"],
+        ),
+        (
+            {"field": 'parameters."trb.model_sha256"', "required": True},
+            ['7:1 policy-p parameters."trb.model_sha256" is not given'],
+        ),
+        (
+            {"field": "parameters.team", "allowed": ["ads"], "message": "who owns it?"},
+            ["7:1 policy-p who owns it? (parameters.team is 'search': allowed: 'ads')"],
+        ),
+        (
+            {"field": "input.name", "pattern": "[a-z]+"},
+            ["2:11 policy-p input.name is 'X': it must match [a-z]+"],
+        ),
+        ({"field": "max_batch_size", "minimum": 16}, ["6:1 policy-p max_batch_size is 8: at least 16"]),
+        ({"field": "max_batch_size", "maximum": 4, "models": "bert*"}, []),
+        ({"field": "max_batch_size", "maximum": 4, "backend": "onnxruntime"}, []),
+        ({"field": "model_warmup.batch_size", "maximum": 4}, []),
+    ],
+)
+def test_findings(tmp_path: Path, entry: dict[str, Any], expected: list[str]) -> None:
+    assert found(tmp_path, **entry) == expected
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"field": "max_batch_size"},
+        {"field": "max_batchsize", "required": True},
+        {"field": "max_batch_size", "maximun": 4},
+        {"field": "max_batch_size", "pattern": "["},
+        {"field": "max_batch_size", "maximum": 4, "severity": "fatal"},
+    ],
+)
+def test_what_is_no_policy_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(TrbError) as caught:
+        policies.read({"policy": {"p": entry}}, "policies.toml")
+    assert caught.value.where.startswith("policies.toml")

@@ -1,0 +1,56 @@
+"""Texts on which protobuf's parsers differ; the server's verdicts are in test_check_agrees.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_repo_builder.repository import pbtxt
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "reason"),
+    [
+        ("max_batch_size: 1_000", (1, 18), "Need space between number and identifier."),
+        ("max_batch_size: 8input { }", (1, 18), "Need space between number and identifier."),
+        ("max_batch_size: +4", (1, 17), "Expected identifier, got: +"),
+        ("max_batch_size: 08", (1, 17), "Numbers starting with leading zero must be in octal."),
+        ('\nname: "\\q"', (2, 7), "Invalid escape sequence in string literal."),
+        ('name: "\\x"', (1, 7), "Invalid escape sequence in string literal."),
+        ('name: "a\nb"', (1, 7), "String literals cannot cross line boundaries."),
+        ('name: "a', (1, 7), "Unexpected end of string."),
+        ('name: "a"\u00a0', (1, 10), "Expected identifier, got: \u00a0 (U+00A0)"),
+        ('\ufeffname: "a"', (1, 1), "Expected identifier, got: \ufeff (U+FEFF)"),
+        ("# \0", (1, 3), "Invalid control characters encountered in text."),
+        ("<<\n=", (1, 1), "Expected identifier or number, got <."),
+    ],
+)
+def test_what_the_server_refuses(text: str, where: tuple[int, int], reason: str) -> None:
+    with pytest.raises(pbtxt.PbtxtError) as caught:
+        pbtxt.parse(text)
+    assert (caught.value.line, caught.value.column) == where
+    assert caught.value.reason.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("input { dims: [ - 1, -2 ] }", {"input": [{"dims": [-1, -2]}]}),
+        ("input { dims: - # why\n 1 }", {"input": [{"dims": [-1]}]}),
+        ("max_batch_size: 010", {"max_batch_size": 8}),
+        ("max_batch_size: 0x8 # caf\ufffd \x01", {"max_batch_size": 8}),
+        ('name: "a" \'b\'; platform: "\\x41\\101\\u0041"', {"name": "ab", "platform": "AAA"}),
+        (
+            "sequence_batching { direct { minimum_slot_utilization: .5f } }",
+            {"sequence_batching": {"direct": {"minimum_slot_utilization": 0.5}}},
+        ),
+    ],
+)
+def test_what_the_server_takes(text: str, config: dict[str, object]) -> None:
+    assert pbtxt.parse(text) == config
+
+
+def test_defaults_and_inner_messages() -> None:
+    assert pbtxt.default("ModelInstanceGroup", "kind") == "KIND_AUTO"
+    assert pbtxt.default("ModelInstanceGroup", "gpus") is None
+    assert pbtxt.inner("ModelConfig", "dynamic_batching") == "ModelDynamicBatching"
+    assert pbtxt.inner("ModelConfig", "parameters") == ""

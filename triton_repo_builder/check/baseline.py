@@ -1,0 +1,53 @@
+"""Findings that are known and accepted: a file of them, so that only new ones fail."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import load_json
+
+KEY = "findings"
+Known = Counter[tuple[str, str, str]]
+
+
+def render(findings: Sequence[Finding]) -> str:
+    """The file: one entry a finding, without lines, which move."""
+    entries = sorted(_key(finding) for finding in findings)
+    listed = [{"file": file, "code": code, "message": message} for file, code, message in entries]
+    return json.dumps({KEY: listed}, indent=1) + "\n"
+
+
+def read(path: Path) -> Known:
+    """How often each finding is accepted. Raises USAGE for a file that is no baseline."""
+    try:
+        entries = load_json(path.read_text(encoding="utf-8"))[KEY]
+        return Counter((str(item["file"]), str(item["code"]), str(item["message"])) for item in entries)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrbError(
+            Code.USAGE,
+            f"not a baseline: {type(error).__name__}: {error}",
+            where=str(path),
+            remedy=f"write it with: trb check --write-baseline {path}",
+        ) from None
+
+
+def new(findings: Sequence[Finding], known: Known, root: Path) -> list[Finding]:
+    """The findings that the baseline does not accept; of several alike as many as there are more."""
+    left = known.copy()
+    fresh = []
+    for finding in findings:
+        key = _key(finding.relative_to(root))
+        if left[key] > 0:
+            left[key] -= 1
+        else:
+            fresh.append(finding)
+    return fresh
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.file, finding.code, finding.message

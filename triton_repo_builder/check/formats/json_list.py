@@ -1,0 +1,22 @@
+"""A JSON list with one object a finding."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from triton_repo_builder.check.result import Report
+
+
+def render(report: Report) -> str:
+    """Names that are no text are escaped, so that the document is valid whatever they are."""
+    return json.dumps([_valid(asdict(finding)) for finding in report.findings], indent=1)
+
+
+def _valid(entry: dict[str, object]) -> dict[str, object]:
+    return {
+        key: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        if isinstance(value, str)
+        else value
+        for key, value in entry.items()
+    }

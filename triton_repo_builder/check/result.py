@@ -1,0 +1,47 @@
+"""What a check found, ready to be printed in any of the formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from triton_repo_builder.check.codes import CODES
+from triton_repo_builder.check.finding import Finding
+
+LONGEST_LINE = 200
+"""Characters of a line that is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The findings on some repositories."""
+
+    findings: tuple[Finding, ...]
+    models: int
+    known: int = 0
+    """Findings that the baseline accepts, which are not among these."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """The text of each config.pbtxt by its path, to show the line of a finding."""
+    colour: bool = False
+
+    @property
+    def errors(self) -> int:
+        """How many of the findings are errors."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+    def line(self, finding: Finding) -> str:
+        """The line that a finding points to; empty if it is not known, or too long to show."""
+        lines = self.texts.get(finding.file, "").split("\n") if finding.line else []
+        text = lines[finding.line - 1] if finding.line <= len(lines) and finding.line else ""
+        return text if len(text) <= LONGEST_LINE else ""
+
+
+def meaning(code: str) -> str:
+    """What a code means in general; a policy's is its own."""
+    return CODES[code].meaning if code in CODES else "A policy of this repository."
+
+
+def printable(text: str) -> str:
+    """A text on one line, in characters that every terminal and every file takes."""
+    valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid)

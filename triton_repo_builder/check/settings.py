@@ -1,0 +1,167 @@
+"""The ``[check]`` table of a trb.toml, and files of policies."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.check import policies
+from triton_repo_builder.check.image import Image
+from triton_repo_builder.check.policies import Policy
+from triton_repo_builder.check.selection import Selection, unknown
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import load_toml
+
+KEYS = (
+    "select",
+    "ignore",
+    "models",
+    "release",
+    "modules",
+    "backends",
+    "gpus",
+    "baseline",
+    "policy",
+    "policies",
+)
+MODULES = {
+    "beautifulsoup4": "bs4",
+    "opencv-contrib-python": "cv2",
+    "opencv-python": "cv2",
+    "opencv-python-headless": "cv2",
+    "pillow": "PIL",
+    "protobuf": "google",
+    "python-dateutil": "dateutil",
+    "pyyaml": "yaml",
+    "scikit-image": "skimage",
+    "scikit-learn": "sklearn",
+}
+"""Packages whose module has another name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a team has decided once for all."""
+
+    selection: Selection = field(default_factory=Selection)
+    image: Image = field(default_factory=Image)
+    release: str = ""
+    baseline: Path | None = None
+    policies: tuple[Policy, ...] = ()
+
+
+def read(path: Path | None) -> Settings:
+    """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE."""
+    if path is None:
+        return Settings()
+    table = _load(path).get("check", {})
+    if not isinstance(table, Mapping):
+        raise _refused(path, "[check] must be a table", "write [check] on a line of its own")
+    for key in table:
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            remedy = f"did you mean '{near[0]}'?" if near else f"keys: {', '.join(KEYS)}"
+            raise _refused(path, f"unknown key '{key}' in [check]", remedy)
+    models = table.get("models", {})
+    if not isinstance(models, Mapping):
+        raise _refused(path, "[check.models] must be a table", 'write "NAME" = ["CODE"]')
+    listed = _listed(path)
+    files = [path.parent / name for name in listed("policies", table.get("policies", []))]
+    return Settings(
+        selection=select(
+            listed("select", table.get("select", ["*"])),
+            listed("ignore", table.get("ignore", [])),
+            {str(name): listed(str(name), codes) for name, codes in models.items()},
+            where=str(path),
+        ),
+        image=image(
+            listed("backends", table.get("backends", [])),
+            listed("modules", table.get("modules", [])),
+            _gpus(path, table.get("gpus")),
+            path.parent,
+        ),
+        release=str(table.get("release", "")),
+        baseline=path.parent / str(table["baseline"]) if "baseline" in table else None,
+        policies=(*policies.read(table, str(path)), *read_policies(files)),
+    )
+
+
+def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
+    """The policies of some files. Raises USAGE."""
+    return tuple(policy for file in files for policy in policies.read(_load(file), str(file)))
+
+
+def select(
+    codes: Iterable[str],
+    ignored: Iterable[str],
+    models: Mapping[str, Iterable[str]] | None = None,
+    *,
+    where: str = "",
+) -> Selection:
+    """A selection of codes that exist. Raises USAGE."""
+    selection = Selection(
+        select=tuple(codes),
+        ignore=tuple(ignored),
+        models={name: tuple(entry) for name, entry in (models or {}).items()},
+    )
+    named = (
+        *selection.select,
+        *selection.ignore,
+        *(code for entry in selection.models.values() for code in entry),
+    )
+    if wrong := unknown(named):
+        remedy = "docs/checks.md lists all codes; 'onnx-*' means all that begin so"
+        raise TrbError(Code.USAGE, f"no finding has the code '{wrong[0]}'", where=where, remedy=remedy)
+    return selection
+
+
+def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:
+    """What an image brings; a module may be a file of requirements (``requirements.txt``)."""
+    names: set[str] = set()
+    for module in modules:
+        file = folder / module
+        if file.is_file():
+            names |= {_module(line) for line in file.read_text(encoding="utf-8").splitlines()}
+        else:
+            names.add(_module(module))
+    return Image(backends=frozenset(backends), modules=frozenset(names - {""}), gpus=gpus)
+
+
+def _module(line: str) -> str:
+    """The module of a requirement: ``scikit-learn==1.5 ; …`` is ``sklearn``."""
+    name = re.split(r"[\s=<>!~;\[@#]", line.strip(), maxsplit=1)[0]
+    if name.startswith("-"):
+        return ""
+    return MODULES.get(name.lower(), name.replace("-", "_"))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return load_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}", "check the path") from None
+    except ValueError as error:
+        raise _refused(path, f"is not valid TOML: {error}", "correct the file") from None
+
+
+def _listed(path: Path) -> Callable[[str, Any], tuple[str, ...]]:
+    def listed(key: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise _refused(path, f"{key} must be a list of texts", f'write {key} = ["…"]')
+        return tuple(value)
+
+    return listed
+
+
+def _gpus(path: Path, value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise _refused(path, f"gpus = {value!r}", "a number: 0 or more")
+    return value
+
+
+def _refused(path: Path, message: str, remedy: str) -> TrbError:
+    return TrbError(Code.USAGE, message, where=str(path), remedy=remedy)
