@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -122,7 +123,7 @@ def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     else:
         context = repo.of(model)
         for rule in RULES.values():
-            yield from _readable(model.path, lambda rule=rule: rule(context))
+            yield from _readable(model.path, functools.partial(rule, context))
 
 
 def _readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

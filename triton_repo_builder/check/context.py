@@ -159,7 +159,7 @@ class ModelContext:
         return self.model.selected
 
     @cached_property
-    def fields(self) -> list[line_numbers.Field]:
+    def fields(self) -> line_numbers.Fields:
         """The fields of config.pbtxt with their lines."""
         return line_numbers.scan(self.model.text or "")
 

@@ -34,9 +34,9 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     if outputs:
         yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
-        specs = _specs(graph, role)
+        named = _specs(graph, role)
         for index, item in enumerate(items):
-            stated = specs.get(str(item.get("name", "")))
+            stated = named.get(str(item.get("name", "")))
             if stated is not None and stated.kind == "tensor":
                 yield from _type(context, role, index, item, stated)
                 if stated in graph.optional_inputs and rows > 0:

@@ -48,7 +48,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
-    names = [(context.name, ("name",), str(context.model.path))]
+    names: list[tuple[str, tuple[str | int, ...], str]] = [(context.name, ("name",), str(context.model.path))]
     names += [
         (str(group.get("name", "")), ("instance_group", index, "name"), "")
         for index, group in enumerate(context.messages("instance_group"))

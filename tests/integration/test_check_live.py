@@ -1,0 +1,45 @@
+"""``trb check --live``: a real server against its repository, before and after changes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import serve_repository as made
+
+from tests.support.cli import call
+from tests.support.raw_server import raw_server
+from triton_repo_builder import repository
+from triton_repo_builder.deploy import live_check
+
+pytestmark = pytest.mark.server
+
+
+def codes(root: Path, url: str) -> set[str]:
+    return {finding.code for finding in live_check.check(repository.read(root), url)}
+
+
+def test_what_drifts_is_found(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    made.python(root, "one")
+    made.python(root, "two")
+    made.ensemble(root, "both", "one")
+    with raw_server(root, tmp_path) as server:
+        url = f"http://{server.http}"
+        assert codes(root, url) == {"live-missing"}
+        for name in ("two", "both"):  # the ensemble loads its step
+            assert server.load(name) == ""
+        assert codes(root, url) == set()
+        done = call("check", root, "--live", url, "--select", "live-*")
+        assert (done.returncode, done.stdout) == (0, "3 models checked, no findings\n")
+        with (root / "one" / "config.pbtxt").open("a") as config:
+            config.write('parameters { key: "new" value { string_value: "1" } }\n')
+        assert codes(root, url) == {"live-config"}
+        # The server lists what lies in its own folder: the other one has another model.
+        other = tmp_path / "other"
+        shutil.copytree(root, other)
+        (other / "two").rename(other / "three")
+        assert codes(other, url) == {"live-config", "live-missing", "live-extra"}
+    assert codes(root, url) == {"live-unreachable"}
