@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,21 @@ from triton_repo_builder.check.explain import Example
 
 pytestmark = pytest.mark.server
 REFUSED = ("server", "cpp", "completing")
-KILLS = ("dies", "hangs", "newer")
-ONLY_CPP = ("lfs-pointer", "onnx-unreadable", "onnx-graph", "onnx-library")
-"""Here the C++ backend has words of its own for what ONNX Runtime says."""
+OTHER_WORDS = (
+    "backend-custom",
+    "config-syntax",
+    "lfs-pointer",
+    "not-a-model",
+    "onnx-external-data",
+    "onnx-graph",
+    "onnx-ir",
+    "onnx-library",
+    "onnx-opset",
+    "onnx-shape-open",
+    "onnx-unreadable",
+    "python-import",
+)
+"""The server says the same in other words, or more."""
 SHOWN = {code: example for code in CODES if (example := explain.example(code))}
 
 
@@ -33,34 +47,56 @@ def sample(codes: list[str]) -> list[object]:
 
 
 class Bench:
-    """A server over a folder whose models change."""
+    """A server over a folder whose models change; one that died is started again."""
 
-    def __init__(self, server: RawServer, repository: Path) -> None:
-        self.server, self.repository = server, repository
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._starts = folder, 0
+        self._running: AbstractContextManager[RawServer]
+        self._server: RawServer
+        self._repository: Path
+
+    def start(self) -> None:
+        """A server on an empty repository."""
+        self._starts += 1
+        scratch = self._folder / str(self._starts)
+        self._repository = scratch / "repository"
+        self._repository.mkdir(parents=True)
+        self._running = raw_server(self._repository, scratch)
+        self._server = self._running.__enter__()
+
+    def stop(self) -> None:
+        """End it."""
+        self._running.__exit__(None, None, None)
 
     def load(self, files: dict[str, str]) -> str:
         """What the server said of the models, with its log; empty if it loaded all."""
-        examples.lay_out(files, self.repository)
-        start = self.server.log.stat().st_size
-        names = sorted(entry.name for entry in self.repository.iterdir() if entry.is_dir())
         try:
-            refused = [text for text in map(self.server.load, names) if text]
-            with self.server.log.open("rb") as log:
-                log.seek(start)
-                said = log.read().decode(errors="replace")
-            return "\n".join([*refused, said]) if refused else ""
-        finally:
-            for name in names:
-                self.server.unload(name)
-                shutil.rmtree(self.repository / name)
+            return self._load(files)
+        except (OSError, HTTPException):  # once in some thousand loads of a broken Python model
+            self.stop()
+            self.start()
+            return self._load(files)
+
+    def _load(self, files: dict[str, str]) -> str:
+        examples.lay_out(files, self._repository)
+        start = self._server.log.stat().st_size
+        names = sorted(entry.name for entry in self._repository.iterdir() if entry.is_dir())
+        refused = [text for text in map(self._server.load, names) if text]
+        with self._server.log.open("rb") as log:
+            log.seek(start)
+            said = log.read().decode(errors="replace")
+        for name in names:
+            self._server.unload(name)
+            shutil.rmtree(self._repository / name)
+        return "\n".join([*refused, said]).replace(f"{self._repository}/", "") if refused else ""
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    folder = tmp_path_factory.mktemp("truth")
-    (folder / "repository").mkdir()
-    with raw_server(folder / "repository", folder) as server:
-        yield Bench(server, folder / "repository")
+    bench = Bench(tmp_path_factory.mktemp("truth"))
+    bench.start()
+    yield bench
+    bench.stop()
 
 
 def shown(code: str) -> Example:
@@ -71,9 +107,9 @@ def shown(code: str) -> Example:
 def test_the_bad_example_is_refused_in_these_words(code: str, bench: Bench) -> None:
     said = bench.load(dict(shown(code).bad))
     assert said
-    if code not in ONLY_CPP and "syntax" not in code:
-        expected = shown(code).says.replace(" ", "")
-        assert any(line and line in said.replace(" ", "") for line in (expected, expected[:60]))
+    if code not in OTHER_WORDS:
+        # Blanks apart: the server forgets one in "provided from shortonly has 2 bytes".
+        assert shown(code).says.replace(" ", "") in said.replace(" ", "")
 
 
 @pytest.mark.parametrize("code", sample([code for code in SHOWN if shown(code).judged.endswith("loads")]))

@@ -115,7 +115,7 @@ _BATCHING = _group(
     ("error", "instance-profile", "`profile` outside TensorRT.",
      "drop profile"),
     ("warning", "instance-count", "No instance count on an ONNX model that may run on a CPU.",
-     "write instance_group [ { count: 1 kind: KIND_CPU } ] and intra_op_thread_count"),
+     "write instance_group [ { count: 1 kind: KIND_CPU } ], KIND_GPU for a GPU, and intra_op_thread_count"),
 )  # fmt: skip
 
 _WARMUP = _group(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -38,7 +38,7 @@ class Policy:
     severity: Severity = "error"
     message: str = ""
     fix: str = ""
-    steps: tuple[str, ...] = field(default=())
+    steps: tuple[str, ...] = ()
 
     def check(self, context: ModelContext) -> Iterator[Finding]:
         """The findings on one model."""
@@ -97,7 +97,9 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
     if steps[0] not in pbtxt.fields("ModelConfig"):
         raise _refused(place, f"config.pbtxt has no field '{steps[0]}'", "see Triton's model_config.proto")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
     try:
         re.compile(str(entry.get("pattern", "")))
         policy = Policy(name=name, steps=steps, **values)

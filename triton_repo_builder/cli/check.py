@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -229,7 +229,7 @@ def _fix(read: Repository, settings: Settings, release: Release, *, write: bool)
 
     texts = _texts(read)
 
-    def judged(changed: dict[str, str]) -> list[Finding]:
+    def judged(changed: Mapping[str, str]) -> list[Finding]:
         findings = check.check(read.with_texts(changed), release, image=settings.image)
         return settings.selection.of(findings, read)
 

@@ -107,7 +107,8 @@ class Repository:
 def read(path: Path, *, lenient: bool = False) -> Repository:
     """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet.
 
-    With ``lenient`` a model that cannot be read has an error at line 0; else it raises ``TrbError``.
+    With ``lenient`` a model that cannot be read has an error at line 0, else this raises ``TrbError``; and a
+    config.pbtxt need not be UTF-8.
     """
     if not path.is_dir():
         raise TrbError(
@@ -138,10 +139,12 @@ def _model(folder: Path, *, lenient: bool) -> Model:
             sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
         )
         if file.is_file():
-            text = _decode(file.read_bytes())
+            text = _decode(file.read_bytes(), lenient=lenient)
             config = ModelConfig(pbtxt.parse(text))
     except pbtxt.PbtxtError as problem:
         error = problem
+    except UnicodeDecodeError as problem:
+        error = pbtxt.PbtxtError(1, 1, f"not UTF-8 text: {problem.reason}")
     except OSError as problem:
         if not lenient:
             raise unreadable(folder, problem, code=Code.REPOSITORY_UNREADABLE) from None
@@ -156,6 +159,9 @@ def _with_text(model: Model, text: str) -> Model:
         return replace(model, text=text, config=ModelConfig(), error=error)
 
 
-def _decode(content: bytes) -> str:
-    """The text of a config.pbtxt; the server takes a byte that is not UTF-8 in a comment or a string."""
-    return content.decode("utf-8", "replace").replace("\r\n", "\n")
+def _decode(content: bytes, *, lenient: bool) -> str:
+    """The text of a config.pbtxt; the server takes a byte that is not UTF-8 in a comment or a string.
+
+    What is to be written again must be UTF-8.
+    """
+    return content.decode("utf-8", "replace" if lenient else "strict").replace("\r\n", "\n")

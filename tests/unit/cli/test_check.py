@@ -8,6 +8,7 @@ from bad_repositories import lay_out
 from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
+from triton_repo_builder.cli import check as check_command
 from triton_repo_builder.cli.check import command
 from triton_repo_builder.errors import Code
 
@@ -118,6 +119,15 @@ def test_exit_code_of_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[
         cli.main(["check", str(lay_out("tensor-dims-zero", tmp_path / "r"))])
     assert caught.value.code == 1
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_colour_is_for_terminals_that_want_it(
+    no_color: str, coloured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr("triton_repo_builder.cli.check.sys.stdout.isatty", lambda: True, raising=False)
+    assert check_command._colour() == coloured
 
 
 def test_an_unreadable_file_is_named(

@@ -45,7 +45,10 @@ def test_a_hand_made_repository(tmp_path: Path) -> None:
     ]
     assert (models["bare"].text, models["bare"].error) == (None, None)
     assert str(models["broken"].error).startswith("1:17: ")
-    assert (models["latin"].error, models["latin"].config.name) == (None, "\ufffd")
+    assert str(models["latin"].error) == "1:1: not UTF-8 text: invalid continuation byte"
+    lenient = repository.read(tmp_path, lenient=True).model("latin")
+    assert lenient is not None
+    assert (lenient.error, lenient.config.name) == (None, "\ufffd")
     assert models["e"].steps == ("a",)
     assert [model.name for model in read.endpoints] == ["bare", "broken", "e", "latin", "old"]
     assert read.model("nowhere") is None

@@ -67,7 +67,10 @@ def _step(
             f"ensemble '{context.name}' depends on '{inner.name}' whose required version {version} is not "
             "loaded."
         )
-        yield context.finding("ensemble-step-version", message, *_path(index), "model_version")
+        remedy = "" if inner.selected else f"give '{inner.name}' a version that its version_policy selects"
+        if inner.selected and version:
+            remedy = f"name one that is: {some([*map(str, inner.selected)])}; or write model_version: -1"
+        yield context.finding("ensemble-step-version", message, *_path(index), "model_version", remedy=remedy)
     sides = interface(inner)
     if sides is None:
         return
