@@ -40,15 +40,19 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"
 
-    def relative_to(self, root: Path) -> Finding:
-        """The finding with paths below ``root`` stated from there."""
+    def relative_to(self, root: Path, base: str = "") -> Finding:
+        """The finding with paths below ``root`` stated from there, or as those below ``base``."""
         prefix = f"{root}/"
+
+        def moved(path: str) -> str:
+            return base + path.removeprefix(prefix) if path.startswith(prefix) else path
+
         return replace(
             self,
-            where=self.where.removeprefix(prefix),
-            file=self.file.removeprefix(prefix),
-            message=self.message.replace(prefix, ""),
-            remedy=self.remedy.replace(prefix, ""),
+            where=moved(self.where),
+            file=moved(self.file),
+            message=self.message.replace(prefix, base),
+            remedy=self.remedy.replace(prefix, base),
         )
 
     @property

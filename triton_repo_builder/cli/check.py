@@ -77,7 +77,7 @@ def command(
 
     Reads every config.pbtxt, the graphs, the Python sources and the manifest, and reports everything that
     the server would refuse, with its own message and a fix. REPO is a folder (by default model_repository) or
-    the URL of a pushed one. Exits 1 on errors. All findings: docs/checks.md.
+    a URL such as s3://bucket/models. Exits 1 on errors. All findings: docs/checks.md.
 
     \b
     Examples:
@@ -122,7 +122,9 @@ def command(
                 fresh = known.new(findings, entries, read.path)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
-            texts |= _texts(read)
+            base = f"{place.rstrip('/')}/" if "://" in place else f"{read.path}/"
+            findings = [finding.relative_to(read.path, base) for finding in findings]
+            texts |= {base + path.removeprefix(f"{read.path}/"): text for path, text in _texts(read).items()}
             if fix:
                 _fix(read, settings, release, write=write)
             found += findings
@@ -175,7 +177,7 @@ def _split(names: str | None) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[Repository]:
-    """A folder, or a pushed repository for as long as it is checked."""
+    """A folder, or a repository in a store for as long as it is checked."""
     from triton_repo_builder import repository
 
     if "://" not in place:
@@ -187,9 +189,9 @@ def _opened(place: str) -> Iterator[Repository]:
 
     with (
         console.progress("bytes") as progress,
-        stores_open.opened(stores.parse(place), progress, direct=False) as opened,
+        stores_open.copied(stores.parse(place), progress) as copied,
     ):
-        yield repository.read(opened.path, lenient=True)
+        yield repository.read(copied, lenient=True)
 
 
 def _changed(read: Repository, since: str | None) -> set[str] | None:

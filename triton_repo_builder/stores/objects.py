@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from triton_repo_builder import transfer
@@ -13,7 +14,7 @@ from triton_repo_builder.stores import filesystem
 from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Bucket
 from triton_repo_builder.stores.revision import Entry, mismatch
-from triton_repo_builder.stores.store import Hints
+from triton_repo_builder.stores.store import Hints, Progress
 
 
 class Objects:
@@ -39,6 +40,23 @@ class Objects:
             with explained(self.HINTS, str(self.location)):
                 self._system, _ = filesystem.connect(url, str(self.location), **fresh, **self.options())
         return self._system
+
+    def copy_all(self, target: Path, progress: Progress) -> int:
+        """Write every object below the location into a folder, whoever put it there; returns how many."""
+        root = f"{self.location.root}/"
+        with explained(self.HINTS, self._shown):
+            found: dict[str, Any] = self.system.find(self.location.root, detail=True)
+            total, done = sum(int(facts["size"] or 0) for facts in found.values()), 0
+            for key, facts in sorted(found.items()):
+                name = key.removeprefix(root)
+                if name.endswith("/") or ".." in name.split("/"):
+                    continue
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self.system.get_file(key, str(path))
+                done += int(facts["size"] or 0)
+                progress(name, done, total)
+        return len(found)
 
     def _whole(self, path: str, entry: Entry) -> bool:
         """Whether exactly this file is stored: it is read back, as a size alone proves nothing."""

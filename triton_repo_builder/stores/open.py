@@ -8,10 +8,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import stores
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.engine import Opened
 from triton_repo_builder.stores import Location
+from triton_repo_builder.stores.objects import Objects
 from triton_repo_builder.stores.signature import Trust
 from triton_repo_builder.stores.store import Progress
+
+
+@contextlib.contextmanager
+def copied(location: Location, progress: Progress) -> Iterator[Path]:
+    """A repository as it lies in a store, pushed by ``trb`` or put there by others, for as long as needed."""
+    with tempfile.TemporaryDirectory(prefix="trb-copied-") as folder:
+        target = Path(folder) / location.name
+        target.mkdir()
+        store = stores.store(location)
+        try:
+            store.pull(target, progress)
+        except TrbError as error:
+            if error.code is not Code.NOT_PUSHED or not isinstance(store, Objects):
+                raise
+            if not store.copy_all(target, progress):
+                raise
+        yield target
 
 
 @contextlib.contextmanager
