@@ -71,7 +71,8 @@ def check(
     With ``only`` the findings on these models and on none else; what they need of others is read.
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
-    return arrange(finding.found_in(repository.path) for finding in _all(repo, policies, only))
+    names = {model.name for model in repository.models}
+    return arrange(finding.found_in(repository.path, names) for finding in _all(repo, policies, only))
 
 
 def refuse_errors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -30,11 +30,11 @@ class Finding:
     line: int = 0
     column: int = 0
 
-    def found_in(self, root: Path) -> Finding:
+    def found_in(self, root: Path, models: Collection[str]) -> Finding:
         """The finding with its place as fields of their own: names may hold colons."""
         file, line, column = _position(self.where)
-        inner = file.removeprefix(f"{root}/") if file.startswith(f"{root}/") else ""
-        model = inner.split("/")[0] if inner and (Path(root) / inner.split("/")[0]).is_dir() else ""
+        name = file.removeprefix(f"{root}/").partition("/")[0] if file.startswith(f"{root}/") else ""
+        model = name if name in models else ""
         return replace(self, file=file, line=line, column=column, model=model)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Finding:
     @property
     def order(self) -> tuple[object, ...]:
         """By file, then by line; findings without a line first."""
-        path, line, column = _position(self.where)
+        path, line, column = (self.file, self.line, self.column) if self.file else _position(self.where)
         return path, line, column, self.severity, self.code, self.message
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding
@@ -24,6 +25,11 @@ class Report:
     """The text of each config.pbtxt by its path, to show the line of a finding."""
     colour: bool = False
 
+    @cached_property
+    def _lines(self) -> dict[str, list[str]]:
+        files = {finding.file for finding in self.findings}
+        return {path: text.split("\n") for path, text in self.texts.items() if path in files}
+
     @property
     def errors(self) -> int:
         """How many of the findings are errors."""
@@ -31,7 +37,7 @@ class Report:
 
     def line(self, finding: Finding) -> str:
         """The line that a finding points to; empty if it is not known, or too long to show."""
-        lines = self.texts.get(finding.file, "").split("\n") if finding.line else []
+        lines = self._lines.get(finding.file, []) if finding.line else []
         text = lines[finding.line - 1] if finding.line <= len(lines) and finding.line else ""
         return text if len(text) <= LONGEST_LINE else ""
 

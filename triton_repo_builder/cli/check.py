@@ -207,7 +207,9 @@ def _empty(read: Repository, *, allow_empty: bool) -> list[Finding]:
 
     if read.models or allow_empty:
         return []
-    return [report("repository-empty", str(read.path), "no model is in this repository").found_in(read.path)]
+    return [
+        report("repository-empty", str(read.path), "no model is in this repository").found_in(read.path, ())
+    ]
 
 
 def _live(read: Repository, url: str | None) -> list[Finding]:

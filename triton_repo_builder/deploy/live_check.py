@@ -15,7 +15,8 @@ def check(repository: Repository, url: str) -> list[Finding]:
     """Models and versions that are missing or not ready, others that run, and configurations that drifted."""
     http = HttpClient(url)
     try:
-        return [finding.found_in(repository.path) for finding in _all(repository, http)]
+        names = {model.name for model in repository.models}
+        return [finding.found_in(repository.path, names) for finding in _all(repository, http)]
     except NoAnswer as error:
         return [report("live-unreachable", http.url, str(error))]
 

@@ -70,7 +70,7 @@ def _refused(kind: str, token: str, before: str) -> str:
         return _unexpected(token)
     if kind == "word" and before == "number":
         return "Need space between number and identifier."
-    if kind == "number" and re.fullmatch(r"0[0-9]*[89][0-9]*", token):
+    if kind == "number" and token[0] == "0" and re.fullmatch(r"0[0-9]*[89][0-9]*", token):
         return "Numbers starting with leading zero must be in octal."
     if kind == "string" and "\n" in token:
         return "String literals cannot cross line boundaries."
