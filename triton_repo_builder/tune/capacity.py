@@ -101,7 +101,7 @@ class Meter:
         if key not in self.prepared:
             self.prepared[key] = prepare(variant, options)
         made = self.prepared[key]
-        payload, begun = made.requests(shape), time.monotonic()
+        payload, begun = made.requests(shape, options), time.monotonic()
         level = levels.run(self.pool, made.target, shape, payload, options, lambda stage: None)
         self.seconds += time.monotonic() - begun
         return level
