@@ -23,6 +23,7 @@ from typing import Any
 
 import common
 import numpy as np
+import speed_of_light
 from common import Measure, Result, Sample, median, of, ratio, spread
 
 from triton_repo_builder.bench.load.messages import OK, Chunk, WorkerLoad
@@ -197,6 +198,8 @@ def main() -> None:
     for label, _ in OURS.values():
         over = spread(ratio(samples, label, best, load, "throughput"))
         result.add(f"{label}, {load} clients: {over} × the throughput of the better baseline ({best}).")
+    if arguments.model == "fp32":
+        result.add(speed_of_light.best(source, samples, OURS["default"][0]))
     result.write(samples)
 
 

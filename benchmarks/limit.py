@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import speed_of_light
 from common import Result, Sample, median, number, of
 
 from triton_repo_builder.graph.ragged import RUN
@@ -161,6 +162,8 @@ def main() -> None:
     for name in arguments.models.split(","):
         limits, samples = measure(common.model(name), arguments)
         report(result, name, limits, samples, arguments.clients)
+        if name == "fp32":
+            result.add(speed_of_light.best(common.model(name), samples, OURS["default"][0]))
         everything += common.labelled(samples, name)
     result.write(everything)
 

@@ -180,7 +180,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not (PEERS / "infinity_emb").exists():
         raise SystemExit("the other packages are not there: run 'make .venv-peers/.ready'")
-    model, best = common.model("plain"), speed_of_light.peak()
+    model = common.model("plain")
     suffix, engine = common.engine(arguments)
     result = Result(
         f"peers{suffix}", f"Ours beside other servers of the same ONNX file, {engine}", arguments.output
@@ -206,14 +206,13 @@ def main() -> None:
             path, bodies = ("/embeddings", infinity_bodies()) if label in INFINITY else ("/predict", ())
             variants[label] = fastapi_baseline.measure(label, url + path, pid, pool, arguments, bodies)
         samples = common.interleave(variants, arguments.clients, arguments.rounds)
-    report(result, model, best, samples, alone(model, arguments), apart, arguments)
+    report(result, model, samples, alone(model, arguments), apart, arguments)
     result.write(samples)
 
 
 def report(
     result: Result,
     model: Path,
-    best: float,
     samples: list[Sample],
     libraries: dict[str, dict[str, list[float]]],
     apart: dict[str, float],
@@ -259,8 +258,8 @@ def report(
         if name != OURS
     ]
     result.add(f"{OURS} at {load} clients, over\n\n" + "\n".join(lines))
-    result.add(speed_of_light.line(model, shown[OURS], best))
-    result.data |= {"differences": apart, "libraries": libraries, "peak": best}
+    result.add(speed_of_light.best(model, samples, OURS))
+    result.data |= {"differences": apart, "libraries": libraries}
 
 
 if __name__ == "__main__":

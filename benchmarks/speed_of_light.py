@@ -17,6 +17,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from common import Sample
 
 SIZE = 1024
 SECONDS = 1.0
@@ -77,15 +81,30 @@ def operations(model: Path, lengths: Sequence[int]) -> float:
     return float(statistics.mean(length * (2 * weights + attention * length) for length in lengths))
 
 
-def line(model: Path, throughput: float, best: float) -> str:
-    """What a page says of it; ``best`` is the peak."""
+def best(model: Path, samples: Sequence[Sample], variant: str) -> str:
+    """What a page says of its variant's highest throughput."""
+    import common
+
+    found = {load: common.median(common.of(samples, variant, load), "throughput") for load in _loads(samples)}
+    clients, throughput = max(
+        ((load, value or 0.0) for load, value in found.items()), key=lambda item: item[1]
+    )
+    return line(model, throughput, peak(), f"of {variant} with {clients} clients ")
+
+
+def _loads(samples: Sequence[Sample]) -> list[int]:
+    return list(dict.fromkeys(sample.clients for sample in samples))
+
+
+def line(model: Path, throughput: float, most: float, whose: str = "") -> str:
+    """The share of ``most``, the peak, that so many texts of the corpus a second are."""
     import common
 
     each = operations(model, common.lengths(model, common.corpus()))
     return (
-        f"Speed of light: a text is {each / 1e9:.2f} billion operations; {throughput:.0f} texts a second are "
-        f"{throughput * each / 1e9:.0f} billion of the {best / 1e9:.0f} billion that {os.cpu_count()} cores "
-        f"reach at multiplying large matrices, {throughput * each / best:.0%}."
+        f"Speed of light: a text is {each / 1e9:.2f} billion operations; the {throughput:.0f} texts a second "
+        f"{whose}are {throughput * each / 1e9:.0f} billion of the {most / 1e9:.0f} billion that "
+        f"{os.cpu_count()} cores reach at multiplying large matrices: {throughput * each / most:.0%}."
     )
 
 
@@ -101,13 +120,7 @@ def main() -> None:
         return
     print(f"{peak() / 1e9:.1f} billion operations a second on {os.cpu_count()} cores")
     if arguments.model:
-        import json
-
-        import common
-
-        config = json.loads((arguments.model / "config.json").read_text())
-        print(f"{config.get('model_type', '')}: {line(arguments.model, 1, peak())}")
-        common.say("done")
+        print(line(arguments.model, 1, peak()))
 
 
 if __name__ == "__main__":

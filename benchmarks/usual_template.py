@@ -16,6 +16,7 @@ from typing import Any
 
 import common
 import numpy as np
+import speed_of_light
 import template_repository
 from common import Result, Sample, of, ratio, spread
 from template_repository import Template
@@ -138,6 +139,8 @@ def main() -> None:
                 samples = common.interleave(variants, arguments.clients, arguments.rounds)
         counts = {labels[key]: count for key, count in counts.items()}
         report(result, name, samples, apart, counts, OURS[arguments.headline][0])
+        if name == "fp32":
+            result.add(speed_of_light.best(common.model(name), samples, OURS[arguments.headline][0]))
         everything += common.labelled(samples, name)
     result.write(everything)
 
