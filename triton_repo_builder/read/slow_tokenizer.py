@@ -88,7 +88,7 @@ def convert(vocabulary: Path) -> str:
         )
     _check_read(vocabulary, converted)
     document = json.loads(backend.to_str())
-    if vocabulary.suffix == ".model" and not transformers_library.version().startswith("4."):
+    if vocabulary.suffix != ".txt" and not transformers_library.version().startswith("4."):
         document |= _as_trained(converted, vocabulary)
     return json.dumps(document, indent=2, ensure_ascii=False)
 
@@ -140,24 +140,43 @@ def _tokens(vocabulary: Path) -> list[str]:
         return []
 
 
-def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
-    """The normalizer and pre-tokenizer that transformers' own converter reads from a SentencePiece model.
+PARTS = ("normalizer", "pre_tokenizer", "model", "post_processor")
 
-    Classes of transformers 5 make simpler ones, without the model's character map (DeBERTa-v2, T5, ALBERT);
-    those of transformers 4 are made by the converter.
+
+def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
+    """The parts that transformers' own converter makes of the files.
+
+    Classes of transformers 5 make simpler ones: without a SentencePiece model's character map (DeBERTa-v2, T5,
+    ALBERT), without the space before a text (MBart, XLNet), without the tokens around it (RemBERT, BARThez,
+    Blenderbot) or with others around a pair (DeBERTa); those of transformers 4 are made by the converter.
     """
     converters = transformers_library.load("convert_slow_tokenizer")
     converter = converters.SLOW_TO_FAST_CONVERTERS.get(type(converted).__name__.removesuffix("Fast"))
     if converter is None:
         return {}
-    converted.vocab_file = str(vocabulary)
-    if getattr(converted, "add_prefix_space", True) is None:
-        converted.add_prefix_space = True
     try:
+        _as_slow(converted, vocabulary)
         trained = json.loads(converter(converted).converted().to_str())
     except Exception as error:
+        if vocabulary.suffix == ".json":
+            return {}  # its vocabulary and merges are all there is to read, and the class has read them
         raise _unconvertible(vocabulary, error) from None
-    return {part: trained[part] for part in ("normalizer", "pre_tokenizer")}
+    return {part: trained[part] for part in PARTS}
+
+
+def _as_slow(converted: Any, vocabulary: Path) -> None:
+    """What a converter asks of a slow tokenizer, put on one of transformers 5."""
+    converted.vocab_file = str(vocabulary)
+    if vocabulary.suffix == ".json":
+        merges = (vocabulary.parent / COMPANIONS[0]).read_text(encoding="utf-8").splitlines()
+        pairs = [tuple(line.split()) for line in merges if line and not line.startswith("#version")]
+        converted.encoder = files.load_json(vocabulary.read_bytes())
+        converted.bpe_ranks = {pair: number for number, pair in enumerate(pairs)}
+        return
+    # Slow classes that do not know the setting put a space there.
+    stated = vocabulary.with_name("tokenizer_config.json")
+    settings = files.load_json(stated.read_bytes()) if stated.is_file() else {}
+    converted.add_prefix_space = settings.get("add_prefix_space") is not False
 
 
 def _siglip(converted: Any, vocabulary: Path) -> dict[str, Any]:

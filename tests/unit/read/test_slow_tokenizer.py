@@ -94,7 +94,40 @@ def test_a_bert_whose_vocabulary_is_called_otherwise(file: str, tmp_path: Path) 
     assert "BertTokenizer does not read it" in caught.value.message
 
 
-def unigram() -> bytes:
+@pytest.mark.parametrize(
+    ("name", "file", "single"),
+    [
+        ("RemBert", "sentencepiece.model", ["[CLS]", "▁a", "[SEP]"]),
+        ("Barthez", "sentencepiece.bpe.model", ["<s>", "▁a", "</s>"]),
+        ("XLNet", "spiece.model", ["▁a", "<sep>", "<cls>"]),
+        ("Camembert", "sentencepiece.bpe.model", ["<s>", "▁a", "</s>"]),
+        ("MBart", "sentencepiece.bpe.model", ["▁a", "</s>", "en_XX"]),
+        ("MBart50", "sentencepiece.bpe.model", ["en_XX", "▁a", "</s>"]),
+    ],
+)
+def test_a_sentencepiece_model_is_converted_as_transformers_4_does(
+    name: str, file: str, single: list[str], tmp_path: Path
+) -> None:
+    """Classes of transformers 5 leave out the space before a text, or the tokens around it."""
+    control = "[CLS],[SEP],[MASK]" if name == "RemBert" else "<sep>,<cls>" if name == "XLNet" else ""
+    (tmp_path / file).write_bytes(unigram(control))
+    tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": f"{name}Tokenizer"})
+    spec = tokenizer.read(tmp_path / file)
+    assert spec.library.encode("a").tokens == single
+
+
+def test_merges_are_converted_with_the_tokens_around_a_pair(tmp_path: Path) -> None:
+    special = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+    letters = dict.fromkeys("abĠ")
+    tiny.put_json(tmp_path / "vocab.json", {token: n for n, token in enumerate((*special, *letters, "ab"))})
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "DebertaTokenizer"})
+    pair = tokenizer.read(tmp_path / "vocab.json").library.encode("ab", "a")
+    assert pair.tokens == ["[CLS]", "ab", "[SEP]", "a", "[SEP]"]
+    assert pair.type_ids == [0, 0, 0, 1, 1]
+
+
+def unigram(control: str = "") -> bytes:
     """A small SentencePiece model."""
     import io
 
@@ -107,6 +140,7 @@ def unigram() -> bytes:
         vocab_size=90,
         hard_vocab_limit=False,
         minloglevel=2,
+        **({"control_symbols": control} if control else {}),
         **{"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
     )
     return written.getvalue()
