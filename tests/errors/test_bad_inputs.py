@@ -358,7 +358,7 @@ def other_tokenizer(folder: Path) -> list[str]:
     Code.SLOW_TOKENIZER,
     "{folder}/bert: the tokenizer has 'vocab.txt' but no tokenizer.json (a slow-only tokenizer): "
     "transformers cannot convert it: Couldn't instantiate the backend tokenizer",
-    "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
+    "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with transformers 4: "
     'python -c "from transformers import AutoTokenizer as A; '
     "A.from_pretrained('{folder}/bert').save_pretrained('{folder}/bert')\"",
 )

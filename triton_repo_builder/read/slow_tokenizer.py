@@ -146,7 +146,7 @@ PARTS = ("normalizer", "pre_tokenizer", "model", "post_processor")
 def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
     """The parts that transformers' own converter makes of the files.
 
-    Classes of transformers 5 make simpler ones: without a SentencePiece model's character map (DeBERTa-v2, T5,
+    Classes of transformers 5 make simpler ones: without the character map of SentencePiece (DeBERTa-v2, T5,
     ALBERT), without the space before a text (MBart, XLNet), without the tokens around it (RemBERT, BARThez,
     Blenderbot) or with others around a pair (DeBERTa); those of transformers 4 are made by the converter.
     """
@@ -227,7 +227,8 @@ def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
     return _error(
         vocabulary,
         f"transformers cannot convert it: {first}",
-        "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with: "
+        # What transformers 5 writes may be simpler than the tokenizer of the model.
+        "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with transformers 4: "
         'python -c "from transformers import AutoTokenizer as A; '
         f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",
     )
