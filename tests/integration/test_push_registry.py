@@ -82,6 +82,23 @@ def test_push_pull_serve(tmp_path: Path, registry: str, repository: Path) -> Non
     assert (tmp_path / "old" / "whole" / "1" / ".gitkeep").read_bytes() == b""
 
 
+def test_a_pull_says_what_it_puts_back_of_one_that_was_killed(
+    tmp_path: Path, registry: str, repository: Path
+) -> None:
+    """Killed between the two renames: the old folder is moved away, the new one is not in its place yet."""
+    url = f"oci://{registry}/team/between:1"
+    push(tmp_path, url, str(repository))
+    target, stage = tmp_path / "here", tmp_path / ".here.trb-1"
+    stage.mkdir()
+    (stage / ".replaced").mkdir()
+    (stage / ".replaced" / "mine.txt").write_text("mine")
+    refused = made.trb(tmp_path, "pull", url, str(target))
+    assert "had moved the folder away" in refused.stderr
+    assert (target / "mine.txt").read_text() == "mine"
+    assert made.trb(tmp_path, "pull", url, str(target), "--force").returncode == 0
+    assert (target / "step" / "1" / "model.py").read_text() == made.HEALTHY
+
+
 # Of four writes: before the only layer that is new, before the manifest, before the tag.
 @pytest.mark.parametrize("arrived", [0, 2, 3])
 def test_a_push_that_is_killed_goes_on_and_the_tag_stays_until_it_is_whole(

@@ -38,6 +38,7 @@ def command(url: str, folder: Path, force: bool, public_keys: Path | None, as_js
 
     location = stores.parse(url)
     trust = None if public_keys is None else signature.read_trust(public_keys)
+    console.recovered(folder)
     with console.progress("bytes") as progress:
         pulled = stores.pull(location, folder, progress, force=force, trust=trust)
     signed = f", signed by {pulled.signed_by}" if pulled.signed_by else ""
