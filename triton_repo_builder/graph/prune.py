@@ -22,10 +22,24 @@ from onnx.reference import ReferenceEvaluator
 from triton_repo_builder.graph import names, reader, walk, weights
 from triton_repo_builder.read.skeleton import Skeleton
 
-ELEMENTWISE = frozenset(
-    ("Add", "Sub", "Mul", "Div", "Pow", "Erf", "Tanh", "Sigmoid", "Relu", "Gelu", "Clip", "Identity", "Cast")
-    + ("Max", "Min", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Sqrt", "Dropout", "Abs", "Neg")
-)
+ELEMENTWISE = {
+    *(
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
+        "Erf",
+        "Tanh",
+        "Sigmoid",
+        "Relu",
+        "Gelu",
+        "Clip",
+        "Identity",
+        "Cast",
+    ),
+    *("Max", "Min", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Sqrt", "Dropout", "Abs", "Neg"),
+}
 """Operators between the two matrices of a feed-forward layer: what they do to a neuron, they do to it alone."""
 SEEN = 40
 """Most nodes between the matrices of a layer."""

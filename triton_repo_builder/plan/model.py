@@ -25,6 +25,15 @@ class TensorPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """An entry of ``optimization.execution_accelerators``; ``field`` is the list that it is in."""
+
+    field: str
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchInput:
     """A ``batch_input``: a graph input that Triton derives from the shapes of a batch."""
 
@@ -97,6 +106,7 @@ class ModelPlan:
     reasons: tuple[tuple[str, str], ...] = ()
     """(field, why its value was chosen): comments of the file."""
     response_cache: bool = False
+    accelerator: Accelerator | None = None
 
 
 def about_model(*, front: bool, head: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.dtypes import INT32, INT64, DType
-from triton_repo_builder.plan import tensors
+from triton_repo_builder.plan import accelerator, tensors
 from triton_repo_builder.plan.defaults import Settings
 from triton_repo_builder.plan.model import (
     BatchInput,
@@ -315,4 +315,5 @@ def onnx_model(
         ),
         warmup=warmup,
         response_cache=response_cache,
+        accelerator=accelerator.of(options, settings.kind, name, inputs, max_batch_size),
     )

@@ -156,6 +156,14 @@ class BuildOptions:
         "for this hardware, if it is faster.",
         default=KEEP,
     )
+    accelerator: str = option(
+        "none",
+        Choice(("none", "tensorrt", "openvino")),
+        Topic.BATCHING,
+        "Engine below ONNX Runtime: tensorrt on a GPU (fixed shapes), openvino on a CPU.",
+        default="none",
+        rare=True,
+    )
     device: str = option(
         "auto",
         Choice(("cpu", "gpu", "auto")),

@@ -60,6 +60,9 @@ def as_config(model: ModelPlan) -> dict[str, Any]:
             "preferred_batch_size": list(batching.preferred_batch_size),
             "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
         }
+    if model.accelerator:
+        entry = {"name": model.accelerator.name, "parameters": dict(model.accelerator.parameters)}
+        fields["optimization"] = {"execution_accelerators": {model.accelerator.field: [entry]}}
     if model.response_cache:
         fields["response_cache"] = {"enable": True}
     fields["parameters"] = {key: {"string_value": value} for key, value in model.parameters}
