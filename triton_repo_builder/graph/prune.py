@@ -40,7 +40,7 @@ ELEMENTWISE = {
     ),
     *("Max", "Min", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Sqrt", "Dropout", "Abs", "Neg"),
 }
-"""Operators between the two matrices of a feed-forward layer: what they do to a neuron, they do to it alone."""
+"""Between the two matrices of a feed-forward layer: what they do to a neuron, they do to it alone."""
 SEEN = 40
 """Most nodes between the matrices of a layer."""
 

@@ -73,7 +73,7 @@ def test_none_is_the_default(tmp_path: Path) -> None:
         ({"accelerator": "tensorrt", "device": "gpu"}, "ragged texts have any"),
         ({"accelerator": "tensorrt", "device": "gpu", "padding": "batch"}, "has an axis of any length"),
         ({"accelerator": "tensorrt", "device": "gpu", "precision": "int8"}, "dynamically quantised integers"),
-        ({"accelerator": "openvino", "device": "cpu", "precision": "int8"}, "ONNX Runtime's own kernels"),
+        ({"accelerator": "openvino", "device": "cpu", "precision": "int8"}, "the kernels of ONNX Runtime"),
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
