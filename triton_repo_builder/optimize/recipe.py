@@ -29,8 +29,13 @@ class Step:
     """Outputs (per-row) or nodes (static) that stay in float."""
 
     def __str__(self) -> str:
-        kept = f", {len(self.excluded)} products in float" if self.excluded else ""
+        kept = f", {len(self.excluded)} {self.unit} in float" if self.excluded else ""
         return f"{self.name} {self.how}{kept}" if self.how else self.name
+
+    @property
+    def unit(self) -> str:
+        """What ``excluded`` are."""
+        return "nodes" if self.how == STATIC else "products"
 
     def as_json(self) -> dict[str, Any]:
         """The step as plain values."""

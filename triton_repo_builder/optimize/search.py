@@ -18,6 +18,8 @@ from triton_repo_builder.read.signature import PER_ROW
 from triton_repo_builder.read.source import Source
 
 DONE = {"MatMulInteger", "ConvInteger", "QLinearConv", "QuantizeLinear", "DynamicQuantizeLinear"}
+GROUPS = 12
+"""Of neighbouring nodes of a static graph, whose sensitivity is measured."""
 SHARES = (0.125, 0.25, 0.5)
 """Of the products: so many of the most sensitive stay in float, until the gate passes."""
 
@@ -72,10 +74,11 @@ def int8(
     if not judged:
         raise problem or nothing_to_quantise(source, step)
     passed = [one for one in judged if not one.failure]
-    if not passed and PER_ROW in ways:
-        passed = list(_with_floats(source, replace(step, how=PER_ROW), judge, quick, deadline, progress))
-        judged += passed
-        passed = [one for one in passed if not one.failure]
+    for way in (way for way in (STATIC, PER_ROW) if way in ways and not passed):
+        chosen = replace(step, how=way)
+        tried = _with_floats(_units(source, way), chosen, judge, quick, deadline, progress)
+        judged += tried
+        passed = [one for one in tried if not one.failure]
     if passed:
         return max(passed, key=lambda one: one.speed.ratio)
     return max(judged, key=lambda one: one.accuracy.mean)
@@ -89,29 +92,47 @@ def nothing_to_quantise(source: Source, step: Step) -> TrbError:
     return steps.nothing(step, source.path, what)
 
 
+def _units(source: Source, way: str) -> list[tuple[str, ...]]:
+    """What stays in float together: every product alone, or neighbours of a static graph.
+
+    A static graph is calibrated again for every measurement, so it has ``GROUPS`` of them at most.
+    """
+    if way == PER_ROW:
+        return [(product,) for product in per_row.products(skeleton.read(source.path))]
+    nodes = steps.quantisable(source.path)
+    size = max(1, -(-len(nodes) // GROUPS))
+    return [nodes[first : first + size] for first in range(0, len(nodes), size)]
+
+
 def _with_floats(
-    source: Source, step: Step, judge: Judge, quick: Quick, deadline: float, progress: Progress
-) -> Sequence[Judged]:
+    units: Sequence[tuple[str, ...]],
+    step: Step,
+    judge: Judge,
+    quick: Quick,
+    deadline: float,
+    progress: Progress,
+) -> list[Judged]:
     """More and more of the products in float, the most sensitive first, until one passes."""
-    products = per_row.products(skeleton.read(source.path))
-    losses: dict[str, float] = {}
+    losses: dict[tuple[str, ...], float] = {}
     # Half of what is left is for the candidates themselves.
     end = time.monotonic() + (deadline - time.monotonic()) / 2
-    for number, product in enumerate(products):
+    for number, unit in enumerate(units):
         if time.monotonic() > end:
             break
-        progress("sensitivity of the products", number, len(products))
-        losses[product] = quick(replace(step, excluded=tuple(one for one in products if one != product)))
+        progress(f"sensitivity, int8 {step.how}", number, len(units))
+        others = tuple(name for other in units if other != unit for name in other)
+        losses[unit] = quick(replace(step, excluded=others))
     tried: list[Judged] = []
     for share in SHARES:
         if time.monotonic() > deadline or not losses:
             break
-        count = max(1, round(share * len(products)))
-        if count == len(products):
+        count = max(1, round(share * len(units)))
+        if count == len(units):
             break
-        worst = sorted(losses, key=lambda name: -losses[name])[:count]
-        progress(f"int8 with {len(worst)} products in float", len(tried), len(SHARES))
-        tried.append(judge(replace(step, excluded=tuple(name for name in products if name in worst))))
+        worst = sorted(losses, key=lambda unit: -losses[unit])[:count]
+        kept = tuple(name for unit in units if unit in worst for name in unit)
+        progress(f"int8 {step.how} with {len(kept)} {step.unit} in float", len(tried), len(SHARES))
+        tried.append(judge(replace(step, excluded=kept)))
         if not tried[-1].failure:
             break
     return tried

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -74,15 +75,28 @@ def _dynamic(step: Step, before: Path, after: Path, samples: Samples) -> None:
     quantize_dynamic(before, after, per_channel=step.how != "dynamic", weight_type=QuantType.QInt8)
 
 
-def _static(step: Step, before: Path, after: Path, samples: Samples) -> None:
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+def quantisable(before: Path) -> tuple[str, ...]:
+    """Names of the nodes that static quantisation may leave in float, in the order of the graph."""
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        prepared = _prepared(before, Path(folder) / "prepared.onnx")
+        model = reader.load(skeleton.read(prepared))
+    return tuple(node.name for node in model.graph.node if node.name)
+
+
+def _prepared(before: Path, prepared: Path) -> Path:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    prepared = after.with_name(f"prepared-{after.name}")
     quant_pre_process(str(before), str(prepared), skip_symbolic_shape=True)
+    return prepared
+
+
+def _static(step: Step, before: Path, after: Path, samples: Samples) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    prepared = after.with_name(f"prepared-{after.name}")
     try:
         quantize_static(
-            prepared,
+            _prepared(before, prepared),
             after,
             _Reader(samples),
             quant_format=QuantFormat.QDQ,

@@ -30,8 +30,8 @@ def of(
             raise _refused("OpenVINO accelerates CPUs, and the model is for a GPU", "build with --device cpu")
         if options.precision in ("int8", "fp16"):
             raise _refused(
-                f"OpenVINO takes its precision from the CPU, and {options.precision} is made for the kernels of "
-                "ONNX Runtime",
+                f"OpenVINO takes its precision from the CPU, and {options.precision} is made for the "
+                "kernels of ONNX Runtime",
                 "leave --precision out",
             )
         return Accelerator(field="cpu_execution_accelerator", name=OPENVINO)

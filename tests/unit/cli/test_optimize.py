@@ -253,3 +253,35 @@ def test_zero_neurons_are_cut_out_before_the_steps_and_single_zeros_are_named(
     assert [step["step"] for step in steps] == ["prune", "int8"]
     again = optimize(tmp_path / "out", "-o", tmp_path / "twice", "--steps", "prune")
     assert "no head of attention and no neuron is zero [unsupported-model]" in again.stderr
+
+
+@pytest.fixture
+def convolutions(tmp_path: Path) -> Path:
+    """Three convolutions; a channel between the last is so large that the others round to nothing."""
+    chance = np.random.default_rng(3)
+    plain, first, second = (chance.normal(size=(8, 8, 1, 1)).astype(np.float32) for _ in range(3))
+    spread = np.ones((1, 8, 1, 1), np.float32)
+    spread[0, -1], second[:, -1] = 5000, 1e-5
+    constants = {"plain": plain, "first": first, "spread": spread, "second": second}
+    nodes = [
+        node("Conv", ["x", "plain"], ["usual"], name="zero"),
+        node("Conv", ["usual", "first"], ["inner"], name="one"),
+        node("Mul", ["inner", "spread"], ["wide"], name="widen"),
+        node("Conv", ["wide", "second"], ["y"], name="two"),
+    ]
+    initializers = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    shape = ["batch", 8, 4, 4]
+    graph = helper.make_graph(nodes, "g", [tensor("x", shape)], [tensor("y", shape)], initializers)
+    return tiny.save(tmp_path / "model.onnx", graph)
+
+
+def test_sensitive_convolutions_stay_in_float(convolutions: Path, tmp_path: Path) -> None:
+    all_of_it = optimize(convolutions, "-o", tmp_path / "all", "--steps", "int8:static")
+    assert "[accuracy-lost]" in all_of_it.stderr
+    trb("optimize", str(convolutions), "-o", str(tmp_path / "out"))
+    (step,) = json.loads((tmp_path / "out" / "recipe.json").read_text())["steps"]
+    assert step == {"step": "int8", "how": "static", "excluded": ["one", "two"]}
+    again = ("--recipe", str(tmp_path / "out" / "recipe.json"))
+    trb("optimize", str(convolutions), "-o", str(tmp_path / "again"), *again)
+    one, two = ((tmp_path / name / "model.onnx").read_bytes() for name in ("out", "again"))
+    assert one == two
