@@ -154,10 +154,15 @@ def optimize(
             return 1 - accuracy.compare(task.name, expected[: len(answers)], answers).mean
 
         progress(str(step), 0, 1)
-        if step.name == recipe.INT8 and not step.how:
-            found = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
-        else:
-            found = judge(step)
+        try:
+            if step.name == recipe.INT8 and not step.how:
+                found = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
+            else:
+                found = judge(step)
+        except TrbError as error:
+            # Not the file under way, which is gone when somebody reads this.
+            error.where = error.where.replace(str(base.path), str(source.path))
+            raise
         before = samples.source_of(source, found.path)
         done.append(found.step)
         lines.append(
@@ -172,6 +177,7 @@ def optimize(
         )
         if found.failure:
             break
+    memory.release(source)
     weights.note(before.path, _facts(done, lines[-1].accuracy))
     return Outcome(
         source=source,

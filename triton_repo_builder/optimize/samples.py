@@ -152,16 +152,8 @@ def examples(task: TaskPlan, file: Path | None) -> list[Example]:
 
 
 def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
-    if lines[number].startswith("{"):
-        try:
-            stated = json.loads(lines[number])
-        except ValueError:
-            stated = None
-        if isinstance(stated, dict) and set(stated) == {one.name for one in task.texts}:
-            return {
-                name: tuple(value) if isinstance(value, list) else (str(value),)
-                for name, value in stated.items()
-            }
+    if stated := _stated(task, lines[number]):
+        return stated
     own = dict(task.examples[0][1]) if task.examples else {}
     values: dict[str, tuple[str, ...]] = {}
     for place, one in enumerate(task.texts):
@@ -170,6 +162,27 @@ def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
         elif not one.optional:
             values[one.name] = (_with_probe(lines[(number + place) % len(lines)], task.encoding.probe),)
     return values
+
+
+def _stated(task: TaskPlan, line: str) -> Example | None:
+    """The inputs that a line states as JSON; None if it is a text. Raises ``TrbError`` for other inputs."""
+    if not line.startswith("{"):
+        return None
+    try:
+        stated = json.loads(line)
+    except ValueError:
+        return None
+    lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
+    needed = {one.name for one in task.texts if not one.optional}
+    texts = all(isinstance(text, str) for values in lists.values() for text in values)
+    if texts and all(lists.values()) and needed <= set(lists) <= {one.name for one in task.texts}:
+        return {name: tuple(values) for name, values in lists.items()}
+    raise TrbError(
+        Code.USAGE,
+        f"{shorten(line, 60)} does not state the inputs of this model",
+        where="--samples",
+        remedy=f"a JSON object of texts for {', '.join(sorted(needed))}, or a plain text on each line",
+    )
 
 
 def _with_probe(line: str, probe: str) -> str:

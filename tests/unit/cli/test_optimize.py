@@ -204,6 +204,20 @@ def test_users_own_texts(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "line", ['{"TEXT": 5}', '{"QUERY": "a"}', '{"TEXT": []}', '{"TEXT": "a", "LABEL": "b"}']
+)
+def test_samples_of_other_inputs_are_refused(line: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text(f"good\n{{ no json is a text\n{line}\n")
+    done = optimize(model, "-o", tmp_path / "out", "--samples", tmp_path / "texts.txt")
+    assert (done.returncode, "does not state the inputs of this model" in done.stderr) == (2, True)
+
+
+def test_a_step_that_has_nothing_left_to_do_names_the_users_file(model: Path, tmp_path: Path) -> None:
+    done = optimize(model, "-o", tmp_path / "out", "--steps", "int8:per-row,int8", "--max-drop", "1")
+    assert f"error: {model / 'model.onnx'}: int8: the model is quantised already" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "exit", "message"),
     [
         (("--steps", "int4"), 2, "no step is called 'int4'"),
