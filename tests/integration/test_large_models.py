@@ -4,8 +4,9 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from triton_repo_builder import process
 from triton_repo_builder.golden import cases
@@ -102,3 +103,23 @@ def test_a_file_beyond_protobufs_limit_is_served(tmp_path: Path) -> None:
     assert (served / "weights.onnx").stat().st_size > endpoint.LARGEST
     report = json.loads(process.run([TRB, "smoke", str(output), "--json"]))
     assert report["ok"] and report["parity_proven"]
+
+
+@pytest.mark.slow
+def test_optimize_of_a_large_model_stays_below_two_gigabytes(tmp_path: Path) -> None:
+    """Mapped pages of the original count here as well: they are given back between the runs."""
+    chance, nodes, weights, name = np.random.default_rng(0), [], [], "x"
+    for number in range(78):
+        shape = (1024, 4096) if number % 2 == 0 else (4096, 1024)
+        values = chance.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[0]))
+        weights.append(numpy_helper.from_array(values, f"w{number}"))
+        nodes.append(helper.make_node("MatMul", [name, f"w{number}"], [name := f"h{number}"]))
+    ports = [helper.make_tensor_value_info(port, TensorProto.FLOAT, ["batch", 1024]) for port in ("x", name)]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "big.onnx").write_bytes(model.SerializeToString())
+    del model, graph, weights
+    steps = ("--steps", "int8:per-row", "--max-drop", "0.5")
+    found = run("optimize", str(tmp_path / "big.onnx"), "-o", str(tmp_path / "out"), *steps)
+    assert (tmp_path / "out" / "model.onnx").stat().st_size > 300_000_000
+    assert found["resident"] < 2000

@@ -143,7 +143,9 @@ def command(
                 "would double its memory: it is faster than that when it is served"
             )
         if outcome.lines[-1].speed.ratio < 1:
-            console.note("it is smaller, but slower than the original on this machine")
+            smaller = outcome.lines[-1].bytes < outcome.lines[0].bytes
+            how = "smaller, but" if smaller else "larger, and"
+            console.note(f"it is {how} slower than the original on this machine")
         click.echo(f"wrote {output}; next: trb build --model {output}")
     return 0
 

@@ -39,6 +39,8 @@ NEEDED_OPSET = 11
 AXES_AS_INPUT = 18
 OPSET_OF_AXIS = 13
 """``QuantizeLinear`` with a scale for each row."""
+BLOCK = 32 << 20
+"""Bytes of a matrix that are at hand at once."""
 TINY = 1e-30
 """Least scale: a row of zeros must not be divided by zero."""
 
@@ -216,9 +218,8 @@ def _product(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, fol
     name = f"{tensor.name}/columns" + ("/transposed" if transposed else "")
     integers, scales = work.prefix + name, f"{work.prefix}{name}/scale"
     if integers not in work.initializers:
-        matrix = weights.array(tensor, folder)
-        values, scale = _by_column(matrix.T if transposed else matrix)
-        work.constant(name, values)
+        values, scale = _quantised(weights.array(tensor, folder), 1 if transposed else 0)
+        work.constant(name, values.T if transposed else values)
         work.constant(f"{name}/scale", scale)
     rows, row_scales = work.activation(node.input[0])
     output = node.output[0]
@@ -239,8 +240,8 @@ def _table(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, folde
     name = f"{tensor.name}/rows"
     integers, scales = work.prefix + name, f"{work.prefix}{name}/scale"
     if integers not in work.initializers:
-        values, scale = _by_column(weights.array(tensor, folder).T)
-        work.constant(name, values.T)
+        values, scale = _quantised(weights.array(tensor, folder), 1)
+        work.constant(name, values)
         work.constant(f"{name}/scale", scale[:, None])
     output = node.output[0]
     base = f"{work.prefix}{output}"
@@ -250,10 +251,21 @@ def _table(work: _Rewrite, node: onnx.NodeProto, tensor: onnx.TensorProto, folde
     work.add("Mul", [row, scale_of_row], output)
 
 
-def _by_column(matrix: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-    """(integers, scale of each column)."""
-    scale = np.maximum(np.abs(matrix).max(axis=0), TINY).astype(np.float32) / np.float32(STEPS)
-    return np.rint(matrix / scale).astype(np.int8), scale
+def _quantised(matrix: npt.NDArray[Any], axis: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """(integers, scale of each column or row); ``axis`` is the one that a scale is the largest number along.
+
+    In blocks of rows: an embedding table alone may be gigabytes.
+    """
+    step = max(1, BLOCK // max(1, matrix[:1].nbytes))
+    blocks = [slice(first, first + step) for first in range(0, len(matrix), step)]
+    largest = [np.abs(matrix[block]).max(axis=axis) for block in blocks]
+    joined = np.max(largest, axis=0) if axis == 0 else np.concatenate(largest)
+    scale = np.maximum(joined, TINY).astype(np.float32) / np.float32(STEPS)
+    integers = np.empty(matrix.shape, np.int8)
+    for block in blocks:
+        divisor = scale if axis == 0 else scale[block, None]
+        integers[block] = np.rint(matrix[block] / divisor)
+    return integers, scale
 
 
 def _replace_initializers(model: onnx.ModelProto, work: _Rewrite) -> None:

@@ -65,6 +65,16 @@ def test_answers_are_near_and_rows_do_not_depend_on_each_other(
     assert max(np.prod(tensor.dims, dtype=int) for tensor in floats) < per_row.SMALLEST
 
 
+def test_blocks_of_a_matrix_give_what_the_whole_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = skeleton.read(_model(tmp_path / "model.onnx"))
+    per_row.quantise(read, tmp_path / "whole.onnx")
+    monkeypatch.setattr(per_row, "BLOCK", 5 * 4 * WIDE)
+    per_row.quantise(read, tmp_path / "blocks.onnx")
+    assert (tmp_path / "whole.onnx").read_bytes() == (tmp_path / "blocks.onnx").read_bytes()
+
+
 def test_excluded_products_stay_as_they_are(tmp_path: Path) -> None:
     read = skeleton.read(_model(tmp_path / "model.onnx"))
     assert per_row.products(read) == ("first", "y")
