@@ -45,6 +45,8 @@ CHECKED = 96
 def make(target: Path) -> None:
     """All variants as one repository."""
     fp32, plain = common.model("fp32"), common.model("int8")
+    common.ours(fp32, target, "fp32")
+    common.ours(fp32, target, "ours", precision="int8")
     best = Template(instances=2, threads=1)
     for name, source, template in (
         ("usual", fp32, Template()),
@@ -53,8 +55,6 @@ def make(target: Path) -> None:
         ("plain_best", plain, best),
     ):
         template_repository.write(source, target, name, template)
-    common.ours(fp32, target, "fp32")
-    common.ours(fp32, target, "ours", precision="int8")
 
 
 def answers(server: common.Server, name: str, at_once: int) -> np.ndarray[Any, Any]:
