@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from triton_repo_builder.bench.measure import machine
 from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.bench.options import Options as BenchOptions
 from triton_repo_builder.bench.options import Variant
+from triton_repo_builder.bench.report import table
 from triton_repo_builder.bench.target import find as find_target
 from triton_repo_builder.client import RequestFailed, Urls
 from triton_repo_builder.errors import Code, TrbError
@@ -105,6 +107,7 @@ class _Run:
         self._files = fingerprint.take(live.repository, self._models)
         self._trials: list[Trial] = []
         self._notes: list[str] = []
+        self._others: list[float] = []
 
     # --- the run
 
@@ -157,7 +160,7 @@ class _Run:
                 search.forget(asked)
                 raise
             self._trials.append(trial)
-            search.tell(asked, _value(trial), asdict(trial), failed=trial.status == FAILED)
+            search.tell(asked, _value(trial), asdict(trial))
             if len(self._trials) == 1:
                 self._check_budget(trial)
         fingerprint.check(self._live.repository, self._models, self._files)
@@ -183,6 +186,8 @@ class _Run:
 
     def _made(self, asked: Asked, name: str, begun: float, found: Found, status: str) -> Trial:
         latency, main = found.latency(self._options.objective), found.level and found.level.main_model
+        if found.level:
+            self._others.append(table.others(found.level, self._cores))
         seconds = time.monotonic() - begun
         return Trial(
             number=len(self._trials) + 1,
@@ -337,6 +342,14 @@ class _Run:
         """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
         return min(proof.ROUNDS * FINALISTS * self._mean(), PROOF * self._options.budget)
 
+    def _disturbed(self) -> list[str]:
+        share = statistics.median(self._others) if self._others else 0.0
+        if share <= table.NOISE:
+            return []
+        return [
+            f"other programs used {share:.0%} of this machine's CPU in the median trial: run it again alone"
+        ]
+
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)
         self._progress(text, round(done), round(self._options.budget))
@@ -368,7 +381,7 @@ class _Run:
             better=chosen is not None,
             gains=gained,
             service=service,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *self._disturbed()),
         )
 
 

@@ -76,14 +76,14 @@ class Search:
         }
         return Asked(number=trial.number, setting=setting, trial=trial)
 
-    def tell(self, asked: Asked, value: float, result: Mapping[str, Any], *, failed: bool = False) -> None:
-        """Keep what it gave, on disk, too."""
+    def tell(self, asked: Asked, value: float, result: Mapping[str, Any]) -> None:
+        """Keep what it gave, on disk, too.
+
+        What was pruned counts with what it could have reached at most, what failed with 0: the sampler learns
+        from that, and would not from Optuna's failed trials.
+        """
         asked.trial.set_user_attr(RESULT, dict(result))
-        if failed:
-            self._study.tell(asked.trial, state=self._optuna.trial.TrialState.FAIL)
-        else:
-            # A pruned trial counts with what it could have reached at most: less than the best.
-            self._study.tell(asked.trial, value)
+        self._study.tell(asked.trial, value)
 
     def forget(self, asked: Asked) -> None:
         """A trial that was interrupted."""

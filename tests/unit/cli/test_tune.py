@@ -42,7 +42,7 @@ def test_the_log_of_a_search_is_read_again(tmp_path: Path) -> None:
     asked = first.ask()
     assert asked.setting == {"instances": 4}
     first.tell(asked, 10.0, {"capacity": 10.0})
-    first.tell(first.ask(), 0.0, {"capacity": 0.0}, failed=True)
+    first.tell(first.ask(), 0.0, {"capacity": 0.0})
     first.forget(first.ask())
     second = study.Search(SPACE, {"objective": 1}, tmp_path, 1)
     assert [result["capacity"] for _, result in second.earlier()] == [10.0, 0.0]

@@ -139,8 +139,8 @@ def remarks(report: BenchReport) -> list[str]:
             lines.append(f"{name}: {level.ended}")
         if level.bottleneck:
             lines.append(f"{name}: {level.bottleneck}")
-        if (others := _others(level, report.machine.get("cores") or 1)) > NOISE:
-            lines.append(f"{name}: other programs used {others:.0%} of this machine's CPU; it can do better")
+        if (share := others(level, report.machine.get("cores") or 1)) > NOISE:
+            lines.append(f"{name}: other programs used {share:.0%} of this machine's CPU; it can do better")
         if level.response_cache:
             lines.append(f"{name}: {level.response_cache:.0%} of requests answered from the response cache")
         if level.tokenizer_cache is not None:
@@ -154,7 +154,7 @@ def remarks(report: BenchReport) -> list[str]:
     return lines
 
 
-def _others(level: Level, cores: int) -> float:
+def others(level: Level, cores: int) -> float:
     """Share of the machine that neither server nor clients used; 0 if that is unknown."""
     client = level.client
     if client.machine_busy is None or client.cores is None or level.server_cores is None:
