@@ -32,6 +32,8 @@ LESS = (1, 0.95, 0.85, 0.7, 0.4)
 """Shares of a rate that is to be confirmed."""
 PATIENCE = 1.5
 """A window is at least so many times as long as the objective allows an answer to take."""
+STEADY = 10
+"""And so many times to confirm a rate: where a tenth too much arrives, the queue is too long by then."""
 Ceiling = Callable[[float], str]
 """Told the most that can still be reached; the reason to give up, or empty."""
 
@@ -74,10 +76,12 @@ class Meter:
         """Clients that wait for their answers."""
         return self._run(variant, replace(self.options, rows=rows), clients=clients, window=self._window())
 
-    def open(self, variant: Variant, rate: float, factor: float = 1.0) -> Level:
-        """Arrivals by chance; the window is long enough for the percentile."""
+    def open(self, variant: Variant, rate: float, *, long: bool = False) -> Level:
+        """Arrivals by chance; the window is long enough for the percentile, or for a queue to show."""
         window = self._window()
-        longer = min(max(ANSWERS / rate, window), LONGEST * window) * factor
+        longer = min(max(ANSWERS / rate, window), LONGEST * window)
+        if long:
+            longer = max(2 * longer, STEADY * self.objective.ms / 1000)
         # More would only wait for one another after the objective is missed already.
         waiting = 16 + math.ceil(2 * rate * self.objective.ms / 1000)
         return self._run(variant, replace(self.options, in_flight=waiting), rate=rate, window=longer)
@@ -179,7 +183,7 @@ def confirm(meter: Meter, variant: Variant, found: Found) -> Found:
     """Hold the rate for longer; less of it, in ever longer steps, if it does not hold."""
     rate = found.rate
     for share in LESS:
-        again = meter.open(variant, rate * share, factor=2)
+        again = meter.open(variant, rate * share, long=True)
         why = missed(again, meter.objective)
         found = replace(found, rate=rate * share, level=again, steps=(*found.steps, (rate * share, why)))
         if not why:

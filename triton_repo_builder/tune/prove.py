@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from triton_repo_builder.bench.report.report import Level
 from triton_repo_builder.tune import bottleneck, factors
-from triton_repo_builder.tune.capacity import Found, Meter, find
+from triton_repo_builder.tune.capacity import Found, Meter, confirm, find
 from triton_repo_builder.tune.factors import Factor, Setting
 from triton_repo_builder.tune.live import Live
 from triton_repo_builder.tune.report import Compared, Gain
@@ -41,12 +41,9 @@ def alternate(
                 ROUNDS * len(order),
             )
             live.apply(setting, base)
-            done[index] = find(
-                meter,
-                live.variant(live.endpoint(setting)),
-                guess=guess or None,
-                clients=factors.clients(setting),
-            )
+            variant = live.variant(live.endpoint(setting))
+            found = find(meter, variant, guess=guess or None, clients=factors.clients(setting))
+            done[index] = confirm(meter, variant, found) if found.rate else found
         rounds.append(done)
     return tuple(
         _compared(setting, base, [done[index] for done in rounds], [done[0] for done in rounds], meter, cores)
