@@ -13,7 +13,7 @@ from triton_repo_builder import files
 from triton_repo_builder.bench.report import png
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import templates
-from triton_repo_builder.tune.report import MEASURED, Report, Trial
+from triton_repo_builder.tune.report import MEASURED, Gain, Report, Trial
 
 FILES = ("report.json", "report.csv", "front.png", "report.html")
 TRIALS = (
@@ -130,10 +130,13 @@ def compared_rows(report: Report) -> list[list[str]]:
 
 def gain_rows(report: Report) -> list[list[str]]:
     """Each factor of the chosen setting."""
-    return [
-        [gain.factor, gain.before, gain.after, "not measured" if gain.gain is None else f"{gain.gain:.2f} x"]
-        for gain in report.gains
-    ]
+    return [[gain.factor, gain.before, gain.after, _gain(gain)] for gain in report.gains]
+
+
+def _gain(gain: Gain) -> str:
+    if gain.gain is None:
+        return "not measured"
+    return f"{'at least ' if gain.at_least else ''}{gain.gain:.2f} x"
 
 
 def _csv(report: Report) -> str:

@@ -88,25 +88,27 @@ def gains(
     chosen: Compared,
     base: Setting,
     space: Sequence[Factor],
-    known: Mapping[str, float],
+    known: Mapping[str, tuple[float, bool]],
     measure: Callable[[Setting], float | None],
 ) -> tuple[Gain, ...]:
-    """For each factor that was changed: with it over without it. ``known`` are by key of a setting."""
+    """For each factor that was changed: with it over without it.
+
+    ``known`` has the capacity by the key of a setting, or the most that it can be, and whether it is that.
+    """
     found = []
     for factor in space:
         before, after = base[factor.name], chosen.setting[factor.name]
         if factors.canonical(chosen.setting).get(factor.name) in (None, before):
             continue
         without = {**chosen.setting, factor.name: before}
-        capacity = known.get(factors.key(without))
-        if capacity is None:
-            capacity = measure(without)
+        capacity, bound = known.get(factors.key(without)) or (measure(without), False)
         found.append(
             Gain(
                 factor=factor.name,
                 before=factors.shown(factor.name, before),
                 after=factors.shown(factor.name, after),
                 gain=chosen.capacity / capacity if capacity else None,
+                at_least=bound,
             )
         )
     return tuple(found)

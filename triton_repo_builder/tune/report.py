@@ -71,6 +71,8 @@ class Gain:
     after: str
     gain: float | None
     """None if it was not measured."""
+    at_least: bool = False
+    """Whether the setting without it was pruned, so that the gain may be larger."""
 
 
 @dataclass(frozen=True, kw_only=True)

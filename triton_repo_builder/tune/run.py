@@ -47,7 +47,9 @@ SAME_AGAIN = 40
 """Suggestions in a row that were measured already, after which the search has seen what it wants to see."""
 MARGIN = 0.97
 """What reaches less than this share of the best is pruned."""
-PROOF = 0.35
+GAINS = 2
+"""Settings for whose measurement there should be time after the proof."""
+PROOF = 0.4
 """Most of the budget that is kept for the proof."""
 LEAST = 4
 """Times of the first trial that a budget must have: one other setting, and the proof."""
@@ -277,7 +279,11 @@ class _Run:
             return ()
 
     def _gains(self, chosen: Compared) -> tuple[Gain, ...]:
-        known = {factors.key(t.setting): t.capacity for t in self._trials if t.status == MEASURED}
+        known = {
+            factors.key(trial.setting): (trial.capacity or trial.reachable, trial.status == PRUNED)
+            for trial in self._trials
+            if trial.status in (MEASURED, PRUNED)
+        }
 
         def measure(setting: Setting) -> float | None:
             if self._left() < self._mean():
@@ -340,7 +346,7 @@ class _Run:
 
     def _reserve(self) -> float:
         """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
-        return min(proof.ROUNDS * FINALISTS * self._mean(), PROOF * self._options.budget)
+        return min((proof.ROUNDS * FINALISTS + GAINS) * self._mean(), PROOF * self._options.budget)
 
     def _disturbed(self) -> list[str]:
         share = statistics.median(self._others) if self._others else 0.0

@@ -51,7 +51,7 @@ def test_anything_is_better_than_a_default_that_never_holds() -> None:
 def test_each_factor_by_itself_is_the_winner_without_it() -> None:
     space = [Factor(name=name, values=(value,), default=value) for name, value in BASE.items()]
     chosen = compared("best", 200, 200, 200, instances=4, batching=200)
-    known = {key({**BASE, "batching": 200}): 160.0}
+    known = {key({**BASE, "batching": 200}): (160.0, True)}
     asked = []
 
     def measure(setting: object) -> float | None:
@@ -59,9 +59,9 @@ def test_each_factor_by_itself_is_the_winner_without_it() -> None:
         return None
 
     gains = prove.gains(chosen, BASE, space, known, measure)
-    assert [(gain.factor, gain.after, gain.gain) for gain in gains] == [
-        ("instances", "4", 1.25),
-        ("batching", "on, 200 us", None),
+    assert [(gain.factor, gain.after, gain.gain, gain.at_least) for gain in gains] == [
+        ("instances", "4", 1.25, True),
+        ("batching", "on, 200 us", None, False),
     ]
     assert asked == [{**BASE, "instances": 4}]
 
