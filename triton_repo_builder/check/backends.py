@@ -19,6 +19,8 @@ STOCK = frozenset({"dali", "fil", "onnxruntime", "openvino", "python", "pytorch"
 _GONE = {"tensorflow": "25.03"}
 """The first release whose image lacks a backend."""
 TOYS = frozenset({"identity", "repeat", "square"})
+NEVER_COMPLETING = TOYS | {"ensemble", "fil", "pytorch"}
+"""Backends that serve a configuration as it stands; DALI, TensorRT and the like may fill in tensors."""
 MISSPELT = {
     "ensemble": 'an ensemble has platform: "ensemble" and no backend',
     "onnx": 'backend: "onnxruntime"',

@@ -38,7 +38,7 @@ _TEXT = _group(
      "name the folder that holds the model directories; --allow-empty accepts it"),
     ("error", "file-unreadable", "A file or folder that cannot be read.",
      "make it readable, or remove it"),
-    ("error", "metrics", "`model_metrics` without a field that it needs.",
+    ("error", "metrics", "`model_metrics` without a field that it needs, or a wrong name in `metric_tags`.",
      "write metric_control { metric_identifier { family } histogram_options { buckets } }"),
 )  # fmt: skip
 

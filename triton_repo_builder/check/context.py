@@ -136,7 +136,7 @@ class ModelContext:
             return self.relocated or any(self.repo.python(file).completes for file in files)
         if self.backend == "onnxruntime":
             return not ((self.messages("input") or self.messages("batch_input")) and self.messages("output"))
-        return self.backend not in ("pytorch", "ensemble")
+        return self.backend not in backends.NEVER_COMPLETING
 
     @cached_property
     def rows(self) -> int | None:

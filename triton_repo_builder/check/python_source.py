@@ -32,7 +32,8 @@ class PythonSource:
     @property
     def binds_class(self) -> bool:
         """Whether the module has the class after import; what is dynamic may bring anything."""
-        return any(_binds(node, CLASS) for node in self.top)
+        removed = any(_removes(node, CLASS) for node in self.top)
+        return not removed and any(_binds(node, CLASS) for node in self.top)
 
     @property
     def model(self) -> ast.ClassDef | None:
@@ -130,6 +131,10 @@ def _always(test: ast.expr) -> bool:
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(kind is None or getattr(kind, "id", "") in _OPTIONAL for kind in kinds)
+
+
+def _removes(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Delete) and any(getattr(target, "id", "") == name for target in node.targets)
 
 
 def _binds(node: ast.stmt, name: str) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from triton_repo_builder import releases
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.line_numbers import Key
 
 FIELDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("model_metrics",): ("ModelConfig", "model_metrics"),
     ("ensemble_scheduling", "max_inflight_requests"): ("ModelEnsembling", "max_inflight_requests"),
 }
 """Path of each field newer than 24.04 → its message and its feature in releases.toml."""
+_LABEL = re.compile(r"(?!__)[A-Za-z0-9_]*")
 DEVICE_ALLOCATOR = "session.use_device_allocator_for_initializers"
 
 
@@ -39,6 +42,11 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 def _metrics(context: ModelContext) -> Iterator[Finding]:
     """ValidateModelMetrics of core's model_config_utils.cc, of the releases that know the field."""
+    for key in context.config.raw.get("metric_tags", {}):
+        if not _LABEL.fullmatch(key):
+            message = f"the server dies of the metric tag '{key}': no name of a label of Prometheus"
+            remedy = "letters, digits and '_', not two of them at the start"
+            yield context.finding("metrics", message, "metric_tags", Key(key), remedy=remedy)
     controls = context.config.raw.get("model_metrics", {}).get("metric_control", [])
     for index, control in enumerate(controls if "model_metrics" in context.release.features else []):
         message = ""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from triton_repo_builder.check.context import ModelContext
-from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.context import ModelContext, report
+from triton_repo_builder.check.finding import Finding, Severity
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -114,14 +114,17 @@ def _batch_inputs(context: ModelContext) -> Iterator[Finding]:
         for target in item.get("target_name", []):
             if target in inputs:
                 message = f"'{target}' is filled by batch_input and must not be listed under input"
-                yield context.finding("batch-input", message, "batch_input", index, "target_name")
+                # A Python model gets no batch inputs at all.
+                severity: Severity = "error" if context.backend == "onnxruntime" else "warning"
+                where = context.at("batch_input", index, "target_name")
+                yield report("batch-input", where, message, severity=severity)
 
 
 def _batch_outputs(context: ModelContext) -> Iterator[Finding]:
     outputs = {str(item.get("name", "")) for item in context.messages("output")}
     inputs = {str(item.get("name", "")) for item in context.messages("input")}
-    seen: set[str] = set()
     for index, item in enumerate(context.messages("batch_output")):
+        seen: set[str] = set()
         kind = item.get("kind", "BATCH_SCATTER_WITH_INPUT_SHAPE")
         sources = item.get("source_input", [])
         messages = []

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import serve_repository as made
+
+from triton_repo_builder import repository
+from triton_repo_builder.client.http import Answer, HttpClient
+from triton_repo_builder.client.values import REFUSED, IndexEntry, RequestFailed
+from triton_repo_builder.deploy import live_check
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (400, "", ["live-config", "live-not-ready"]),
+        (200, "failed\nat line 2", ["live-missing"]),
+    ],
+)
+def test_what_the_server_says(
+    status: int, reason: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.python(tmp_path, "m")
+    entry = IndexEntry(name="m", version="1", state="UNAVAILABLE" if reason else "READY", reason=reason)
+
+    def refuse(self: HttpClient, model: str) -> Any:
+        raise RequestFailed(REFUSED, "403", "no")
+
+    monkeypatch.setattr(HttpClient, "send", lambda *a: Answer(status=status, headers={}, data=b""))
+    monkeypatch.setattr(HttpClient, "index", lambda self: (entry,))
+    monkeypatch.setattr(HttpClient, "config", refuse)
+    found = live_check.check(repository.read(tmp_path), "http://127.0.0.1:1")
+    assert sorted(finding.code for finding in found) == expected
+    assert all("\n" not in finding.message for finding in found)
