@@ -31,7 +31,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, Model, Repository
 
-LONGEST = 300
+LONGEST = 100
 """Characters of a file's name in a message."""
 
 
@@ -132,6 +132,6 @@ def _readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator
     try:
         yield from findings()
     except OSError as error:
-        name = str(error.filename or path)
-        shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
+        file = Path(str(error.filename or path))
+        shown = str(file) if len(file.name) <= LONGEST else f"{file.parent}/{file.name[:LONGEST]}…"
         yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")
