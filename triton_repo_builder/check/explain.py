@@ -24,8 +24,8 @@ JUDGED = {
     "request": "The server loads both, in a test; with the first a request of two rows fails.",
     "cpp": "The onnxruntime backend refuses the first and loads the second. The tests' server has trb's own "
     "onnxruntime backend; that the C++ one of the stock image says the same was seen on 24.10.",
-    "cpp-only": "The C++ onnxruntime backend of 24.10 refused the first and loaded the second when it was tried. "
-    "The tests' server has a newer ONNX Runtime, which loads both.",
+    "cpp-only": "The C++ onnxruntime backend of 24.10 refused the first and loaded the second when it was "
+    "tried. The tests' server has a newer ONNX Runtime, which loads both.",
     "cpp-loads": "The onnxruntime backend loads both, in a test; the first does not do what was meant.",
     "dies": "The server died of the first when it was tried, so that no test repeats it; the second loads.",
     "hangs": "The server hung on the first when it was tried, so that no test repeats it; the second loads.",
