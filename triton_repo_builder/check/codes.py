@@ -218,7 +218,7 @@ _PYTHON = _group(
      "declare input and output in config.pbtxt"),
     ("warning", "python-import", "A module that neither the image nor the version directory has.",
      "put it beside model.py, build an image with it, or set EXECUTION_ENV_PATH"),
-    ("error", "python-name", "A name that the Python backend's shell does not take literally.",
+    ("error", "python-name", "A name that the Python backend cannot take: it goes through a shell and ASCII.",
      "use letters, digits, '_', '-' and '.' only"),
     ("error", "python-parameter", "A parameter with a value that the backend does not take.",
      "write yes or no"),

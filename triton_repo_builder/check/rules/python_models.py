@@ -16,7 +16,7 @@ IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_back
 ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-_SHELL = re.compile(r"""[\s"'$`()&;|<>\\*?]|\{[^}]*,""")
+_SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,""")
 """What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``."""
 _ARCHIVES = (
     b"\x1f\x8b",
@@ -60,6 +60,13 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
             message = (
                 f"the Python backend hands '{name}' to a shell, which does not take {match[0][0]!r} as it "
                 "stands: the load fails, or the whole server hangs"
+            )
+            yield report("python-name", where or context.at(*path), message)
+        elif path[0] != "instance_group" and not name.isascii():
+            character = next(character for character in name if not character.isascii())
+            message = (
+                f"UnicodeEncodeError: 'ascii' codec can't encode character {ascii(character)}: the backend's "
+                f"Python reads no path like '{name}'"
             )
             yield report("python-name", where or context.at(*path), message)
 
