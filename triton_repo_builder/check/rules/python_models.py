@@ -65,7 +65,7 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
         elif path[0] != "instance_group" and not name.isascii():
             character = next(character for character in name if not character.isascii())
             message = (
-                f"UnicodeEncodeError: 'ascii' codec can't encode character {ascii(character)}: the backend's "
+                f"UnicodeEncodeError: 'ascii' codec can't encode character {character!a}: the backend's "
                 f"Python reads no path like '{name}'"
             )
             yield report("python-name", where or context.at(*path), message)
