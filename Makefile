@@ -67,6 +67,11 @@ reliability: $(VENV)/.dev
 reliability-live: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.live_calls $(or $(CALLS),--sample 60 --output docs/reliability.md)
 
+# Everything that only a GPU can show, in steps that can be taken up again; docs/gpu.md. GPU="--device cpu --small": without one.
+.PHONY: gpu
+gpu: $(VENV)/.dev
+	@$(VENV)/bin/python benchmarks/gpu.py $(GPU)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -73,9 +73,9 @@ def _quantized(source: Path, target: Path) -> Path:
     return target
 
 
-def ours(source: Path, target: Path, name: str, **options: Any) -> None:
+def ours(source: Path, target: Path, name: str, *, device: str = "cpu", **options: Any) -> None:
     """``trb build`` for the CPU, as the baselines, into a repository that may hold other endpoints."""
-    given = BuildOptions(model=source, name=name, golden=True, device="cpu", **options)
+    given = BuildOptions(model=source, name=name, golden=True, device=device, **options)
     with tempfile.TemporaryDirectory(prefix=".trb-") as folder:
         if given.precision != KEEP:
             given, _ = precision.applied(given, Path(folder))
@@ -506,7 +506,8 @@ def say(text: str) -> None:
 
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# The pages are about CPUs: on a machine with a GPU only the usual template would be given it.
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# The pages are about CPUs, but for gpu.py's: on a machine with a GPU only the usual template would use it.
+if os.environ.get("TRB_BENCH_DEVICE") != "gpu":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # So that a script that is stopped stops its servers and leaves no files.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -73,32 +73,41 @@ def cheapest(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return groups
 
 
+def tokenized(folder: Path) -> list[list[int]]:
+    """The corpus as token ids."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    return [row.ids for row in tokenizer.encode_batch_fast(list(common.corpus()))]
+
+
+def padded(rows: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, Any]:
+    """The inputs of one run, as long as its longest row."""
+    import numpy as np
+
+    tokens, mask = (np.zeros((len(rows), max(map(len, rows))), dtype=np.int64) for _ in range(2))
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = row
+        mask[place, : len(row)] = 1
+    known = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
+    return {name: known[name] for name in names}
+
+
 def alone(folder: Path, way: str, seconds: float) -> dict[str, float]:
     """CPU and wall time per text of this process, in ms. Run in a process of its own."""
-    import numpy as np
     import onnxruntime
-    from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     path, providers = str(folder / "model.onnx"), ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(path, options, providers=providers)
-    names = [each.name for each in session.get_inputs()]
     outputs = [each.name for each in session.get_outputs()]
     wanted = ["sentence_embedding"] if "sentence_embedding" in outputs else outputs[:1]
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(512)
-    ids = [row.ids for row in tokenizer.encode_batch_fast(list(common.corpus()))]
-    feeds: list[dict[str, Any]] = []
-    for group in batches([len(row) for row in ids], way):
-        width = max(len(ids[i]) for i in group)
-        tokens, mask = (np.zeros((len(group), width), dtype=np.int64) for _ in range(2))
-        for place, i in enumerate(group):
-            tokens[place, : len(ids[i])] = ids[i]
-            mask[place, : len(ids[i])] = 1
-        known = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
-        feeds.append({name: known[name] for name in names})
+    ids = tokenized(folder)
+    names = [each.name for each in session.get_inputs()]
+    feeds = [padded([ids[i] for i in group], names) for group in batches([len(row) for row in ids], way)]
     for feed in feeds[:20]:
         session.run(wanted, feed)
     done, wall, used = 0, time.perf_counter(), time.process_time()

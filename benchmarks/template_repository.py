@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 BATCH = 32
-WIDTH = 384
 CODE = Path(__file__).resolve().parent / "template_models"
 BATCHING = "dynamic_batching { }\n"
 TEXT = [("TEXT", "TYPE_STRING", "1")]
@@ -31,6 +30,8 @@ class Template:
     threads: int | None = None
     tokenizers: int | None = None
     batching: bool = True
+    batch: int = BATCH
+    """Triton's max_batch_size of every model."""
     inputs: tuple[str, ...] = ()
     """What the tokenizer makes; empty for what the graph takes."""
 
@@ -40,23 +41,24 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     chosen = template or Template()
     inputs, outputs = _ports(source / "model.onnx")
     pooled = "sentence_embedding" in outputs
-    hidden = "sentence_embedding" if pooled else outputs[0]
+    hidden = "sentence_embedding" if pooled else next(iter(outputs))
+    width = outputs[hidden]
     encoded = _encoded(inputs)
-    answer = [("embedding", "TYPE_FP32", str(WIDTH))]
-    made = [(hidden, "TYPE_FP32", str(WIDTH) if pooled else f"-1, {WIDTH}")]
+    answer = [("embedding", "TYPE_FP32", str(width))]
+    made = [(hidden, "TYPE_FP32", str(width) if pooled else f"-1, {width}")]
     batching = BATCHING if chosen.batching else ""
     tokenizer(source, target, name, replace(chosen, inputs=tuple(inputs)))
     tail = batching + _group(chosen.instances)
     if chosen.threads:
         value = f'{{ string_value: "{chosen.threads}" }}'
         tail += f'parameters {{ key: "intra_op_thread_count" value {value} }}\n'
-    _model(target, f"{name}_model", 'backend: "onnxruntime"', encoded, made, tail)
+    _model(target, f"{name}_model", 'backend: "onnxruntime"', encoded, made, tail, chosen.batch)
     link = target / f"{name}_model" / "1" / "model.onnx"
     link.unlink(missing_ok=True)
     os.link(source / "model.onnx", link)
     if not pooled:
-        both = [(hidden, "TYPE_FP32", f"-1, {WIDTH}"), ("attention_mask", "TYPE_INT64", "-1")]
-        _model(target, f"{name}_pool", 'backend: "python"', both, answer, batching)
+        both = [(hidden, "TYPE_FP32", f"-1, {width}"), ("attention_mask", "TYPE_INT64", "-1")]
+        _model(target, f"{name}_pool", 'backend: "python"', both, answer, batching, chosen.batch)
         shutil.copyfile(CODE / "pool.py", target / f"{name}_pool" / "1" / "model.py")
     steps = [_step(f"{name}_tokenizer", {"TEXT": "TEXT"}, {each: each for each in inputs})]
     if pooled:
@@ -66,14 +68,15 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
         mask = {hidden: hidden, "attention_mask": "attention_mask"}
         steps.append(_step(f"{name}_pool", mask, {"embedding": "embedding"}))
     tail = "ensemble_scheduling {\n  step [\n" + ",\n".join(steps) + "\n  ]\n}\n"
-    _model(target, name, 'platform: "ensemble"', TEXT, answer, tail)
+    _model(target, name, 'platform: "ensemble"', TEXT, answer, tail, chosen.batch)
     (target / name / "1" / ".gitkeep").write_text("")
 
 
 def tokenizer(source: Path, target: Path, name: str, template: Template) -> None:
     """Write the model NAME_tokenizer alone."""
     tail = (BATCHING if template.batching else "") + _group(template.tokenizers)
-    _model(target, f"{name}_tokenizer", 'backend: "python"', TEXT, _encoded(template.inputs), tail)
+    encoded = _encoded(template.inputs)
+    _model(target, f"{name}_tokenizer", 'backend: "python"', TEXT, encoded, tail, template.batch)
     shutil.copyfile(CODE / "tokenizer.py", target / f"{name}_tokenizer" / "1" / "model.py")
     files = target / f"{name}_tokenizer" / "1" / "tokenizer"
     files.mkdir(exist_ok=True)
@@ -92,20 +95,24 @@ def _encoded(names: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(each, "TYPE_INT64", "-1") for each in names]
 
 
-def _ports(path: Path) -> tuple[list[str], list[str]]:
+def _ports(path: Path) -> tuple[list[str], dict[str, int]]:
+    """Names of the inputs, and of the outputs with their last axis: 0 where the graph leaves it open."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
-    return [each.name for each in graph.input], [each.name for each in graph.output]
+    widths = {each.name: each.type.tensor_type.shape.dim[-1].dim_value for each in graph.output}
+    return [each.name for each in graph.input], widths
 
 
 Tensors = Sequence[tuple[str, str, str]]
 
 
-def _model(target: Path, name: str, kind: str, inputs: Tensors, outputs: Tensors, tail: str) -> None:
+def _model(
+    target: Path, name: str, kind: str, inputs: Tensors, outputs: Tensors, tail: str, batch: int
+) -> None:
     folder = target / name
     (folder / "1").mkdir(parents=True, exist_ok=True)
-    parts = [f'name: "{name}"\n{kind}\nmax_batch_size: {BATCH}\n']
+    parts = [f'name: "{name}"\n{kind}\nmax_batch_size: {batch}\n']
     for field, tensors in (("input", inputs), ("output", outputs)):
         entries = [
             f'  {{ name: "{each}" data_type: {kind_} dims: [ {dims} ] }}' for each, kind_, dims in tensors

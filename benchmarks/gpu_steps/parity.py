@@ -1,0 +1,185 @@
+"""The served answers on the device beside those of the CPU: every head, requests of mixed lengths at once.
+
+``reference`` keeps the CPU's answers as its result. The others ask the same of the device; what the CPU
+answered may have been computed elsewhere and earlier.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+from gpu_steps import BY_NAME, serving
+from gpu_steps.step import CPU, ROOT, Setting, StepFailed, read
+from triton_repo_builder import client
+from triton_repo_builder.client.codec import encode_binary
+from triton_repo_builder.golden import cases
+from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF
+from triton_repo_builder.graph import weights
+
+MODELS = ROOT / "tests" / "data" / "models"
+SMALL = {"pooling": "embedding/minilm_fp32", "classes": "embedding/classifier", "tokens": "tasks/ner"}
+ALL = {
+    **SMALL,
+    "pairs": "tasks/rerank",
+    "spans": "tasks/qa",
+    "masks": "tasks/mlm",
+    "sparse": "retrieval/splade",
+    "late": "retrieval/colbert",
+    "positions": "tasks/ner_roberta",
+    "images": "vision/vit",
+}
+"""Endpoint and folder of one model for each head."""
+ROWS = 32
+AT_ONCE = 16
+NO_TF32 = (
+    '\noptimization { execution_accelerators { gpu_execution_accelerator { name: "cuda" '
+    'parameters { key: "use_tf32" value: "0" } } } }\n'
+)
+"""Both onnxruntime backends hand it to the CUDA provider, which has TF32 on by default."""
+
+Answers = dict[str, dict[str, dict[str, Any]]]
+"""By endpoint and digest of the request: the outputs as lists."""
+
+
+def sources(setting: Setting) -> dict[str, Path]:
+    """The exported models by the name of their endpoint."""
+    chosen = SMALL if setting.small else ALL
+    return {name: MODELS / folder for name, folder in chosen.items()}
+
+
+def reference(setting: Setting) -> dict[str, Any]:
+    """The CPU's answers, whatever the device is."""
+    with common.scratch() as path:
+        for name, source in sources(setting).items():
+            common.ours(source, path, name, device=CPU)
+        return {"answers": _asked(path)}
+
+
+def fp32(setting: Setting) -> dict[str, Any]:
+    """Products in full 32 bits: the tolerance of another kernel or batch."""
+    return _compared(setting, tolerance=ABSOLUTE, exact=True, config=NO_TF32)
+
+
+def tf32(setting: Setting) -> dict[str, Any]:
+    """As built: the tolerance that golden cases of a GPU have."""
+    return _compared(setting, tolerance=HALF, exact=False)
+
+
+def fp16(setting: Setting) -> dict[str, Any]:
+    """Weights and products of 16 bits, against the CPU's of 32."""
+    return _compared(setting, tolerance=4 * HALF, exact=False, half=True)
+
+
+def _compared(
+    setting: Setting, *, tolerance: float, exact: bool, config: str = "", half: bool = False
+) -> dict[str, Any]:
+    wanted = read(BY_NAME["reference"].file(setting)).get("found", {}).get("answers")
+    if not wanted:
+        raise StepFailed("there are no answers of the CPU: run the step 'reference'")
+    with common.scratch() as path:
+        for name, source in sources(setting).items():
+            chosen = halved(name, source, setting) if half else source
+            common.ours(chosen, path, name, device=setting.device)
+        kind = serving.check_kinds(setting, path)
+        for file in path.glob("*_model/config.pbtxt") if config else ():
+            text = file.read_text(encoding="utf-8")
+            if "optimization" in text:
+                raise StepFailed(f"{file.parent.name} has an optimization of its own")
+            file.write_text(text + config, encoding="utf-8")
+        answers = _asked(path)
+    apart = {name: list(differences(wanted[name], answers[name], exact=exact)) for name in sources(setting)}
+    largest = {name: max(values, default=float("inf")) for name, values in apart.items()}
+    found = {
+        "kind": kind,
+        "tolerance": tolerance,
+        "requests": {name: len(wanted[name].keys() & answers[name].keys()) for name in apart},
+        "largest_difference": {name: min(value, 1e9) for name, value in largest.items()},
+    }
+    wrong = [f"{name} by {value:.2g}" for name, value in largest.items() if not value <= tolerance]
+    if wrong:
+        raise StepFailed(
+            f"differ from the CPU's answers by more than {tolerance:g}: {', '.join(wrong)}", found
+        )
+    return found
+
+
+def halved(name: str, source: Path, setting: Setting) -> Path:
+    """The same folder with a model of 16-bit floats."""
+    target = setting.cache / "half" / name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("model.onnx"))
+    weights.halve(source / "model.onnx", target / "model.onnx")
+    return target
+
+
+def _asked(path: Path) -> Answers:
+    """What a server with these models answers: each golden case, many at once, and one mixed batch."""
+    requests: list[tuple[str, Mapping[str, Any]]] = []
+    for file in sorted(path.glob("*/smoke.json")):
+        recorded = cases.load(file)
+        asked = [{each.name: each.array() for each in case.inputs} for case in recorded.cases]
+        texts = [inputs for inputs in asked if set(inputs) == {"TEXT"}]
+        if texts and all(len(inputs["TEXT"]) == 1 for inputs in texts):
+            corpus = common.corpus()
+            mixed = [text.encode() for text in corpus[:: len(corpus) // ROWS][:ROWS]]
+            asked.append({"TEXT": np.array(mixed, dtype=object)[:, None]})
+            asked += [{"TEXT": np.array([[text]], dtype=object)} for text in mixed]
+        requests += [(recorded.endpoint, inputs) for inputs in asked]
+    with common.served(path) as server:
+        http = client.HttpClient(server.urls.http, 120.0)
+
+        def ask(request: tuple[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+            body = encode_binary(dict(request[1]))
+            answer = http.infer(request[0], body)
+            digest = hashlib.sha256(body.data).hexdigest()[:16]
+            return digest, {name: plain(np.asarray(value)) for name, value in answer.items()}
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            given = list(pool.map(ask, requests))
+    answers: Answers = {}
+    for (name, _), (digest, answer) in zip(requests, given, strict=True):
+        answers.setdefault(name, {})[digest] = answer
+    return answers
+
+
+def plain(array: Any) -> list[Any]:
+    """As nested lists that JSON takes."""
+    if array.dtype == object:
+        array = np.vectorize(
+            lambda text: text.decode() if isinstance(text, bytes) else text, otypes=[object]
+        )(array)
+    values: list[Any] = array.tolist()
+    return values
+
+
+def differences(
+    wanted: Mapping[str, dict[str, Any]], answers: Mapping[str, dict[str, Any]], *, exact: bool
+) -> Iterator[float]:
+    """Of each output, in proportion to its largest number (at least 1); infinite where it is another.
+
+    Without ``exact`` only numbers with a fraction are compared: rounding may turn two labels around whose
+    scores are alike. Golden cases of 16-bit floats are fewer: only what both were asked is compared.
+    """
+    for digest in wanted.keys() & answers.keys():
+        before, after = wanted[digest], answers[digest]
+        if before.keys() != after.keys():
+            yield float("inf")
+            continue
+        for name in before:
+            old, new = np.asarray(before[name]), np.asarray(after[name])
+            if old.shape != new.shape:
+                yield float("inf")
+            elif old.dtype.kind == "f":
+                scale = max(1.0, float(np.abs(old).max(initial=0.0)))
+                worst = float(np.abs(old - new).max(initial=0.0)) / scale
+                yield worst if np.isfinite(worst) else float("inf")
+            elif exact and not np.array_equal(old, new):
+                yield float("inf")

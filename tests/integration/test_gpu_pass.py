@@ -1,0 +1,134 @@
+"""The steps of benchmarks/gpu.py on the CPU, small, on the real embedded server: whoever gets a GPU runs them first."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triton_repo_builder import process
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmarks" / "gpu.py"
+DIRECTORY = str(ROOT / "benchmarks")
+
+
+def gpu(*arguments: object, code: int = 0) -> str:
+    """What the script prints, with this exit code; a step's own output comes with it."""
+    environment = {**os.environ, "PYTHONPATH": f"{DIRECTORY}{os.pathsep}{ROOT}"}
+    argv = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    try:
+        text, ended = process.run(argv, env=environment, timeout=280), 0
+    except process.ProcessFailed as error:
+        text, ended = f"{error.stdout}\n{error.stderr}", error.code
+    assert ended == code, text
+    return text
+
+
+def steps(output: Path, *names: str, code: int = 0) -> str:
+    chosen = [word for name in names for word in ("--only", name)]
+    return gpu("--device", "cpu", "--small", "--output", output, *chosen, code=code)
+
+
+def result(output: Path, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((output / "gpu" / f"{name}.json").read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the first steps, which later ones take up."""
+    folder = tmp_path_factory.mktemp("gpu")
+    steps(folder, "reference")
+    return folder
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["parity_fp32", "parity_fp16"])
+def test_answers_are_those_of_the_reference(output: Path, name: str) -> None:
+    steps(output, name)
+    found = result(output, name)["found"]
+    assert found["kind"] == "KIND_CPU"
+    assert set(found["requests"]) == {"pooling", "classes", "tokens"}
+    assert min(found["requests"].values()) > 30
+    assert max(found["largest_difference"].values()) <= found["tolerance"]
+
+
+@pytest.mark.server
+def test_a_wrong_answer_in_the_reference_is_noticed(output: Path, tmp_path: Path) -> None:
+    document = result(output, "reference")
+    answers = document["found"]["answers"]["pooling"]
+    one = next(iter(answers.values()))
+    one["embedding"][0][0] += 1e-3
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "reference.json").write_text(json.dumps(document))
+    text = steps(tmp_path, "parity_fp32", code=1)
+    assert "differ from the CPU's answers by more than 0.0001: pooling by 0.001" in text
+    wrong = result(tmp_path, "parity_fp32")
+    assert not wrong["ok"]
+    assert wrong["found"]["largest_difference"]["classes"] <= 1e-4, (
+        "the other heads are reported all the same"
+    )
+    assert "**differ from" in (tmp_path / "gpu.md").read_text()
+
+
+@pytest.mark.server
+def test_load_is_measured_on_every_variant(output: Path) -> None:
+    steps(output, "throughput", "arctic")
+    found = result(output, "throughput")["found"]
+    assert {(level["clients"], level["variant"]) for level in found["levels"]} == {
+        (clients, variant)
+        for clients in (1, 4)
+        for variant in (
+            "ours, trb build's defaults",
+            "usual template",
+            "usual template, ours' max_batch_size",
+        )
+    }
+    assert all(level["answered"] > 0 and level["p99_ms"] > 0 for level in found["levels"])
+    assert [one["batch"] for one in found["alone"]] == [1, 4]
+    assert found["largest_difference"] < 1e-5
+    arctic = result(output, "arctic")["found"]
+    assert [(level["rows"], level["length"]) for level in arctic["levels"]] == [(1, 50), (4, 50)]
+    for level in arctic["levels"]:
+        assert level["answered"] >= level["requests_wanted"] / 2
+        assert level["tokens_per_second"] == pytest.approx(level["requests_per_second"] * level["rows"] * 50)
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_the_whole_pass(tmp_path: Path) -> None:
+    """All steps, also those whose parts the others share; about two minutes."""
+    gpu("--device", "cpu", "--small", "--output", tmp_path)
+    page = (tmp_path / "gpu.md").read_text()
+    assert page.count("| holds |") == 11
+    for part in ("No GPU took part", "trb smoke", "## arctic", "Versions: commit ", "onnxruntime-gpu"):
+        assert part in page
+
+
+def test_what_holds_is_kept_and_again_repeats_it(tmp_path: Path) -> None:
+    text = steps(tmp_path, "environment")
+    assert "1/1 environment: ok" in text
+    kept = {"step": "reference", "ok": True, "setting": {"device": "cpu", "small": True}, "found": {}}
+    other = {**kept, "setting": {"device": "cpu", "small": False}}
+    for document, state in ((kept, "done"), (other, "to do"), ({**kept, "ok": False}, "to do")):
+        (tmp_path / "gpu" / "reference.json").write_text(json.dumps(document))
+        listed = gpu("--device", "cpu", "--small", "--output", tmp_path, "--list")
+        assert f"reference      {state}" in listed
+    (tmp_path / "gpu" / "reference.json").write_text('{"ok": tr')
+    assert "reference      to do" in gpu("--device", "cpu", "--small", "--output", tmp_path, "--list")
+
+
+def test_a_machine_without_a_gpu_is_told_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    text = gpu("--output", tmp_path / "out", code=2)
+    assert "no GPU: nvidia-smi lists none: run it on a machine with an NVIDIA GPU, or --device cpu" in text
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*.*")) == ["environment.json"]
