@@ -1,4 +1,4 @@
-"""The steps of benchmarks/gpu.py on the CPU, small, on the real embedded server: whoever gets a GPU runs them first."""
+"""The steps of benchmarks/gpu.py on the CPU, small, on the real embedded server; a GPU has them run first."""
 
 from __future__ import annotations
 
