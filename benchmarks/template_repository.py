@@ -10,6 +10,7 @@ Written as the tutorials have it: dynamic batching, no instance_group and no thr
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     inputs, outputs = _ports(source / "model.onnx")
     pooled = "sentence_embedding" in outputs
     hidden = "sentence_embedding" if pooled else next(iter(outputs))
-    width = outputs[hidden]
+    width = outputs[hidden] or json.loads((source / "config.json").read_text())["hidden_size"]
     encoded = _encoded(inputs)
     answer = [("embedding", "TYPE_FP32", str(width))]
     made = [(hidden, "TYPE_FP32", str(width) if pooled else f"-1, {width}")]
