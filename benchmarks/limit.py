@@ -121,14 +121,25 @@ def alone(folder: Path, way: str, seconds: float) -> dict[str, float]:
     }
 
 
-def processes(folder: Path, way: str, count: int, seconds: float) -> list[dict[str, float]]:
+def processes(
+    folder: Path, way: str, count: int, seconds: float, python: str = sys.executable
+) -> list[dict[str, float]]:
     """So many processes at the same time."""
-    argv = [sys.executable, __file__, "--alone", str(folder), way, str(seconds)]
-    started = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    argv = [python, __file__, "--alone", str(folder), way, str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(common.ROOT)}
+    started = [
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)
+    ]
     answers = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit("ONNX Runtime alone failed, see above")
     return [json.loads(answer) for answer in answers]
+
+
+def version(python: str) -> str:
+    """ONNX Runtime of an interpreter."""
+    code = "import onnxruntime; print(onnxruntime.__version__)"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def measure(source: Path, arguments: Any) -> tuple[dict[tuple[str, int], list[float]], list[Sample]]:
@@ -146,7 +157,7 @@ def measure(source: Path, arguments: Any) -> tuple[dict[tuple[str, int], list[fl
             for turn in range(arguments.rounds):
                 for count in (1, os.cpu_count() or 1):
                     for way in WAYS:
-                        found = processes(source, way, count, arguments.window)
+                        found = processes(source, way, count, arguments.window, arguments.python)
                         limits.setdefault((way, count), []).append(
                             statistics.mean(each["cpu_ms"] for each in found)
                         )
@@ -159,13 +170,19 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--models", default="fp32,int8")
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="an interpreter with the server's own ONNX Runtime, for what runs alone (default: this one)",
+    )
     arguments = parser.parse_args()
     suffix, engine = common.engine(arguments)
     title = f"What serving costs beyond ONNX Runtime alone, {engine}"
     result = Result(f"limit{suffix}", title, arguments.output)
     result.add(
         f"CPU ms per request, median of {arguments.rounds} turns (smallest to largest), the server under "
-        f"{arguments.clients} clients. Ratios: server CPU over ONNX Runtime alone."
+        f"{arguments.clients} clients. Ratios: server CPU over ONNX Runtime alone, which is "
+        f"{version(arguments.python)}."
     )
     everything: list[Sample] = []
     for name in arguments.models.split(","):

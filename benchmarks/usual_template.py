@@ -94,11 +94,21 @@ def targets(samples: list[Sample], ours: str) -> list[tuple[str, str, str]]:
     loads = {one.clients for one in samples}
     present = {one.variant for one in samples}
     others = [label for label, _ in TEMPLATES.values() if label in present and label != USUAL]
-    if 16 in loads:
+    for load, least in ((16, "≥ 1.35"), (32, "≥ 1.5")):
+        if load not in loads:
+            continue
         for base in (USUAL, *others):
-            target = "≥ 1.35" if base == USUAL else ""
-            measured = spread(ratio(samples, ours, base, 16, "throughput"))
-            found.append((f"throughput over: {base}, 16 clients", target, measured))
+            target = least if base == USUAL else ("≥ 1.25" if load == 32 else "")
+            measured = spread(ratio(samples, ours, base, load, "throughput"))
+            found.append((f"throughput over: {base}, {load} clients", target, measured))
+    if 32 in loads:
+        measured = spread(ratio(samples, ours, USUAL, 32, "p99"))
+        found.append((f"p99 over: {USUAL}, 32 clients", "≤ 1", measured))
+    off = OURS["ours_off"][0]
+    if 1 in loads and off in present:
+        for field in ("p50", "p99"):
+            measured = spread(ratio(samples, ours, off, 1, field))
+            found.append((f"{field} over: {off}, 1 client", "≤ 1.02", measured))
     if 1 in loads:
         for base in (USUAL, *others):
             measured = spread(ratio(samples, ours, base, 1, "p99"))
