@@ -181,10 +181,8 @@ def main() -> None:
     if not (PEERS / "infinity_emb").exists():
         raise SystemExit("the other packages are not there: run 'make .venv-peers/.ready'")
     model = common.model("plain")
-    suffix, engine = common.engine(arguments)
-    result = Result(
-        f"peers{suffix}", f"Ours beside other servers of the same ONNX file, {engine}", arguments.output
-    )
+    _, engine = common.engine(arguments)
+    result = Result("peers", f"Ours beside other servers of the same ONNX file, {engine}", arguments.output)
     with ExitStack() as stack:
         folder, pool = stack.enter_context(common.scratch()), stack.enter_context(WorkerPool())
         common.ours(model, folder, "ours")
