@@ -117,6 +117,7 @@ def test_a_server_that_dies_in_a_trial_is_started_again(tmp_path: Path) -> None:
     assert any(trial.status != FAILED for trial in after)
 
 
+@pytest.mark.slow
 def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> None:
     before = snapshot(root)
     with serve.start(root, free()) as server:
