@@ -28,6 +28,8 @@ class Template:
     """How one differs from the usual one; None leaves Triton's and ONNX Runtime's defaults."""
 
     instances: int | None = None
+    kind: str = "KIND_CPU"
+    """Of these instances."""
     threads: int | None = None
     tokenizers: int | None = None
     batching: bool = True
@@ -49,7 +51,7 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     made = [(hidden, "TYPE_FP32", str(width) if pooled else f"-1, {width}")]
     batching = BATCHING if chosen.batching else ""
     tokenizer(source, target, name, replace(chosen, inputs=tuple(inputs)))
-    tail = batching + _group(chosen.instances)
+    tail = batching + _group(chosen.instances, chosen.kind)
     if chosen.threads:
         value = f'{{ string_value: "{chosen.threads}" }}'
         tail += f'parameters {{ key: "intra_op_thread_count" value {value} }}\n'
@@ -122,8 +124,8 @@ def _model(
     (folder / "config.pbtxt").write_text("".join(parts) + tail)
 
 
-def _group(count: int | None) -> str:
-    return f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]\n" if count else ""
+def _group(count: int | None, kind: str = "KIND_CPU") -> str:
+    return f"instance_group [ {{ count: {count} kind: {kind} }} ]\n" if count else ""
 
 
 def _step(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:

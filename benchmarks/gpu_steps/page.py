@@ -112,7 +112,9 @@ def _levels(levels: Sequence[Found], first: str = "variant") -> str:
         ]
         for level in levels
     ]
-    return _table(head, rows, 2)
+    limited = [f"{level['variant']}, {level['clients']}" for level in levels if level["bottleneck"]]
+    doubt = f"\n\nThe clients may have been the limit: {'; '.join(limited)}." if limited else ""
+    return _table(head, rows, 2) + doubt
 
 
 def _environment(found: Found) -> list[str]:

@@ -37,7 +37,7 @@ FILES = (
 )
 CUDA_12 = "onnxruntime-gpu==1.23.2"
 """The pinned one is built for CUDA 13; a torch may bring 12."""
-NEEDS = ("coloredlogs", "humanfriendly")
+NEEDS = ("coloredlogs", "humanfriendly", "mpmath", "sympy")
 """Of that older one."""
 WANTED = """
     click cryptography docker jinja2 matplotlib numpy nvidia-pytriton onnx onnxruntime-gpu pillow protobuf
@@ -72,7 +72,8 @@ def pack(target: Path) -> int:
         constraints.write_text("\n".join(pins.values()) + "\n", encoding="utf-8")
         print(f"downloading {len(wanted)} packages and what they need, for Python {PYTHON}", flush=True)
         subprocess.run([*pip, "--constraint", str(constraints), *wanted], check=True)
-        subprocess.run([*pip, "--no-deps", CUDA_12, *NEEDS], check=True)
+        needs = [pins.get(name, name) for name in NEEDS]
+        subprocess.run([*pip, "--no-deps", CUDA_12, *needs], check=True)
         files = {f"wheels/{wheel.name}": wheel for wheel in sorted(wheels.glob("*.whl"))}
         if (MODEL / "model.onnx").is_file():
             files |= {f"model/{name}": MODEL / name for name in FILES}
@@ -109,9 +110,9 @@ def split(files: dict[str, Path], target: Path) -> None:
         listed[name] = {"sha256": content.hexdigest(), "parts": parts}
     (target / MANIFEST).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in target.rglob("*.part*"))
-    count = sum(len(entry["parts"]) for entry in listed.values())
     print(
-        f"{target}: {len(listed)} files in {count} parts of at most {PART >> 20} MiB, {total / 1e6:,.0f} MB"
+        f"{target}: {len(listed)} files, {total / 1e6:,.0f} MB, in {load + 1} folders load-NN of at most "
+        f"{PART >> 20} MiB; send them one by one, and {MANIFEST}"
     )
 
 
@@ -146,10 +147,18 @@ def unpack(source: Path) -> int:
         wheels = [file for file in files if file.suffix == ".whl"]
         chosen = choose(wheels, cuda_libraries())
         print(f"making {VENV.name} with {len(chosen)} wheels", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(VENV)], check=True)
-        pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+        # Debian's Python has no ensurepip without its package python3-venv: this one's pip does it.
+        venv = [sys.executable, "-m", "venv", "--clear", "--without-pip", "--system-site-packages", str(VENV)]
+        subprocess.run(venv, check=True)
+        python = VENV / "bin" / "python"
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
         # The system's own numpy may be newer than the tritonserver takes.
-        subprocess.run([*pip, "--ignore-installed", *map(str, chosen)], check=True)
+        subprocess.run([*pip, "--no-deps", "--ignore-installed", *map(str, chosen)], check=True)
+        if sys.prefix != sys.base_prefix:
+            # Started from an environment: what is installed there is not the system's.
+            here = [place for place in sys.path if Path(place).name.endswith("-packages")]
+            packages = next((VENV / "lib").glob("python*/site-packages"))
+            (packages / "installed-here.pth").write_text("\n".join(here) + "\n", encoding="utf-8")
         for file in (file for file in files if file.suffix != ".whl"):
             shutil.move(file, _made(MODEL) / file.name)
     print(f"now: {VENV.name}/bin/python benchmarks/gpu.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from triton_repo_builder import bench, repository
 from triton_repo_builder.bench import Level
 
 GRPC = "grpc"
+MANY = 8
+"""Cores from which on half of them are for the clients: a GPU answers more than four processes can ask."""
 
 
 def levels(
@@ -24,7 +27,9 @@ def levels(
         bench.Variant(name=label, urls=server.urls, repository=local, endpoint=name, pid=server.pid)
         for label, name in endpoints.items()
     )
+    cores = len(os.sched_getaffinity(0))
     given = {
+        "processes": min(8, cores // 2) if cores >= MANY else 0,
         "protocols": (GRPC,),
         "concurrency": setting.clients,
         "warmup": setting.window / 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import common
@@ -10,7 +11,7 @@ import usual_template
 from template_repository import Template
 
 from gpu_steps import alone, encoders, serving
-from gpu_steps.step import Setting
+from gpu_steps.step import GPU, Setting
 
 OURS = "ours, trb build's defaults"
 USUAL = "usual template"
@@ -26,8 +27,10 @@ def run(setting: Setting) -> dict[str, Any]:
         common.ours(source, path, "ours", device=setting.device)
         kind = serving.check_kinds(setting, path)
         batch = max(1, serving.largest_batch(path, "ours_model"))
-        template_repository.write(source, path, "usual")
-        template_repository.write(source, path, "usual_large", Template(batch=batch))
+        # Named, so that no engine's idea of a default puts the baseline on the CPU.
+        usual = Template(instances=1, kind=kind) if setting.device == GPU else Template()
+        template_repository.write(source, path, "usual", usual)
+        template_repository.write(source, path, "usual_large", replace(usual, batch=batch))
         with common.served(path) as server:
             apart = usual_template.differences(server, TOLERANCE, ("ours", "usual_large"))
             endpoints = {OURS: "ours", USUAL: "usual", LARGE: "usual_large"}

@@ -1,10 +1,11 @@
-"""The steps of benchmarks/gpu.py on the CPU, small, on the real embedded server; a GPU has them run first."""
+"""The steps of benchmarks/gpu.py on the CPU, small, on the real embedded server."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,34 @@ def test_a_machine_without_a_gpu_is_told_what_is_missing(
     text = gpu("--output", tmp_path / "out", code=2)
     assert "no GPU: nvidia-smi lists none: run it on a machine with an NVIDIA GPU, or --device cpu" in text
     assert sorted(path.name for path in (tmp_path / "out").rglob("*.*")) == ["environment.json"]
+
+
+def test_a_pack_becomes_an_environment_without_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the newest of a package in the wheel, whatever this environment has; and what it has beside it."""
+    monkeypatch.syspath_prepend(DIRECTORY)
+    from gpu_steps import prepare
+
+    wheel = tmp_path / "click-99.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("click/__init__.py", "MINE = True\n")
+        archive.writestr(
+            "click-99.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: click\nVersion: 99.0\n"
+        )
+        archive.writestr(
+            "click-99.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("click-99.0.dist-info/RECORD", "")
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    monkeypatch.setattr(prepare, "PART", 100)
+    monkeypatch.setattr(prepare, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(prepare, "MODEL", tmp_path / "placed")
+    prepare.split(
+        {f"wheels/{wheel.name}": wheel, "model/model.onnx": tmp_path / "model.onnx"}, tmp_path / "pack"
+    )
+    assert prepare.main(["--unpack", str(tmp_path / "pack")]) == 0
+    code = "import click, numpy; print(click.MINE, numpy.__version__)"
+    python = str(tmp_path / "venv" / "bin" / "python")
+    assert process.run([python, "-c", code], timeout=60).startswith("True 1.")
+    assert (tmp_path / "placed" / "model.onnx").read_bytes() == b"weights"
