@@ -261,5 +261,8 @@ def load_toml(text: str) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    document: dict[str, Any] = tomllib.loads(text)
+    try:
+        document: dict[str, Any] = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deeply") from None
     return document

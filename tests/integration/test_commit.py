@@ -734,6 +734,20 @@ def test_what_a_killed_trb_left_half_written_is_not_committed(project: Path) -> 
     assert set(said["changed"]) == own  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("written", [(), ("HEAD",), ("HEAD", "commondir", "gitdir", "locked")])
+def test_a_work_tree_that_a_killed_git_had_made_by_half_is_removed(
+    project: Path, written: tuple[str, ...]
+) -> None:
+    """git ends with an error at such a folder as soon as it is asked about work trees."""
+    half = project / ".git" / "worktrees" / "trb-commit-gone"
+    half.mkdir(parents=True)
+    for name in written:
+        (half / name).touch()  # opened, and nothing was written yet
+    assert commit(project / "model_repository", "--branch", "deploy")["created"] is True
+    assert not half.exists()
+    git(project, "fsck", "--strict")
+
+
 @pytest.mark.parametrize("branch", [(), ("--branch", "deploy")])
 def test_what_a_killed_commit_left_is_removed_by_the_next(project: Path, branch: tuple[str, ...]) -> None:
     repo = project / "model_repository"

@@ -68,13 +68,15 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     notes = list(accepted)
     top = top_level(path) or _init(path, notes)
     git = Git(folder=top)
+    if scratch.sweep(git):
+        notes.append("removed what a trb commit that was killed had left in git's folder")
     target = target_branch.target(git, options.branch)
     remote = target_branch.remote(git, target.branch) if options.push else ""
     target_branch.check_lock(git, target.branch)
     prefix = path.resolve().relative_to(top.resolve()).as_posix()
     large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
     notes += large_notes
-    with scratch.folder(git, notes) as folder:
+    with scratch.folder(git) as folder:
         try:
             with target_branch.private(git, target, folder) as private:
                 sha = _commit(private, target, path, prefix, options, folder, notes)

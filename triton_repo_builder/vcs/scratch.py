@@ -21,15 +21,12 @@ _YOUNG = 60
 
 
 @contextmanager
-def folder(git: Git, notes: list[str]) -> Iterator[Path]:
+def folder(git: Git) -> Iterator[Path]:
     """An empty folder that is locked while this process lives.
 
     Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL for whatever cannot be written meanwhile.
-    Folders and linked work trees of processes that are gone are removed first.
     """
-    common = Path(git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip("\n")).resolve()
-    if _sweep(git, common):
-        notes.append("removed what a trb commit that was killed had left in git's folder")
+    common = _common(git)
     made = None
     try:
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
@@ -43,8 +40,17 @@ def folder(git: Git, notes: list[str]) -> Iterator[Path]:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def _sweep(git: Git, common: Path) -> bool:
-    """Remove what processes that are gone have left; whether there was anything."""
+def linked_tree(scratch: Path) -> Path:
+    """Where in a scratch folder a linked work tree is made; git's own folder for it gets the same name."""
+    return scratch / scratch.name
+
+
+def sweep(git: Git) -> bool:
+    """Remove what processes that are gone have left; whether there was anything.
+
+    Before git is asked anything about work trees: of one that is made by half it wants to know nothing.
+    """
+    common = _common(git)
     left = False
     for place in sorted((*common.glob(f"{PREFIX}*"), *common.glob(f"{_UNLOCKED}*"))):
         with suppress(OSError):  # another process removes it, too
@@ -54,10 +60,15 @@ def _sweep(git: Git, common: Path) -> bool:
                 if gone:
                     shutil.rmtree(place, ignore_errors=True)
                     left = True
-    for line in git.ask("worktree", "list", "--porcelain").splitlines():
-        tree = Path(line.removeprefix("worktree "))
-        if tree.parent.parent == common and tree.parent.name.startswith(PREFIX) and not tree.parent.exists():
-            # Twice: one that was being added is locked.
-            git.ask("worktree", "remove", "--force", "--force", str(tree))
+    living = tuple(place.name for place in common.glob(f"{PREFIX}*"))
+    for ours in sorted((common / "worktrees").glob(f"{PREFIX}*")):
+        if not ours.name.startswith(living):
+            shutil.rmtree(ours, ignore_errors=True)
             left = True
+    with suppress(OSError):  # not there, or another work tree is
+        (common / "worktrees").rmdir()
     return left
+
+
+def _common(git: Git) -> Path:
+    return Path(git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip("\n")).resolve()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.vcs import scratch
 from triton_repo_builder.vcs.git import Git
 
 UNDER_WAY = {
@@ -63,16 +64,16 @@ def target(git: Git, name: str | None) -> Target:
 
 
 @contextmanager
-def private(git: Git, target: Target, scratch: Path) -> Iterator[Git]:
+def private(git: Git, target: Target, folder: Path) -> Iterator[Git]:
     """git with an index of its own, so that a refused commit leaves the user's index as it was.
 
     For another branch than the current one also with a HEAD of its own: that of a linked work tree without
     files, detached, so that a killed process leaves no branch checked out there.
     """
     if target.current:
-        yield Git(folder=git.folder, variables={"GIT_INDEX_FILE": str(scratch / "index")})
+        yield Git(folder=git.folder, variables={"GIT_INDEX_FILE": str(folder / "index")})
         return
-    tree = scratch / "tree"
+    tree = scratch.linked_tree(folder)
     start = target.parent or _empty_commit(git)
     git("worktree", "add", "--quiet", "--no-checkout", "--detach", str(tree), start)
     try:
