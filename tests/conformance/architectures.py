@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 TEXT = ("base", "classes", "multi", "one", "cross", "nli", "tokens", "span", "mask")
+ENCODER = ("base", "classes", "span", "mask")
+"""The heads of one more encoder: what else there is depends on the heads alone."""
 VISION = ("base", "image classes")
 DETECTION = ("objects",)
 AREAS = ("areas",)
@@ -67,6 +69,8 @@ class Architecture:
     """The image processor's class."""
     edges: tuple[int, int] | None = None
     """Its shortest and longest edge, where images keep their shape."""
+    processing: Mapping[str, Any] = field(default_factory=dict)
+    """What its image processor is made with, in place of the usual size."""
 
 
 _TEXT = (
@@ -269,6 +273,230 @@ _MORE_TEXT = (
     ),
 )
 
+_MORE_ENCODERS = (
+    Architecture(
+        name="MegatronBERT",
+        model_type="megatron-bert",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="RoFormer",
+        model_type="roformer",
+        config={**_SMALL, "embedding_size": 32, "max_position_embeddings": 512},
+        family="wordpiece",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="RemBERT",
+        model_type="rembert",
+        config={**_SMALL, "input_embedding_size": 16, "output_embedding_size": 24},
+        family="unigram-rembert",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="MobileBERT",
+        model_type="mobilebert",
+        config={
+            **_SMALL,
+            "embedding_size": 16,
+            "intra_bottleneck_size": 16,
+            "true_hidden_size": 16,
+            "num_feedforward_networks": 2,
+            "max_position_embeddings": 512,
+        },
+        family="wordpiece-mobilebert",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="SqueezeBERT",
+        model_type="squeezebert",
+        config={**_SMALL, "embedding_size": 32, "max_position_embeddings": 512},
+        family="wordpiece-squeezebert",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="Data2VecText",
+        model_type="data2vec-text",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="byte-level-bpe",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="ERNIE",
+        model_type="ernie",
+        config={**_SMALL, "max_position_embeddings": 512, "use_task_id": False},
+        family="wordpiece",
+        heads=ENCODER,
+        inputs=("input_ids", "attention_mask", "token_type_ids"),
+    ),
+    Architecture(
+        name="I-BERT",
+        model_type="ibert",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="byte-level-bpe",
+        heads=ENCODER,
+    ),
+    Architecture(
+        name="ESM",
+        model_type="esm",
+        config={
+            **_SMALL,
+            "max_position_embeddings": 514,
+            "position_embedding_type": "absolute",
+            "emb_layer_norm_before": False,
+        },
+        family="byte-level-bpe",
+        heads=("base", "classes", "tokens", "mask"),
+    ),
+    Architecture(
+        name="LUKE",
+        model_type="luke",
+        config={**_SMALL, "max_position_embeddings": 514, "entity_vocab_size": 10, "entity_emb_size": 8},
+        family="byte-level-bpe",
+        heads=("base",),
+        inputs=("input_ids", "attention_mask"),
+    ),
+    Architecture(
+        name="LayoutLM without boxes",
+        model_type="layoutlm",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece-layoutlm",
+        heads=("base", "classes", "tokens"),
+        inputs=("input_ids", "attention_mask", "token_type_ids"),
+    ),
+    Architecture(
+        name="DeBERTa",
+        model_type="deberta",
+        config={
+            **_SMALL,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+            "relative_attention": True,
+            "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": False,
+        },
+        family="byte-level-bpe-deberta",
+        heads=("base", "classes", "cross", "tokens", "span", "mask"),
+    ),
+    Architecture(
+        name="MPNet, another pad id",
+        model_type="mpnet",
+        config={**_SMALL, "max_position_embeddings": 514},
+        family="wordpiece-mpnet-late-pad",
+        heads=("base", "classes", "mask"),
+    ),
+    Architecture(
+        name="BERT, types not from its tokenizer",
+        model_type="bert",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece",
+        tokenizer={
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "attention_mask"],
+        },
+        heads=("classes", "cross", "span", "nli"),
+    ),
+    Architecture(
+        name="ModernBERT, mean",
+        model_type="modernbert",
+        config={
+            **_SMALL,
+            "num_hidden_layers": 3,
+            "max_position_embeddings": 1024,
+            "local_attention": 16,
+            "reference_compile": False,
+            "classifier_pooling": "mean",
+        },
+        family="byte-level-bpe-modernbert",
+        tokenizer={"model_max_length": 1024},
+        heads=("classes", "tokens"),
+    ),
+    Architecture(
+        name="UMT5 encoder",
+        model_type="umt5",
+        config={"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
+        family="unigram-t5",
+        heads=("base",),
+        auto="UMT5EncoderModel",
+    ),
+)
+
+_MORE_DECODERS = (
+    Architecture(
+        name="Llama",
+        model_type="llama",
+        config=_DECODER,
+        family="bpe-llama",
+        tokenizer={"padding_side": "left"},
+        heads=("base", "classes"),
+    ),
+    Architecture(
+        name="Mistral, the end of each text",
+        model_type="mistral",
+        config={**_DECODER, "sliding_window": 64},
+        family="bpe-llama",
+        tokenizer={"padding_side": "left", "add_eos_token": True},
+        heads=("base", "classes"),
+    ),
+    Architecture(
+        name="GPT-NeoX",
+        model_type="gpt_neox",
+        config={**_DECODER, "rotary_pct": 0.25},
+        family="byte-level-bpe-decoder",
+        heads=("base", "classes", "tokens"),
+    ),
+    Architecture(
+        name="GPT-Neo",
+        model_type="gpt_neo",
+        config={
+            "hidden_size": 32,
+            "num_layers": 2,
+            "attention_types": [[["global", "local"], 1]],
+            "num_heads": 4,
+            "window_size": 32,
+            "max_position_embeddings": 512,
+            "use_cache": False,
+            "initializer_range": 0.2,
+        },
+        family="byte-level-bpe-decoder",
+        heads=("base", "classes"),
+    ),
+    Architecture(
+        name="OPT",
+        model_type="opt",
+        config={
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "ffn_dim": 64,
+            "word_embed_proj_dim": 32,
+            "max_position_embeddings": 512,
+            "use_cache": False,
+            "init_std": 0.2,
+        },
+        family="byte-level-bpe-opt",
+        slow=True,
+        heads=("base", "classes"),
+    ),
+    Architecture(
+        name="Phi",
+        model_type="phi",
+        config=_DECODER,
+        family="byte-level-bpe-decoder",
+        heads=("base", "classes"),
+    ),
+    Architecture(
+        name="Gemma2",
+        model_type="gemma2",
+        config={**_DECODER, "sliding_window": 32, "query_pre_attn_scalar": 8},
+        family="bpe-gemma",
+        tokenizer={"padding_side": "left"},
+        heads=("base", "classes"),
+    ),
+)
+
 _MIXED = (
     Architecture(
         name="MBart",
@@ -341,6 +569,8 @@ _TOKENIZERS = tuple(
         ("slow-only ALBERT SentencePiece", "unigram-albert", {}, True),
         ("slow-only T5 SentencePiece", "unigram-t5", {}, True),
         ("slow-only DeBERTa-v2 SentencePiece", "unigram-deberta", {}, True),
+        ("slow-only RemBERT SentencePiece", "unigram-rembert", {}, True),
+        ("slow-only DeBERTa vocab.json + merges.txt", "byte-level-bpe-deberta", {}, True),
     )
 )
 
@@ -573,6 +803,73 @@ _BY_NAME = {row.name: row for row in _VISION}
 _SHAPES = tuple(
     replace(_BY_NAME[name], name=f"{name}, shape kept", edges=(64, 400)) for name in ("DETR", "YOLOS")
 )
+_IMAGE_CLASSES = ("image classes",)
+_MORE_VISION = (
+    Architecture(
+        name="BEiT",
+        model_type="beit",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=_IMAGE_CLASSES,
+        processor="BeitImageProcessor",
+        processing={"size": {"height": 40, "width": 36}, "crop_size": {"height": 32, "width": 32}},
+    ),
+    Architecture(
+        name="PoolFormer",
+        model_type="poolformer",
+        config={
+            "hidden_sizes": [8, 16, 24, 32],
+            "depths": [1, 1, 1, 1],
+            "initializer_range": 0.2,
+            "layer_scale_init_value": 0.5,
+        },
+        heads=_IMAGE_CLASSES,
+        processor="PoolFormerImageProcessor",
+        processing={"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
+    ),
+    Architecture(
+        name="RegNet",
+        model_type="regnet",
+        config={"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "groups_width": 4},
+        heads=VISION,
+        processor="ConvNextImageProcessor",
+        processing={"size": {"shortest_edge": 384}},
+    ),
+    Architecture(
+        name="ConvNeXt V2",
+        model_type="convnextv2",
+        config={"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2, "initializer_range": 0.2},
+        heads=_IMAGE_CLASSES,
+        processor="ConvNextImageProcessor",
+        processing={"size": {"shortest_edge": 32}, "crop_pct": 0.95, "resample": 3},
+    ),
+    Architecture(
+        name="ViT, 0 to 255, nearest",
+        model_type="vit",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=_IMAGE_CLASSES,
+        processor="ViTImageProcessor",
+        processing={
+            "size": {"height": 32, "width": 32},
+            "resample": 0,
+            "do_rescale": False,
+            "image_mean": [127.5, 120.0, 100.0],
+            "image_std": [60.0, 50.0, 40.0],
+        },
+    ),
+    Architecture(
+        name="ResNet, 24 by 40",
+        model_type="resnet",
+        config={"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"},
+        heads=_IMAGE_CLASSES,
+        processor="ViTImageProcessor",
+        processing={
+            "size": {"height": 24, "width": 40},
+            "resample": 1,
+            "do_normalize": False,
+        },
+    ),
+)
+
 _AUDIO = (
     Architecture(
         name="Wav2Vec2",
@@ -606,8 +903,22 @@ _AUDIO = (
 
 ARCHITECTURES = {
     row.name: row
-    for row in (*_TEXT, *_MORE_TEXT, *_MIXED, *_VISION, *_SHAPES, *_AUDIO, *_TOKENIZERS, *_POSITIONS)
+    for row in (
+        *_TEXT,
+        *_MORE_TEXT,
+        *_MIXED,
+        *_MORE_ENCODERS,
+        *_MORE_DECODERS,
+        *_VISION,
+        *_MORE_VISION,
+        *_SHAPES,
+        *_AUDIO,
+        *_TOKENIZERS,
+        *_POSITIONS,
+    )
 }
+MORE_ROWS = tuple(row.name for row in (*_MORE_ENCODERS, *_MORE_DECODERS))
+"""Of which nothing is asked that others show as well."""
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)
 """The second table: one model, every tokenizer."""

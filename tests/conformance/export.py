@@ -166,6 +166,7 @@ def _processor(row: Architecture) -> Any:
     options: dict[str, Any] = {"size": size}
     if row.processor.startswith(("CLIP", "Bit", "Mobile")):
         options = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    options |= row.processing
     return getattr(transformers, row.processor)(**options)
 
 
@@ -190,8 +191,11 @@ def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
     elif row.auto or row.inputs or head.task == "late-interaction" or (row.model_type, head.task) in BY_TORCH:
         _by_torch(row, model, folder / "model.onnx")
         model.config.save_pretrained(folder)
-    else:
+    elif head.task in TasksManager._SUPPORTED_MODEL_TYPE.get(row.model_type, {}).get("onnx", {}):
         onnx_export_from_model(model, folder, task=head.task, do_validation=False)
+    else:
+        _by_torch(row, model, folder / "model.onnx")
+        model.config.save_pretrained(folder)
 
 
 BY_TORCH = {

@@ -73,6 +73,14 @@ def _mpnet(folder: Path, settings: Mapping[str, Any]) -> Any:
     return transformers.MPNetTokenizerFast(str(folder / "vocab.txt"), **settings)
 
 
+def _mpnet_late(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """The same with the padding token at the end of the vocabulary."""
+    if not (folder / "vocab.txt").is_file():
+        lines = ["<s>", "[UNK]", "</s>", "<unk>", *_wordpiece(BERT_SPECIAL)[5:], "<mask>", "<pad>"]
+        (folder / "vocab.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return transformers.MPNetTokenizerFast(str(folder / "vocab.txt"), **settings)
+
+
 def _roberta(folder: Path, settings: Mapping[str, Any]) -> Any:
     if not (folder / "merges.txt").is_file():
         trained = ByteLevelBPETokenizer()
@@ -138,6 +146,40 @@ def _decoder(folder: Path, settings: Mapping[str, Any]) -> Any:
         pad_token="<|endoftext|>",
         model_input_names=["input_ids", "attention_mask"],
         **settings,
+    )
+
+
+def _byte_level_files(name: str, special: list[str], **own: Any) -> Callable[[Path, Mapping[str, Any]], Any]:
+    """vocab.json and merges.txt, as GPT-2's class and its like read them."""
+
+    def make(folder: Path, settings: Mapping[str, Any]) -> Any:
+        if not (folder / "merges.txt").is_file():
+            trained = ByteLevelBPETokenizer()
+            trained.train_from_iterator(LINES, vocab_size=SIZE, special_tokens=special, show_progress=False)
+            trained.save_model(str(folder))
+        return getattr(transformers, name)(
+            str(folder / "vocab.json"), str(folder / "merges.txt"), **own, **settings
+        )
+
+    return make
+
+
+def _llama(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """As Llama 2's: a space before each text, spaces as ▁, bytes for what is unknown; <s> comes first."""
+    if not (folder / "tokenizer.json").is_file():
+        trained = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+        trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        trained.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        codes = [f"<0x{number:02X}>" for number in range(256)]
+        trainer = trainers.BpeTrainer(
+            vocab_size=SIZE + 256, special_tokens=["<unk>", "<s>", "</s>", *codes], show_progress=False
+        )
+        trained.train_from_iterator([line.replace(" ", "▁") for line in LINES], trainer)
+        trained.save(str(folder / "tokenizer.json"))
+    return transformers.LlamaTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), pad_token="<unk>", **settings
     )
 
 
@@ -227,23 +269,42 @@ _DEBERTA = {
 }
 _T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 _BIGBIRD = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 100, "control_symbols": "[CLS],[SEP],[MASK]"}
+_REMBERT = {
+    **{"pad_id": 0, "bos_id": -1, "eos_id": -1, "unk_id": 1, "control_symbols": "[CLS],[SEP],[MASK]"},
+    **{"pad_piece": "<pad>", "unk_piece": "<unk>"},
+}
 
 FAMILIES: dict[str, Callable[[Path, Mapping[str, Any]], Any]] = {
     "wordpiece": _bert("BertTokenizerFast"),
     "wordpiece-cased": _bert("BertTokenizerFast", cased=True),
     "wordpiece-distilbert": _bert("DistilBertTokenizerFast"),
     "wordpiece-electra": _bert("ElectraTokenizerFast"),
+    "wordpiece-layoutlm": _bert("LayoutLMTokenizerFast"),
+    "wordpiece-mobilebert": _bert("MobileBertTokenizerFast"),
     "wordpiece-mpnet": _mpnet,
+    "wordpiece-mpnet-late-pad": _mpnet_late,
+    "wordpiece-squeezebert": _bert("SqueezeBertTokenizerFast"),
     "byte-level-bpe": _roberta,
     "byte-level-bpe-modernbert": _modernbert,
     "byte-level-bpe-decoder": _decoder,
+    "byte-level-bpe-deberta": _byte_level_files(
+        "DebertaTokenizerFast", ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+    ),
+    "byte-level-bpe-opt": _byte_level_files(
+        "GPT2Tokenizer",
+        ["<s>", "<pad>", "</s>", "<unk>"],
+        **{"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"},
+        add_bos_token=True,
+    ),
     "bpe-clip": _clip,
     "bpe-gemma": _gemma,
+    "bpe-llama": _llama,
     "unigram-camembert": _sentencepiece("CamembertTokenizerFast", "sentencepiece.bpe.model"),
     "unigram-xlmr": _sentencepiece("XLMRobertaTokenizerFast", "sentencepiece.bpe.model"),
     "unigram-albert": _sentencepiece("AlbertTokenizerFast", "spiece.model", **_ALBERT, **_ALBERT_ENDS),
     "unigram-deberta": _sentencepiece("DebertaV2TokenizerFast", "spm.model", **_DEBERTA),
     "unigram-t5": _sentencepiece("T5TokenizerFast", "spiece.model", **_T5),
+    "unigram-rembert": _sentencepiece("RemBertTokenizerFast", "sentencepiece.model", **_REMBERT),
     "unigram-siglip": _sentencepiece("SiglipTokenizer", "spiece.model", **_T5),
     "unigram-bigbird": _sentencepiece("BigBirdTokenizerFast", "spiece.model", **_BIGBIRD),
 }

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance import inputs
-from conformance.architectures import ARCHITECTURES, POSITION_ROWS, TOKENIZER_ROWS, Architecture
+from conformance.architectures import (
+    ARCHITECTURES,
+    MORE_ROWS,
+    POSITION_ROWS,
+    TOKENIZER_ROWS,
+    Architecture,
+)
 
 Entry = Mapping[str, Any]
 """One request's inputs by name; a tuple is several values of one row."""
@@ -59,7 +65,10 @@ class Task:
 
 VARIED = ("BERT", "RoBERTa", "XLM-R")
 POOLED = ("CLIP text tower", "DPR question encoder", "SigLIP text tower")
-DECODERS = ("Qwen3 embedder", "Gemma3 embedder")
+DECODERS = (
+    *("Qwen3 embedder", "Gemma3 embedder", "Llama", "Mistral, the end of each text", "GPT-NeoX", "GPT-Neo"),
+    *("OPT", "Phi", "Gemma2"),
+)
 """These give one vector per text themselves."""
 _TOKEN_ROWS = tuple(
     row.name for row in ARCHITECTURES.values() if row.family and row.name not in (*POOLED, "Longformer")
@@ -117,7 +126,7 @@ _ALL = (
         reference="tokens",
         compare="tokens",
         options=("--pooling", "mean", "--padding", "rows"),
-        only=_TOKEN_ROWS,
+        only=tuple(name for name in _TOKEN_ROWS if name not in MORE_ROWS),
         model="_tokenizer",
     ),
     _embedding("mean", (*_TOKEN_ROWS, "Longformer")),
@@ -262,6 +271,7 @@ _ALL = (
             "DINOv2",
             "Swin",
             "MobileNetV2",
+            "RegNet",
             "SigLIP image tower",
         ),
         images=True,
