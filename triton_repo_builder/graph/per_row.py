@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from triton_repo_builder.graph import names, reader, walk, weights
 from triton_repo_builder.read.skeleton import Skeleton
@@ -54,7 +54,7 @@ class _Rewrite:
     opset: int
     prefix: str
     nodes: list[onnx.NodeProto] = field(default_factory=list)
-    initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    initializers: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     quantised: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name of an activation → names of its integers and of its scales."""
     unit: str = ""
@@ -64,7 +64,7 @@ class _Rewrite:
 
     def constant(self, name: str, value: npt.NDArray[Any]) -> str:
         name = self.prefix + name
-        self.initializers.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(value), name))
+        self.initializers.setdefault(name, value)
         return name
 
     def add(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
@@ -169,9 +169,9 @@ def quantise(
             work.nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(work.nodes)
-    _replace_initializers(model, work)
+    _drop_initializers(model)
     model.ir_version = max(model.ir_version, 4)
-    weights.save(model, output, folder, metadata or {})
+    weights.save(model, output, folder, metadata or {}, work.initializers)
     progress(total, total)
     return done
 
@@ -268,10 +268,10 @@ def _quantised(matrix: npt.NDArray[Any], axis: int) -> tuple[npt.NDArray[np.int8
     return integers, scale
 
 
-def _replace_initializers(model: onnx.ModelProto, work: _Rewrite) -> None:
-    """Those that no node takes any more go, in subgraphs as well; the new ones come."""
+def _drop_initializers(model: onnx.ModelProto) -> None:
+    """Those that no node takes any more go, in subgraphs as well."""
     used = {name for graph in walk.graphs(model.graph) for node in graph.node for name in node.input}
     used |= {value.name for value in (*model.graph.output, *model.graph.input)}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
-    model.graph.initializer.extend([*kept, *work.initializers.values()])
+    model.graph.initializer.extend(kept)

@@ -5,7 +5,8 @@ The skeleton says where each tensor's bytes lie; they are mapped, so only the te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,20 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
+from triton_repo_builder.graph import reader
+from triton_repo_builder.read import skeleton, wire
+
 LARGEST = 1_900_000_000
 """Bytes of weights in one file; protobuf ends at 2 GiB, and the graph needs some."""
 SMALL = 1024
 """Bytes of a tensor that stays with the graph in any case: ONNX Runtime reads no shape from another file."""
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+"""Numbers of fields in onnx.proto: of a model, a graph and a tensor."""
 DATA = ".data"
 """Suffix of the file with the weights of a larger model."""
+
+Large = tuple[onnx.TensorProto, Callable[[], npt.NDArray[Any]]]
+"""An initializer without its numbers, and what gives them."""
 
 
 def array(tensor: onnx.TensorProto, folder: Path) -> npt.NDArray[Any]:
@@ -38,25 +47,69 @@ def array(tensor: onnx.TensorProto, folder: Path) -> npt.NDArray[Any]:
     return mapped
 
 
-def save(model: onnx.ModelProto, path: Path, folder: Path, metadata: Mapping[str, str]) -> None:
-    """Write the model with all its weights to ``path``; those that are external lie in ``folder``.
+def save(
+    model: onnx.ModelProto,
+    path: Path,
+    folder: Path,
+    metadata: Mapping[str, str],
+    more: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> None:
+    """Write the model with all its weights, and use it up; those that are external lie in ``folder``.
 
-    Over ``LARGEST`` bytes they go to a file beside it.
+    ``more`` are initializers by name. One tensor at a time is written, for protobuf would hold all of them
+    twice; over ``LARGEST`` bytes they go to a file beside it.
     """
     add_metadata(model, metadata)
-    size = sum(
-        len(tensor.raw_data)
-        if tensor.data_location != onnx.TensorProto.EXTERNAL
-        else array(tensor, folder).nbytes
-        for tensor in model.graph.initializer
-    )
-    if size > LARGEST:
-        _save_beside(model, path, folder)
-        return
+    small: list[onnx.TensorProto] = []
+    large: list[Large] = []
+    size = 0
     for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            _inside(tensor, array(tensor, folder).tobytes())
-    path.write_bytes(model.SerializeToString())
+        outside = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if not outside and len(tensor.raw_data) <= SMALL:
+            small.append(tensor)
+            continue
+        values = array(tensor, folder)
+        if values.nbytes <= SMALL:
+            _inside(tensor, values.tobytes())
+            small.append(tensor)
+            continue
+        size += values.nbytes
+        large.append((_header(tensor.name, tensor.data_type, tensor.dims), partial(array, tensor, folder)))
+    for name, values in (more or {}).items():
+        if values.nbytes <= SMALL:
+            small.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+            continue
+        kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+        size += values.nbytes
+        large.append((_header(name, kind, values.shape), partial(np.asarray, values)))
+    kept = onnx.GraphProto(initializer=small)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept.initializer)
+    if size > LARGEST:
+        _save_beside(model, path, large)
+    else:
+        _save_whole(model, path, large)
+
+
+def _header(name: str, kind: int, dims: Sequence[int]) -> onnx.TensorProto:
+    return onnx.TensorProto(name=name, data_type=kind, dims=dims)
+
+
+def _save_whole(model: onnx.ModelProto, path: Path, large: Sequence[Large]) -> None:
+    """As protobuf would write it, but for the order of the fields, which is free."""
+    heads = [(header.SerializeToString(), values().nbytes) for header, values in large]
+    tails = [wire.varint(RAW_DATA << 3 | wire.BYTES) + wire.varint(size) for _, size in heads]
+    sizes = [len(head) + len(tail) + size for (head, size), tail in zip(heads, tails, strict=True)]
+    fields = [wire.varint(INITIALIZER << 3 | wire.BYTES) + wire.varint(size) for size in sizes]
+    body = model.graph.SerializeToString()
+    model.ClearField("graph")
+    whole = len(body) + sum(sizes) + sum(map(len, fields))
+    with path.open("wb") as file:
+        file.write(model.SerializeToString())
+        file.write(wire.varint(GRAPH << 3 | wire.BYTES) + wire.varint(whole) + body)
+        for field, (head, _), tail, (_, values) in zip(fields, heads, tails, large, strict=True):
+            file.write(field + head + tail)
+            np.ascontiguousarray(values()).tofile(file)
 
 
 def add_metadata(model: onnx.ModelProto, metadata: Mapping[str, str]) -> None:
@@ -69,9 +122,17 @@ def add_metadata(model: onnx.ModelProto, metadata: Mapping[str, str]) -> None:
 
 def note(path: Path, metadata: Mapping[str, str]) -> None:
     """Add facts to the model at ``path``; its weights stay where they are."""
-    model = onnx.load(path, load_external_data=False)
-    add_metadata(model, metadata)
-    path.write_bytes(model.SerializeToString())
+    stated = {entry.key for entry in reader.load(skeleton.read(path)).metadata_props}
+    if stated & metadata.keys():
+        model = onnx.load(path, load_external_data=False)
+        add_metadata(model, metadata)
+        path.write_bytes(model.SerializeToString())
+        return
+    # Messages of protobuf that follow each other are one.
+    more = onnx.ModelProto()
+    add_metadata(more, metadata)
+    with path.open("ab") as file:
+        file.write(more.SerializeToString())
 
 
 def halve(before: Path, after: Path) -> None:
@@ -88,23 +149,19 @@ def _inside(tensor: onnx.TensorProto, data: bytes) -> None:
     tensor.ClearField("data_location")
 
 
-def _save_beside(model: onnx.ModelProto, path: Path, folder: Path) -> None:
+def _save_beside(model: onnx.ModelProto, path: Path, large: Sequence[Large]) -> None:
     data = path.with_name(path.name + DATA)
     offset = 0
     with data.open("wb") as file:
-        for tensor in model.graph.initializer:
-            values = array(tensor, folder)
-            if values.nbytes <= SMALL:
-                if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                    _inside(tensor, values.tobytes())
-                continue
-            np.ascontiguousarray(values).tofile(file)
-            entries = {"location": data.name, "offset": str(offset), "length": str(values.nbytes)}
-            tensor.ClearField("raw_data")
-            del tensor.external_data[:]
+        for header, values in large:
+            content = np.ascontiguousarray(values())
+            content.tofile(file)
+            tensor = model.graph.initializer.add()
+            tensor.CopyFrom(header)
+            entries = {"location": data.name, "offset": str(offset), "length": str(content.nbytes)}
             tensor.external_data.extend(
                 onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items()
             )
             tensor.data_location = onnx.TensorProto.EXTERNAL
-            offset += values.nbytes
+            offset += content.nbytes
     path.write_bytes(model.SerializeToString())
