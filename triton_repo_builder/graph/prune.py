@@ -249,8 +249,8 @@ def _of_zero(
         (value,) = ReferenceEvaluator(model).run(None, {first.output[0]: np.zeros((1, width), np.float32)})
     except Exception:  # an operator that onnx's reference does not know
         return np.ones(width)
-    row: npt.NDArray[Any] = np.broadcast_to(np.asarray(value), (1, width))[0]
-    return row
+    whole: npt.NDArray[Any] = np.broadcast_to(np.asarray(value), (1, width))[0]
+    return whole
 
 
 def _cut_layer(work: _Graph, layer: _Layer) -> None:
