@@ -49,7 +49,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("name", ["parity_fp32", "parity_fp16"])
+@pytest.mark.parametrize("name", ["parity_fp32", pytest.param("parity_fp16", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_reference(output: Path, name: str) -> None:
     steps(output, name)
     found = result(output, name)["found"]
@@ -79,6 +79,7 @@ def test_a_wrong_answer_in_the_reference_is_noticed(output: Path, tmp_path: Path
     assert "**differ from" in (tmp_path / "gpu.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_load_is_measured_on_every_variant(output: Path) -> None:
     steps(output, "throughput", "arctic")

@@ -59,6 +59,7 @@ def options(**changes: object) -> run.Options:
     return replace(given, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_two_instances_and_a_batch_of_eight_win_and_are_written(root: Path, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned"
     config = root / "sleeper" / "config.pbtxt"
