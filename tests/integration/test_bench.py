@@ -457,6 +457,18 @@ def test_the_equivalent_perf_analyzer_commands_are_in_the_report(
     assert HttpClient(words["-u"]).infer(words["-m"], body)
 
 
+def test_goodput_counts_only_what_came_in_time(server: serve.RunningServer, folder: Path) -> None:
+    """The slow model takes 50 ms for a request; four clients wait for one another.
+
+    Before the tests whose late requests the server still works through.
+    """
+    slo = Objective(percentile="p99", ms=120)
+    report = run(server, folder, endpoint="picky", lengths=(4,), window=1.0, slo=slo)
+    level = report.levels[0]
+    assert level.goodput is not None and level.latency is not None
+    assert 0 <= level.goodput < level.throughput
+
+
 @pytest.mark.parametrize("timeout", [0.001, 0.025])
 def test_a_short_timeout_bounds_requests_alone(
     server: serve.RunningServer, folder: Path, timeout: float
@@ -493,12 +505,3 @@ def test_a_recorded_log_is_sent_once_with_its_times_and_repeats(
     # All of them came within ten seconds, so goodput is throughput.
     assert level["goodput"] == pytest.approx(level["throughput"])
     assert "2 of 1 to 3 tokens" not in out and json.loads(out)["texts"][""]["texts"] == 2
-
-
-def test_goodput_counts_only_what_came_in_time(server: serve.RunningServer, folder: Path) -> None:
-    """The slow model takes 50 ms for a request; four clients wait for one another."""
-    slo = Objective(percentile="p99", ms=120)
-    report = run(server, folder, endpoint="picky", lengths=(4,), window=1.0, slo=slo)
-    level = report.levels[0]
-    assert level.goodput is not None and level.latency is not None
-    assert 0 <= level.goodput < level.throughput

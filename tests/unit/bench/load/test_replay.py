@@ -74,7 +74,7 @@ def test_the_processes_share_the_log_and_every_request_has_its_text(tmp_path: Pa
     log = replay.read(file)
     endpoint = target(TEXT)
     inputs = {None: text_inputs(endpoint, log.texts, 1)}
-    payload = Prepared(target=endpoint, inputs=inputs, about={}, notes=(), log=log).requests(shape)
+    payload = Prepared(target=endpoint, inputs=inputs, about={}, notes=(), log=log).requests(shape, options)
     assert payload.bodies == encode(endpoint, "grpc", inputs[None]).bodies
     first, second = shares(shape, payload, options)
     assert sorted(first.schedule + second.schedule) == sorted(log.arrivals)
