@@ -1,16 +1,18 @@
 """The simulator of ``trb plan`` against measurements: one and two server processes here, three loads each.
 
-    .venv/bin/python benchmarks/plan_simulator.py [--seconds 12]
+    .venv/bin/python benchmarks/plan_simulator.py [--seconds 40]
 
 Every server has one instance with one thread. What the simulator is given was measured with one client: the
-time of a batch by its size, and how much single requests differ. Then arrivals by chance, at shares of the
-capacity that follows from that, and the same rates simulated. All of them are on the page.
+time of a batch by its size, how much single requests differ, and the CPU of a request outside of the models,
+the client's included, for the clients share the cores. Then arrivals by chance, at shares of the capacity
+that follows from that, and the same rates simulated. All of them are on the page.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import common
@@ -47,8 +49,11 @@ def calibrate(server: Server, path: Path) -> Service:
     with WorkerPool() as pool:
         meter = Meter(pool=pool, options=options, objective=Objective(percentile="p99", ms=1000))
         service = service_times.measure(meter, variant, subject, cpu.count())
-    assert service is not None
-    return service
+        alone = meter.closed(variant, clients=1)
+    assert service is not None and alone.server_cpu_ms is not None and alone.client.cpu_ms is not None
+    models = sum(stage.batch_ms[1] * stage.threads for stage in service.stages)
+    beside = alone.server_cpu_ms + alone.client.cpu_ms - models
+    return replace(service, overhead_ms=max(service.overhead_ms, beside))
 
 
 def measure(servers: list[Server], path: Path, rate: float, seconds: float, seed: int) -> list[bench.Level]:
@@ -82,7 +87,7 @@ def predict(service: Service, rate: float, replicas: int) -> dict[str, float]:
 
 def main() -> None:
     parser = common.parser(__doc__, rounds=1)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each load (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default %(default)s)")
     arguments = parser.parse_args()
     result = Result("plan_simulator", "The simulator of trb plan against measurements", arguments.output)
     rows, runs = [], []
@@ -93,7 +98,8 @@ def main() -> None:
         service = calibrate(servers[0], path)
         say(f"a server: {service.per_second:.0f}/s, {service}")
         for processes in (1, 2):
-            most = min(processes * service.per_second, service.per_second * 2)
+            stages = [replace(stage, instances=stage.instances * processes) for stage in service.stages]
+            most = replace(service, stages=tuple(stages)).per_second
             for share in SHARES:
                 rate = share * most
                 levels = measure(servers[:processes], path, rate, arguments.seconds, round(share * 100))
@@ -126,7 +132,8 @@ def main() -> None:
         "Servers of one instance with one thread, all-MiniLM-L6-v2 (the sample of `trb demo`), mixed "
         "lengths, clients on the same machine. Aim: the 50th percentile within 15 %, the 99th within 30 %.",
         common.table([*head, "within"], rows),
-        f"Time outside of the models {service.overhead_ms:.2f} ms; time of an execution by its rows, in ms:",
+        f"CPU of a request outside of the models, the client's included: {service.overhead_ms:.2f} ms. "
+        "Time of an execution by its rows, in ms:",
         common.table(
             ["model", *(str(size) for size in service.stages[-1].batch_ms)],
             [

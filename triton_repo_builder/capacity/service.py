@@ -55,7 +55,7 @@ class Service:
 
     stages: tuple[Stage, ...]
     overhead_ms: float
-    """Time of a request outside of the models: the server's front, the network, the client."""
+    """Time of a request outside of the models, or CPU if that is more: the server's front, the network."""
     cores: int
     """Cores that all executions share; 0 if they do not compute on the CPU."""
     spread: tuple[tuple[float, float], ...]

@@ -28,10 +28,12 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
         return None
     stages = tuple(_stage(member, measured) for member in inner)
     inside = sum(stage.batch_ms[1] for stage in stages)
+    computed = sum(stage.batch_ms[1] * stage.threads for stage in stages)
     used = first.server_cores
     return Service(
         stages=stages,
-        overhead_ms=max(0.0, first.latency.mean - inside),
+        # What the server computes beside the models may go on after the answer, and takes its share of cores.
+        overhead_ms=max(0.0, first.latency.mean - inside, (first.server_cpu_ms or 0.0) - computed),
         cores=cores if used is None or used > COMPUTES else 0,
         spread=spread(first.latency),
     )
