@@ -210,17 +210,20 @@ def _settle(
     from triton_repo_builder.tune import write_back
 
     made = write_back.changes(report, repository, TOML)
+    endpoint = write_back.chosen(report)
+    if endpoint != report.endpoint:
+        console.note(f"have clients call {endpoint}: it is the variant that was chosen")
     if not quiet:
         click.echo("".join(change.diff for change in made), nl=False)
-        if not writes:
+        if made and not writes:
             click.echo("nothing was written; --write writes this")
-    if not writes:
+    if not writes or not made:
         return
     with write_back.written(report, repository, made), engines.running(repository.path, engine) as server:
         _smoke(server.urls, _repository(repository.path, needed=True))
     if not quiet:
         click.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
-        if not TOML.is_file():
+        if not TOML.is_file() and endpoint == report.endpoint:
             values = write_back.options(
                 report, {name: report.trials[0].setting[name] for name in report.space}
             )

@@ -62,16 +62,11 @@ def reason(report: Report) -> str:
 
 
 def changes(report: Report, repository: Repository, config: Path | None) -> tuple[Change, ...]:
-    """What the chosen setting changes. Raises ``TrbError`` USAGE if another variant was chosen."""
+    """What the chosen setting changes, of the variant that was chosen if there are several.
+
+    ``trb.toml`` describes the endpoint, so a variant's setting is not written there.
+    """
     base = {name: _default(report, name) for name in report.space}
-    endpoint = str(report.setting.get(factors.VARIANT, report.endpoint))
-    if endpoint != report.endpoint:
-        raise TrbError(
-            Code.USAGE,
-            f"the variant {endpoint} is better, which no configuration makes of {report.endpoint}",
-            where=str(repository.path),
-            remedy=f"have clients call {endpoint}, or build {report.endpoint} as it was built",
-        )
     made = []
     wanted = _wanted(report, repository, base)
     for model, raw in wanted.items():
@@ -88,12 +83,17 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
             ) from None
         if new != text:
             made.append(Change(path=path, shown=f"{model}/{CONFIG}", old=text, new=new))
-    if config and config.is_file():
+    if config and config.is_file() and chosen(report) == report.endpoint:
         text = config.read_text(encoding="utf-8")
         new = toml(text, options(report, base))
         if new != text:
             made.append(Change(path=config, shown=config.name, old=text, new=new))
     return tuple(made)
+
+
+def chosen(report: Report) -> str:
+    """The endpoint that the chosen setting is of: clients call it."""
+    return str(report.setting.get(factors.VARIANT, report.endpoint))
 
 
 def _default(report: Report, name: str) -> Value:
@@ -103,7 +103,7 @@ def _default(report: Report, name: str) -> Value:
 
 def _wanted(report: Report, repository: Repository, base: Setting) -> dict[str, dict[str, Any]]:
     configs = {}
-    for name in _members(repository, report.endpoint):
+    for name in _members(repository, chosen(report)):
         model = repository.model(name)
         if model is None or model.text is None:
             raise TrbError(
@@ -113,7 +113,7 @@ def _wanted(report: Report, repository: Repository, base: Setting) -> dict[str, 
                 remedy="write one: GET /v2/models/NAME/config of a running server shows what it assumed",
             )
         configs[name] = ModelConfig(model.config.raw)
-    subject = factors.subject(report.endpoint, configs)
+    subject = factors.subject(chosen(report), configs)
     return factors.configs(subject, report.setting, base)
 
 
@@ -167,16 +167,16 @@ def toml(text: str, values: Mapping[str, Value]) -> str:
 def written(report: Report, repository: Repository, made: tuple[Change, ...]) -> Iterator[None]:
     """Write them; every file is put back if the ``with`` block fails."""
     paths = [change.path for change in made]
-    recorded = repository.manifest
+    recorded, endpoint = repository.manifest, chosen(report)
     kept = {path: path.read_bytes() for path in paths}
-    if recorded and report.endpoint in recorded.endpoints:
-        for extra in (repository.path / MANIFEST, repository.path / report.endpoint / CONFIG):
+    if recorded and endpoint in recorded.endpoints:
+        for extra in (repository.path / MANIFEST, repository.path / endpoint / CONFIG):
             kept.setdefault(extra, extra.read_bytes())
     edited = {each.path for each in integrity.altered(repository.path, recorded.files)} if recorded else set()
     try:
         for change in made:
             files.write(change.path, change.new.encode())
-        if recorded and report.endpoint in recorded.endpoints:
+        if recorded and endpoint in recorded.endpoints:
             _record(report, repository.path, recorded, made, edited)
         yield
     except BaseException:
@@ -190,12 +190,13 @@ def _record(
 ) -> None:
     """The manifest with the new files, options and content digest, which the endpoint states itself."""
     base = {name: _default(report, name) for name in report.space}
-    entry = recorded.endpoints[report.endpoint]
+    endpoint = chosen(report)
+    entry = recorded.endpoints[endpoint]
     asked = dict(entry.served.options or {})
     asked |= {key.replace("-", "_"): _recorded(value) for key, value in options(report, base).items()}
     asked = dict(sorted(asked.items()))
-    digest = content.of_version(root, recorded, report.endpoint, entry.served.version)
-    own = root / report.endpoint / CONFIG
+    digest = content.of_version(root, recorded, endpoint, entry.served.version)
+    own = root / endpoint / CONFIG
     files.write(own, content.sealed(own.read_bytes(), digest))
     size = ModelConfig(pbtxt.parse(own.read_text(encoding="utf-8"))).max_batch_size
     served = replace(
@@ -211,7 +212,7 @@ def _record(
         # What the user had edited stays an edit, which no build overwrites.
         if name in records and name not in edited:
             records[name] = FileRecord(sha256=files.hash_file(path), bytes=path.stat().st_size)
-    endpoints = {**recorded.endpoints, report.endpoint: replace(entry, served=served)}
+    endpoints = {**recorded.endpoints, endpoint: replace(entry, served=served)}
     manifest.write(root, replace(recorded, endpoints=endpoints, files=records))
 
 

@@ -91,6 +91,31 @@ def test_what_the_user_had_edited_stays_an_edit(root: Path) -> None:
     assert config.read_text().endswith("# mine\n")
 
 
+def test_a_variant_that_was_chosen_gets_the_setting_in_its_own_models(root: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "trb.toml"
+    toml.write_text("[build]\n")  # of the other endpoint
+    default = compared("default", 100, variant="sentiment_fp32")
+    best = compared("best", 150, default=(100,), variant="sentiment", instances=3)
+    chosen = report(
+        trial(setting=default.setting),
+        compared=(default, best),
+        chosen="best",
+        setting=best.setting,
+        better=True,
+        endpoint="sentiment_fp32",
+        space={name: [value] for name, value in best.setting.items()},
+    )
+    repo = repository.read(root)
+    made = write_back.changes(chosen, repo, toml)
+    assert [change.shown for change in made] == ["sentiment_model/config.pbtxt"]
+    with write_back.written(chosen, repo, made):
+        pass
+    manifest = repository.read(root).manifest
+    assert manifest is not None
+    assert (manifest.endpoints["sentiment"].served.options or {})["instances"] == 3
+    assert write_back.chosen(chosen) == "sentiment"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
