@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,27 +17,26 @@ from triton_repo_builder.bench.measure import machine
 from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.bench.options import Options as BenchOptions
 from triton_repo_builder.bench.options import Variant
-from triton_repo_builder.bench.report import table
 from triton_repo_builder.bench.target import find as find_target
 from triton_repo_builder.client import RequestFailed, Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.tune import bottleneck, factors, fingerprint, service_times
+from triton_repo_builder.tune import factors, fingerprint, service_times
 from triton_repo_builder.tune import prove as proof
-from triton_repo_builder.tune.capacity import Found, Meter, confirm, find
+from triton_repo_builder.tune.capacity import Meter, find
 from triton_repo_builder.tune.factors import Setting, Value
 from triton_repo_builder.tune.live import Live, TrialFailed
 from triton_repo_builder.tune.report import (
     FAILED,
     MEASURED,
     PRUNED,
-    UNMET,
     Compared,
     Gain,
     Report,
     Trial,
 )
-from triton_repo_builder.tune.study import Asked, Search, first_guesses
+from triton_repo_builder.tune.study import Search, first_guesses
+from triton_repo_builder.tune.trials import Trials, value
 
 FINALISTS = 2
 CLOSE = 0.9
@@ -107,19 +105,24 @@ class _Run:
         self._base = factors.default(self._space)
         self._models = [member.name for each in live.subjects.values() for member in each.members]
         self._files = fingerprint.take(live.repository, self._models)
-        self._trials: list[Trial] = []
-        self._notes: list[str] = []
-        self._others: list[float] = []
+        self._trials = Trials(
+            live=live,
+            meter=meter,
+            objective=options.objective,
+            base=self._base,
+            cores=self._cores,
+            tell=self._tell,
+        )
 
     # --- the run
 
     def run(self) -> Report:
         search = Search(self._space, self._about(), self._options.output, self._options.seed)
         for setting, result in search.earlier():
-            if factors.key(setting) not in {factors.key(trial.setting) for trial in self._trials}:
-                self._trials.append(Trial.of_json(result))
-        if self._trials:
-            self._notes.append(f"{len(self._trials)} settings were measured by an earlier run")
+            if factors.key(setting) not in {factors.key(trial.setting) for trial in self._trials.done}:
+                self._trials.done.append(Trial.of_json(result))
+        if self._trials.done:
+            self._trials.notes.append(f"{len(self._trials.done)} settings were measured by an earlier run")
         for setting in first_guesses(self._space):
             search.suggest(setting)
         compared: tuple[Compared, ...] = ()
@@ -134,9 +137,9 @@ class _Run:
                 gained = self._gains(chosen)
             service = self._service(chosen)
         except KeyboardInterrupt:
-            if not self._trials:
+            if not self._trials.done:
                 raise
-            self._notes.append(
+            self._trials.notes.append(
                 "interrupted: what was measured until then is here, and nothing else is proven"
             )
         return self._report(compared, chosen, gained, service)
@@ -145,80 +148,27 @@ class _Run:
         again = 0
         total = math.prod(len(factor.values) for factor in self._space)
         most = self._options.trials or total
-        while again < min(SAME_AGAIN, total) and len(self._trials) < most:
-            if self._trials and self._left() < self._reserve() + self._mean():
+        while again < min(SAME_AGAIN, total) and len(self._trials.done) < most:
+            if self._trials.done and self._left() < self._reserve() + self._trials.mean():
                 break
             fingerprint.check(self._live.repository, self._models, self._files)
             asked = search.ask()
-            known = self._known(asked.setting)
+            known = self._trials.known(asked.setting)
             if known:
                 again += 1
-                search.tell(asked, _value(known), asdict(known))
+                search.tell(asked, value(known), asdict(known))
                 continue
             again = 0
             try:
-                trial = self._trial(asked)
+                trial = self._trials.measure(asked.setting)
             except KeyboardInterrupt:
                 search.forget(asked)
                 raise
-            self._trials.append(trial)
-            search.tell(asked, _value(trial), asdict(trial))
-            if len(self._trials) == 1:
+            self._trials.done.append(trial)
+            search.tell(asked, value(trial), asdict(trial))
+            if len(self._trials.done) == 1:
                 self._check_budget(trial)
         fingerprint.check(self._live.repository, self._models, self._files)
-
-    def _trial(self, asked: Asked) -> Trial:
-        begun, setting = time.monotonic(), asked.setting
-        self._meter.seconds = 0.0
-        name = factors.describe(setting, self._base)
-        self._tell(f"trial {len(self._trials) + 1}: {name}")
-        try:
-            self._live.apply(setting, self._base)
-            variant = self._live.variant(self._live.endpoint(setting))
-            found = find(self._meter, variant, self._ceiling, clients=factors.clients(setting))
-            best = self._best()
-            if found.rate > best:
-                found = confirm(self._meter, variant, found)
-        except (TrialFailed, RequestFailed, TrbError) as error:
-            return self._failed(asked, name, begun, error)
-        if not self._live.http.answers_live():
-            return self._failed(asked, name, begun, TrialFailed("the server ended during the trial"))
-        status = PRUNED if found.pruned else MEASURED if found.rate else UNMET
-        return self._made(asked, name, begun, found, status)
-
-    def _made(self, asked: Asked, name: str, begun: float, found: Found, status: str) -> Trial:
-        latency, main = found.latency(self._options.objective), found.level and found.level.main_model
-        if found.level:
-            self._others.append(table.others(found.level, self._cores))
-        seconds = time.monotonic() - begun
-        return Trial(
-            number=len(self._trials) + 1,
-            name=name,
-            setting=dict(asked.setting),
-            status=status,
-            capacity=found.rate,
-            latency_ms=latency if math.isfinite(latency) else None,
-            saturation=found.saturation,
-            reachable=found.reachable,
-            reason=found.reason,
-            bottleneck=bottleneck.name(found.level, self._cores),
-            rows_per_execution=main.rows_per_execution if main else None,
-            overhead=max(0.0, seconds - self._meter.seconds),
-            seconds=seconds,
-        )
-
-    def _failed(self, asked: Asked, name: str, begun: float, error: Exception) -> Trial:
-        """The trial counts as failed; the server is started again if it ended."""
-        if isinstance(error, TrbError) and error.code in (Code.NOT_EXPLICIT, Code.USAGE):
-            raise error
-        died = not self._live.http.answers_live()
-        self._live.revive()
-        if died:
-            number = len(self._trials) + 1
-            self._notes.append(f"the server ended in trial {number} ({name}), and was started again")
-        text = error.message if isinstance(error, TrbError) else str(error)
-        found = Found(rate=0, level=None, saturation=0, reason=text)
-        return self._made(asked, name, begun, found, FAILED)
 
     # --- what ends it
 
@@ -233,30 +183,26 @@ class _Run:
             )
 
     def _check_met(self) -> None:
-        if any(trial.status == MEASURED for trial in self._trials):
+        if any(trial.status == MEASURED for trial in self._trials.done):
             return
-        latencies = [trial.latency_ms for trial in self._trials if trial.latency_ms is not None]
+        latencies = [trial.latency_ms for trial in self._trials.done if trial.latency_ms is not None]
         objective = self._options.objective
         seen = f"; the best seen is {min(latencies):.1f} ms" if latencies else ""
-        failures = [trial for trial in self._trials if trial.status == FAILED]
+        failures = [trial for trial in self._trials.done if trial.status == FAILED]
         raise TrbError(
             Code.OBJECTIVE_UNMET,
-            f"none of {len(self._trials)} settings holds {objective} at any rate{seen}"
+            f"none of {len(self._trials.done)} settings holds {objective} at any rate{seen}"
             + (f"; {len(failures)} failed, the first: {failures[0].reason}" if failures else ""),
             where=self._subject.endpoint,
             remedy="allow more with --slo, or make the model faster first: trb optimize",
         )
 
-    def _ceiling(self, most: float) -> str:
-        best = self._best()
-        return f"reaches at most {most:.1f}/s, the best so far {best:.1f}/s" if most < MARGIN * best else ""
-
     # --- proof
 
     def _prove(self) -> tuple[Compared, ...]:
-        default = self._known(self._base)
+        default = self._trials.known(self._base)
         ranked = sorted(
-            (trial for trial in self._trials if trial.status == MEASURED), key=lambda t: -t.capacity
+            (trial for trial in self._trials.done if trial.status == MEASURED), key=lambda t: -t.capacity
         )
         rivals = [trial for trial in ranked if factors.key(trial.setting) != factors.key(self._base)]
         if not rivals or (default and default.capacity >= rivals[0].capacity):
@@ -275,18 +221,18 @@ class _Run:
             )
         except TrialFailed as error:
             self._live.revive()
-            self._notes.append(f"nothing is proven: {error}")
+            self._trials.notes.append(f"nothing is proven: {error}")
             return ()
 
     def _gains(self, chosen: Compared) -> tuple[Gain, ...]:
         known = {
             factors.key(trial.setting): (trial.capacity or trial.reachable, trial.status == PRUNED)
-            for trial in self._trials
+            for trial in self._trials.done
             if trial.status in (MEASURED, PRUNED)
         }
 
         def measure(setting: Setting) -> float | None:
-            if self._left() < self._mean():
+            if self._left() < self._trials.mean():
                 return None
             self._tell(f"gain: {factors.describe(setting, self._base)}")
             with suppress(TrialFailed):
@@ -330,31 +276,12 @@ class _Run:
             "machine": machine.facts(),
         }
 
-    def _known(self, setting: Setting) -> Trial | None:
-        key = factors.key(setting)
-        return next((trial for trial in self._trials if factors.key(trial.setting) == key), None)
-
-    def _best(self) -> float:
-        return max((trial.capacity for trial in self._trials), default=0.0)
-
     def _left(self) -> float:
         return self._options.budget - (time.monotonic() - self._begun)
 
-    def _mean(self) -> float:
-        """Seconds that a trial takes."""
-        return sum(trial.seconds for trial in self._trials) / max(1, len(self._trials))
-
     def _reserve(self) -> float:
         """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
-        return min((proof.ROUNDS * FINALISTS + GAINS) * self._mean(), PROOF * self._options.budget)
-
-    def _disturbed(self) -> list[str]:
-        share = statistics.median(self._others) if self._others else 0.0
-        if share <= table.NOISE:
-            return []
-        return [
-            f"other programs used {share:.0%} of this machine's CPU in the median trial: run it again alone"
-        ]
+        return min((proof.ROUNDS * FINALISTS + GAINS) * self._trials.mean(), PROOF * self._options.budget)
 
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)
@@ -380,20 +307,15 @@ class _Run:
             machine=machine.facts(),
             versions=machine.versions(),
             space={factor.name: factor.values for factor in self._space},
-            trials=tuple(self._trials),
+            trials=tuple(self._trials.done),
             compared=compared,
             chosen=factors.describe(setting, self._base),
             setting=setting,
             better=chosen is not None,
             gains=gained,
             service=service,
-            notes=(*self._notes, *self._disturbed()),
+            notes=(*self._trials.notes, *self._trials.disturbed()),
         )
-
-
-def _value(trial: Trial) -> float:
-    """For the sampler: what is pruned is as good as it can be at most, what fails as bad as possible."""
-    return trial.reachable if trial.status == PRUNED else trial.capacity
 
 
 def _only(live: Live) -> str:
