@@ -158,7 +158,7 @@ def decide(
     option = _wanted(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
-        rows, why = _rows(source, task, apart, gpu)
+        rows, why = _rows(task, apart, gpu)
         return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
@@ -197,7 +197,7 @@ def alone(padding: Padding) -> Padding:
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(source: Source, task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
+def _rows(task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why not those of similar length."""
     if task.encoding.one_run:
         return Rows.PADDED, task.encoding.one_run
