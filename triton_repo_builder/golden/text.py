@@ -272,19 +272,28 @@ def _drift(
     mask: npt.NDArray[Any],
     case: Case | None,
 ) -> float:
-    """How far the original model's own answer moved in a batch; that of the ``case`` if numbers are it."""
-    if task.answer is None and case is not None:
-        return _answer_drift(case, task.reference(outputs, mask))
+    """How far the original model's own answer moved in a batch, and what it is made of.
+
+    That as well where the answer is numbers, those of ``case``: scores near 1 hide how far logits moved.
+    """
     moved = 0.0
+    if task.answer is None and case is not None:
+        moved = _answer_drift(case, task.reference(outputs, mask))
+    read = {*task.head.bind.values()} if task.head else {*own.outputs}
     for name, array in own.outputs.items():
-        if array.dtype.kind != "f":
+        if array.dtype.kind != "f" or name not in read:
             continue
         part = outputs[name][tuple(slice(size) for size in array.shape)]
+        if part.shape != array.shape:
+            return float("inf")
         # Places of padding belong to no answer.
         kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
-        off = float(np.abs(part - array)[kept].max(initial=0.0))
+        with np.errstate(invalid="ignore"):  # stand-ins for minus infinity
+            apart = np.where(part == array, 0, np.abs(part - array))
+        off = float(apart[kept].max(initial=0.0))
         # The tolerance is that of the answer, which is no larger than what it is made of.
-        off /= max(1.0, float(np.abs(array[kept]).max(initial=0.0)))
+        sizes = np.abs(array[kept])
+        off /= max(1.0, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
         moved = max(moved, off if np.isfinite(off) else float("inf"))
     return moved
 

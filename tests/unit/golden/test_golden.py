@@ -361,6 +361,22 @@ def test_a_model_that_mixes_rows(nodes: str, apart: str, tmp_path: Path) -> None
     assert text(folder).apart.startswith(apart)
 
 
+def test_rows_that_mix_are_found_behind_scores_of_1(tmp_path: Path) -> None:
+    """Logits so far apart that the softmax gives the same numbers whatever the batch adds."""
+    folder = tiny.classifier(tmp_path / "c")
+    model = onnx.load(folder / "model.onnx")
+    model.graph.node[-1].output[0] = "own_logits"
+    nodes = (
+        "far = Constant <value = float[3] {0, 200, 0}> () few = Constant <value = float {0.01}> () "
+        "middle = ReduceMean <axes = [0], keepdims = 1> (own_logits) share = Mul (few, middle) "
+        "moved = Add (own_logits, share) logits = Add (moved, far)"
+    )
+    made = onnx.parser.parse_graph(f"g (float[b, 3] own_logits) => (float[b, 3] logits) {{{nodes}}}")
+    model.graph.node.extend(made.node)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    assert text(folder).apart == "its answer to a text changes with the other texts in the batch"
+
+
 def test_rows_that_mix_are_found_where_no_answer_is_stable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
