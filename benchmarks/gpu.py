@@ -5,7 +5,8 @@
 
 Steps of under ten minutes, each in a process of its own. A step's result is OUTPUT/gpu/STEP.json: run again,
 the pass takes up what is missing or failed. At the end OUTPUT/gpu.md is written from all results.
-Exit code 0 if every step holds, 1 if one does not, 2 if the GPU or something that is needed is missing.
+Exit code 0 if every step holds, 1 if one does not, 2 if the GPU or something that is needed is missing, 130
+after Ctrl-C.
 
 For a machine without a package index:
 
@@ -33,6 +34,7 @@ SCRIPT = Path(__file__).resolve()
 GRACE = 20.0
 """Seconds for a step that is stopped to stop its server."""
 MISSING = 2
+INTERRUPTED = 130
 
 
 def run(chosen: Step, setting: Setting) -> dict[str, Any]:
@@ -88,6 +90,8 @@ def inside(name: str, told: Path, setting: Setting) -> int:
     commit = _commit()
     try:
         result: dict[str, Any] = {"ok": True, "found": BY_NAME[name].function(setting)}
+    except KeyboardInterrupt:  # of the terminal: the pass says so
+        return INTERRUPTED
     except StepFailed as error:
         result = {"ok": False, "error": str(error), "found": error.found}
     except Exception as error:
@@ -174,7 +178,11 @@ def main(argv: list[str]) -> int:
     if arguments.verb != "report":
         only = arguments.only or [each.name for each in STEPS]
         steps = tuple(each for each in STEPS if each.name in only or each is ENVIRONMENT)
-        code = every(steps, setting, frozenset([*(arguments.again or ()), *(arguments.only or ())]))
+        try:
+            code = every(steps, setting, frozenset([*(arguments.again or ()), *(arguments.only or ())]))
+        except KeyboardInterrupt:
+            print("interrupted: run it again, it takes up what is missing")
+            return INTERRUPTED
     if code != MISSING:
         print(f"wrote {page.write(setting)}")
     return code

@@ -4,7 +4,7 @@ from gpu_steps.step import Step
 
 ENVIRONMENT = Step(
     name="environment",
-    shows="what the pass needs is here: driver, CUDA, cuDNN, ONNX Runtime with CUDA, tritonserver",
+    shows="what the pass needs is here: packages, tritonserver; for a GPU its driver, CUDA, cuDNN as well",
     where="environment:run",
 )
 STEPS = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -125,6 +127,23 @@ def test_what_holds_is_kept_and_again_repeats_it(tmp_path: Path) -> None:
         assert f"reference      {state}" in listed
     (tmp_path / "gpu" / "reference.json").write_text('{"ok": tr')
     assert "reference      to do" in gpu("--device", "cpu", "--small", "--output", tmp_path, "--list")
+
+
+@pytest.mark.server
+def test_a_pass_that_is_interrupted_says_so_and_is_taken_up(tmp_path: Path) -> None:
+    argv = [sys.executable, str(SCRIPT), "--device", "cpu", "--small", "--output", str(tmp_path)]
+    argv += ["--only", "reference"]
+    # A session of its own: Ctrl-C reaches every process of a terminal's group.
+    passing = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert passing.stdout is not None
+    for line in passing.stdout:
+        if line.startswith("2/2 reference"):
+            break
+    os.killpg(passing.pid, signal.SIGINT)
+    assert passing.stdout.read().splitlines()[-1].startswith("interrupted: run it again")
+    assert passing.wait() == 130
+    assert not (tmp_path / "gpu" / "reference.json").exists()
+    assert "1/2 environment: ok" in steps(tmp_path, "reference")
 
 
 def test_a_machine_without_a_gpu_is_told_what_is_missing(

@@ -149,6 +149,8 @@ class Recording:
     """Why the model cannot batch although its graph has a batch axis."""
     apart: str = ""
     """Why the graph must see each row by itself and unpadded; empty if other rows change no answer."""
+    compared: bool = True
+    """Whether answers in a batch were compared with those alone, if there is a batch axis."""
     notes: tuple[str, ...] = ()
 
     def noted(self, *notes: str) -> Recording:

@@ -50,7 +50,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
     note = (
         f"no golden cases: the model refuses generated inputs ({failure}); trb smoke cannot prove its answers"
     )
-    return Recording(cases=None, batchable=batching, notes=(note,))
+    return Recording(cases=None, batchable=batching, compared=False, notes=(note,))
 
 
 def generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ def record(
     apart = ""
     if batching:
         apart = original.scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
-    return Recording(cases=file if recorded else None, batchable=batching, apart=apart)
+    cases = file if recorded else None
+    return Recording(cases=cases, batchable=batching, apart=apart, compared=bool(runs))
 
 
 def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
@@ -120,11 +122,15 @@ def _moved(
     runs: Mapping[str, OriginalRun],
     recorded: Sequence[Case],
 ) -> str:
-    """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may."""
-    noise = tolerance.tolerance(recorded, model.own_noise).batched
+    """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may.
+
+    Also of examples that are no golden case, since noise may decide their answer.
+    """
+    noise = tolerance.together(recorded, model.own_noise, model.rounding)
+    cases_by_name = {case.name: case for case in recorded}
     try:
-        for case, outputs, mask in _batched(model, source, settings, runs, recorded):
-            if _drift(task, runs[case.name], outputs, mask, case) > noise:
+        for name, outputs, mask in _batched(model, source, settings, runs):
+            if _drift(task, runs[name], outputs, mask, cases_by_name.get(name)) > noise:
                 return "its answer to a text changes with the other texts in the batch"
     except TrbError:
         # BART's classifier refuses rows that end in another number of end tokens.
@@ -206,11 +212,12 @@ def _width(rows: Sequence[Encoded]) -> int:
     return max((len(row["input_ids"]) for row in rows), default=0)
 
 
-def _neighbour(runs: Iterable[OriginalRun]) -> Sequence[Encoded]:
+def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequence[Encoded]:
     """The rows that share a batch with each case.
 
     Some tokens more than the cases have show as well as the longest text whether padding moves an answer, in
-    a fraction of the time. Its last token stays the last: some models look for the end token.
+    a fraction of the time. Its last token stays the last, and ``special`` tokens are in it, as in a text that
+    spells them: a model that looks for its end tokens must not find those of another row.
     """
     widths = {_width(run.rows): run.rows for run in runs}
     longest = widths.get(max(widths, default=0), ())
@@ -219,7 +226,22 @@ def _neighbour(runs: Iterable[OriginalRun]) -> Sequence[Encoded]:
     row = max(longest, key=lambda row: len(row["input_ids"]))
     enough = [min(width + 4, NEIGHBOUR) for width in widths if width < NEIGHBOUR]
     length = min(max(NEIGHBOUR // 2, 2 * min(widths), *enough), len(row["input_ids"]))
-    return [{name: [*row[name][: length - 1], *row[name][-1:]] for name in ("input_ids", "token_type_ids")}]
+    cut = {name: [*row[name][: length - 1], *row[name][-1:]] for name in ("input_ids", "token_type_ids")}
+    spelt = special[: max(0, length - 2)]
+    cut["input_ids"][1 : 1 + len(spelt)] = spelt
+    return [cut]
+
+
+def _spelt(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
+    """Special tokens that a text may spell, those that begin and end rows first."""
+    if source.tokenizer_spec.splits_special:
+        return ()
+    ids: list[int] = []
+    for run in runs:
+        ends = [row["input_ids"][place] for row in run.rows for place in (-1, 0) if row["input_ids"]]
+        ids += [*ends, *run.tokenizer.all_special_ids]
+    known = source.signature.vocabulary
+    return [token for token in dict.fromkeys(ids) if known is None or token < known]
 
 
 def _batched(
@@ -227,22 +249,20 @@ def _batched(
     source: Source,
     settings: TokenizerSettings,
     runs: Mapping[str, OriginalRun],
-    recorded: Sequence[Case],
-) -> Iterable[tuple[Case, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
-    """Each case no longer than the neighbour, with what its own rows give in a batch with that.
+) -> Iterable[tuple[str, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Each run no longer than the neighbour, with what its own rows give in a batch with that.
 
     All of them share one batch, for most of the time of a large encoder's build is spent here.
     """
-    long = _neighbour(runs.values())
-    short = [case for case in recorded if _width(runs[case.name].rows) <= _width(long)]
+    long = _neighbour(runs.values(), _spelt(source, runs.values()))
+    short = {name: run.rows for name, run in runs.items() if _width(run.rows) <= _width(long)}
     if not short:
         return
-    rows = [row for case in short for row in runs[case.name].rows]
-    outputs, mask = run_rows(model, source, [*rows, *long], settings)
+    outputs, mask = run_rows(model, source, [*chain(*short.values()), *long], settings)
     first = 0
-    for case in short:
-        own = slice(first, first := first + len(runs[case.name].rows))
-        yield case, {name: array[own] for name, array in outputs.items()}, mask[own]
+    for name, rows in short.items():
+        own = slice(first, first := first + len(rows))
+        yield name, {output: array[own] for output, array in outputs.items()}, mask[own]
 
 
 def _drift(
@@ -250,21 +270,30 @@ def _drift(
     own: OriginalRun,
     outputs: Mapping[str, npt.NDArray[Any]],
     mask: npt.NDArray[Any],
-    case: Case,
+    case: Case | None,
 ) -> float:
-    """How far the original model's own answer moved in a batch."""
-    if task.answer is None:
-        return _answer_drift(case, task.reference(outputs, mask))
+    """How far the original model's own answer moved in a batch, and what it is made of.
+
+    That as well where the answer is numbers, those of ``case``: scores near 1 hide how far logits moved.
+    """
     moved = 0.0
+    if task.answer is None and case is not None:
+        moved = _answer_drift(case, task.reference(outputs, mask))
+    read = {*task.head.bind.values()} if task.head else {*own.outputs}
     for name, array in own.outputs.items():
-        if array.dtype.kind != "f":
+        if array.dtype.kind != "f" or name not in read:
             continue
         part = outputs[name][tuple(slice(size) for size in array.shape)]
+        if part.shape != array.shape:
+            return float("inf")
         # Places of padding belong to no answer.
         kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
-        off = float(np.abs(part - array)[kept].max(initial=0.0))
+        with np.errstate(invalid="ignore"):  # stand-ins for minus infinity
+            apart = np.where(part == array, 0, np.abs(part - array))
+        off = float(apart[kept].max(initial=0.0))
         # The tolerance is that of the answer, which is no larger than what it is made of.
-        off /= max(1.0, float(np.abs(array[kept]).max(initial=0.0)))
+        sizes = np.abs(array[kept])
+        off /= max(1.0, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
         moved = max(moved, off if np.isfinite(off) else float("inf"))
     return moved
 

@@ -15,6 +15,9 @@ HALF = 5e-3
 """Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
 since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
 """
+TOGETHER = 1e-5
+"""FP32 beside other rows on one machine, where a last digit moves if anything: a tenth of what kernels of two
+machines may differ, so that a model which mixes rows a little does not pass for noise."""
 ROUNDED = 0.25
 """As ``MOST``, for a model of 8 bits."""
 MOST = 0.1
@@ -40,6 +43,14 @@ def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE, rounding: float
     steps = round_up(min(rounding * max(1.0, float(largest)), ROUNDED * float(largest)))
     reason = f"8-bit steps alone, as far as trb optimize measured; {reason} in a batch"
     return Tolerance(alone=max(steps, allowed), batched=allowed, reason=reason)
+
+
+def together(recorded: Sequence[Case], noise: float, rounding: float = 0.0) -> float:
+    """How far an answer may move beside other rows, if they are to run together.
+
+    ``noise`` as for ``tolerance``; 8 bits (``rounding``) move by whole steps, if at all.
+    """
+    return tolerance(recorded, TOGETHER if noise == ABSOLUTE and not rounding else noise).batched
 
 
 def at_least(tolerance: Tolerance, share: float) -> Tolerance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
@@ -9,26 +10,37 @@ from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import loop, names, reader
+from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
 
 
 def compose(
-    graph: Skeleton, *, weights: str, head: Head | None, release: Release, front: Front | None = None
+    graph: Skeleton,
+    *,
+    weights: str,
+    head: Head | None,
+    release: Release,
+    front: Front | None = None,
+    outputs: Iterable[TensorSpec] = (),
 ) -> bytes:
     """The served ``model.onnx``: the user's graph with ``front`` before and ``head`` after.
 
-    ``weights`` is the name of the user's file beside it. Without front and head only
-    the IR version changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
+    ``weights`` is the name of the user's file beside it. ``outputs`` have the sizes that are known of the
+    graph's outputs, which the graph itself may leave open. Without front and head only the IR version
+    changes. Raises ``TrbError`` TOO_NEW, UNSUPPORTED_MODEL.
     """
     model = reader.load(graph, location=weights)
     if front is not None:
         # Before the head, which may use the front's outputs.
         before = onnx.parser.parse_graph(front.text)
-        reserved = {value.name for value in (*before.input, *before.output)}
+        # What the loop shares is renamed there.
+        reserved = {value.name for value in (*before.input, *before.output)} - {*GROUP_SHARED}
         names.make_room(model.graph, reserved - names.inputs(model.graph))
     if front is not None and front.group:
+        _state_sizes(model.graph, outputs)
         _loop(model, head, front, graph.path)
     else:
         if head is not None:
@@ -54,6 +66,15 @@ def _loop(model: onnx.ModelProto, head: Head | None, front: Front, path: Path) -
     if head is not None and not inside:
         _append(model, head, path)
     model.ir_version = max(model.ir_version, 4)
+
+
+def _state_sizes(graph: onnx.GraphProto, outputs: Iterable[TensorSpec]) -> None:
+    """Of what a loop carries ONNX Runtime infers the sizes that the carried tensor has from the start."""
+    known = {spec.name: spec.dims for spec in outputs}
+    for value in graph.output:
+        for dim, size in zip(value.type.tensor_type.shape.dim, known.get(value.name, ()), strict=False):
+            if size > 0:
+                dim.dim_value = size
 
 
 def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:

@@ -13,7 +13,13 @@ from onnx import TensorProto, helper
 
 from triton_repo_builder import dtypes
 from triton_repo_builder.graph import names
-from triton_repo_builder.graph.ragged import GROUP_END, GROUP_ROWS, GROUP_SHARED, GROUP_START
+from triton_repo_builder.graph.ragged import (
+    GROUP_END,
+    GROUP_ROWS,
+    GROUP_SHARED,
+    GROUP_START,
+    ROW_COUNT,
+)
 from triton_repo_builder.plan.model import Front
 
 TO_THE_END = 2**63 - 1
@@ -55,7 +61,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
         ],
     )
     _move_types(graph, body)
-    rows, any_rows = f"{outer}rows_1d", f"{outer}any_rows"
+    rows, any_rows = outer + ROW_COUNT, f"{outer}any_rows"
     outside = [
         *_renamed(before.node, {name: name for name in public}, outer),
         *_goes_on(rows, any_rows, outer),

@@ -23,12 +23,14 @@ MOST = 16384
 that ONNX Runtime keeps. A longer row runs alone."""
 GROUP_SHARED = ("begin", "length", "order", "group_starts")
 """What the loop over groups knows of the rows."""
+ROW_COUNT = "rows_1d"
+"""How many rows the model has, INT64 [1], known before the loop."""
 GROUP_END, GROUP_START, GROUP_ROWS = "group_end", "group_start", "group_rows"
 """Of the loop's body: where the group ends in the order of rows, and where it starts and the next one ends,
 INT64 [1]; its rows' numbers, INT64 [rows, 1]."""
 
-# Where each row of the model begins and ends in the tokens: ``begin`` and ``end``, INT64 [rows].
-_ROWS = """
+# Where each item of the batch begins and ends in the tokens: ``starts`` and ``ends``, INT64 [items, 1].
+_ITEMS = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
     all = Constant <value = int64[1] {{-1}}> ()
@@ -36,6 +38,9 @@ _ROWS = """
     lengths = Cast <to = 7> ({lengths_in})
     ends = CumSum (lengths, zero)
     starts = Sub (ends, lengths)
+"""
+# The same of the rows of the model, ``begin`` and ``end``, INT64 [rows], where each item is one row.
+_ROWS = """
     begin = Reshape (starts, all)
     end = Reshape (ends, all)
 """
@@ -107,15 +112,8 @@ _TYPES_ZERO = """
 # overlapping parts of a long text, or a text beside each of its labels. ``segment`` [N] is the chunk (row of
 # the model) that each token belongs to, ``inner`` [N] its index in the chunk.
 _CHUNKS = """
-    zero = Constant <value = int64 {{0}}> ()
-    one = Constant <value = int64 {{1}}> ()
-    all = Constant <value = int64[1] {{-1}}> ()
     from_first = Constant <value = int64[1] {{0}}> ()
-    filler = Constant <value = int32 {{{filler}}}> ()
     break = Constant <value = int32 {{{brk}}}> ()
-    lengths = Cast <to = 7> ({lengths_in})
-    ends = CumSum (lengths, zero)
-    starts = Sub (ends, lengths)
     total_1d = Shape ({tokens_in})
     total = Squeeze (total_1d)
     index = Range (zero, total, one)
@@ -179,10 +177,10 @@ _CHUNK_INDEX = {
 # tokens, padding included, and RUN; it has at most MOST tokens, or one row. ``least`` [rows + 1] is the cost
 # of all rows before a place: the usual dynamic programme, a row a time.
 _GROUPS = """
-    rows_1d = Shape (length)
-    sorted, order = TopK <axis = 0, largest = 0, sorted = 1> (length, rows_1d)
+    {row_count_1d} = Shape (length)
+    sorted, order = TopK <axis = 0, largest = 0, sorted = 1> (length, {row_count_1d})
     sorted32 = Cast <to = 1> (sorted)
-    row_count = Squeeze (rows_1d)
+    row_count = Squeeze ({row_count_1d})
     place_count = Add (row_count, one)
     place_count32 = Cast <to = 1> (place_count)
     origin = Constant <value = float {{0}}> ()
@@ -215,8 +213,8 @@ _GROUPS = """
 """
 # Each row by itself, never padded.
 _SINGLE = """
-    rows_1d = Shape (length)
-    row_count = Squeeze (rows_1d)
+    {row_count_1d} = Shape (length)
+    row_count = Squeeze ({row_count_1d})
     order = Range (zero, row_count, one)
     group_starts = Range (zero, row_count, one)
 """
@@ -257,7 +255,7 @@ def front(
     names = {
         **{"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX},
         **{"start": GROUP_START, "index": GROUP_ROWS, "filler": PAD, "brk": CHUNK_SEPARATOR},
-        **{"most": MOST, "run": RUN},
+        **{"most": MOST, "run": RUN, "row_count_1d": ROW_COUNT},
     }
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:
@@ -266,7 +264,7 @@ def front(
     derived = [f"{ {6: 'int32', 7: 'int64'}[to] }[{batch}, T] {name}" for name, to in model_inputs]
     inputs = [f"int32[N] {TOKENS}", f"float[B, 1] {LENGTHS}"] + ([f"int32[N] {TYPES}"] if types else [])
     places = [f"int64[B, {'W, 2' if chunks == 'tokens' else 'K'}] {CHUNK_INDEX}"] if chunks else []
-    outside = (_CHUNKS if chunks else _ROWS) + _LENGTH + _CHUNK_INDEX.get(chunks, "")
+    outside = _ITEMS + (_CHUNKS if chunks else _ROWS) + _LENGTH + _CHUNK_INDEX.get(chunks, "")
     fill = "".join(derive[name].format(pad_id=pad_id, to=to, **names) for name, to in model_inputs)
     if rows is Rows.PADDED:
         body = outside.format(**names) + _PAD.format(begin="begin", length="length", **names) + fill

@@ -24,6 +24,7 @@ from triton_repo_builder.plan.endpoint import (
     not_batched,
     postprocess_files,
     refuse_batching_options,
+    unproven,
 )
 from triton_repo_builder.plan.preprocessed import Media
 from triton_repo_builder.read import audio_processor
@@ -89,5 +90,9 @@ def plan(request: Request, prepared: AudioSpec, recording: Recording | None) -> 
         ),
         vendored=(Vendored(library="sndfile", path=f"{root}/vendor"),),
         facts=(("preprocessor", audio_processor.KIND), ("sampling_rate", prepared.sampling_rate)),
-        notes=(*not_batched(obstacle), *(recording.notes if recording else ())),
+        notes=(
+            *not_batched(obstacle),
+            *unproven(recording, settings),
+            *(recording.notes if recording else ()),
+        ),
     )

@@ -21,6 +21,10 @@ from triton_repo_builder.releases import Release
 from triton_repo_builder.tasks.task import TaskPlan
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+UNPROVEN = (
+    "without golden cases nothing has shown that an answer is the same beside others in a batch; a build "
+    "with them tries it, and --max-batch-size 1 joins nothing"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,12 @@ def measured_obstacle(request: Request, recording: Recording | None) -> str:
     if scaled := original.scales_by_batch(request.source):
         return scaled
     return "" if recording is None or recording.batchable else recording.obstacle
+
+
+def unproven(recording: Recording | None, settings: Settings) -> tuple[str, ...]:
+    """The note for inputs that share a batch although nothing has shown that their answers stay the same."""
+    together = int(settings.max_batch_size.value) > 1
+    return (UNPROVEN,) if together and not (recording and recording.compared) else ()
 
 
 def not_batched(obstacle: str) -> tuple[str, ...]:

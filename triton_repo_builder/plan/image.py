@@ -26,6 +26,7 @@ from triton_repo_builder.plan.endpoint import (
     not_batched,
     postprocess_files,
     refuse_batching_options,
+    unproven,
 )
 from triton_repo_builder.plan.preprocessed import Media
 from triton_repo_builder.read import image_processor
@@ -125,6 +126,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
             *notes(request, prepared),
             *((STRETCHED,) if task.post and prepared.spec.crop else ()),
             *not_batched(obstacle),
+            *unproven(recording, settings),
             *(recording.notes if recording else ()),
         ),
     )

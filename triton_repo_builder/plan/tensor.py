@@ -14,6 +14,7 @@ from triton_repo_builder.plan.endpoint import (
     measured_obstacle,
     not_batched,
     refuse_batching_options,
+    unproven,
 )
 from triton_repo_builder.plan.model import RepositoryPlan, WarmupInput
 from triton_repo_builder.plan.onnx_model import onnx_model
@@ -65,7 +66,7 @@ def plan(request: Request, prepared: None, recording: Recording | None) -> Endpo
         warmup=options.warmup and (recording is None or bool(accepted)),
         accepted=accepted,
     )
-    notes = (*(recording.notes if recording else ()), *not_batched(obstacle))
+    notes = (*(recording.notes if recording else ()), *unproven(recording, settings), *not_batched(obstacle))
     return EndpointPlan(repository=repository, settings=settings, cases=cases, notes=notes)
 
 

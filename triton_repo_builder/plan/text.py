@@ -118,7 +118,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         options,
         prepared.fixed,
         batching=batch.possible,
-        apart=apart or ("" if recording else UNPROVEN),
+        apart=apart or ("" if recording and recording.compared else UNPROVEN),
         gpu=defaults.on_gpu(options, request.machine),
     )
     obstacle = batch.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from triton_repo_builder.dtypes import INT32, INT64
+from triton_repo_builder.dtypes import INT32, INT64, STRING
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
 from triton_repo_builder.plan import onnx_model, tensors
@@ -158,7 +158,7 @@ def decide(
     option = _wanted(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
-        rows, why = _rows(source, task, apart, gpu)
+        rows, why = _rows(task, apart, gpu)
         return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
@@ -197,7 +197,7 @@ def alone(padding: Padding) -> Padding:
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(source: Source, task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
+def _rows(task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why not those of similar length."""
     if task.encoding.one_run:
         return Rows.PADDED, task.encoding.one_run
@@ -222,6 +222,9 @@ def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -
         return f"every text has {fixed} tokens"
     if task.head is None and (name := raw_outputs.per_token(source)):
         return f"output '{name}' is as long as its row"
+    strings = (spec.name for spec in signature.outputs if spec.dtype == STRING)
+    if task.head is None and (name := next(strings, "")):
+        return f"output '{name}' is of strings, which a loop over rows cannot carry"
     inputs = onnx_model.model_inputs(signature, task)
     added = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
     if duplicate := next((spec.name for spec in signature.outputs if spec.name in added), ""):

@@ -84,7 +84,14 @@ def _model(request: Request, repository: RepositoryPlan, front: Front | None) ->
         return [src.file(src.path, f"{root}/model.onnx"), *external]
     numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
     weights = next(name for name in numbered if name not in used)
-    content = compose.compose(src.skeleton, weights=weights, head=head, front=front, release=release)
+    content = compose.compose(
+        src.skeleton,
+        weights=weights,
+        head=head,
+        front=front,
+        release=release,
+        outputs=src.signature.outputs,
+    )
     files = [File(path=f"{root}/model.onnx", content=content), *external]
     if src.skeleton.external_bytes:
         files.append(src.file(src.path, f"{root}/{weights}"))

@@ -16,7 +16,7 @@ from onnx import helper
 
 from triton_repo_builder.build import build
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.plan import text
+from triton_repo_builder.plan import endpoint, text
 from triton_repo_builder.repository import pbtxt
 
 
@@ -195,6 +195,39 @@ def test_a_raw_output_called_like_a_tensor_of_the_front(name: str, tmp_path: Pat
     assert [entry["name"] for entry in parsed(made, "bert")["output"]] == ["logits", name]
 
 
+@pytest.mark.parametrize("name", ["begin", "length", "order", "group_starts"])
+def test_a_raw_output_called_like_what_the_loop_knows(name: str, tmp_path: Path, output: Path) -> None:
+    made = tiny.make(_another_output(tiny.classifier(tmp_path / "bert"), name), output, raw_output=True)
+    assert made.entry.served.facts["rows"] == "single"
+    assert [entry["name"] for entry in parsed(made, "bert_model")["output"]] == ["logits", name]
+
+
+@pytest.mark.parametrize("golden", [False, True])
+def test_a_raw_output_whose_width_the_graph_does_not_state(
+    golden: bool, tmp_path: Path, output: Path
+) -> None:
+    """ONNX Runtime infers it; in what the loop gives it must still be there."""
+    folder = tiny.classifier(tmp_path / "bert")
+    model = onnx.load(folder / "model.onnx")
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "width"
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    made = tiny.make(folder, output, golden=golden, raw_output=True)
+    assert made.entry.served.facts["rows"] == ("groups" if golden else "single")
+    assert parsed(made, "bert_model")["output"][0]["dims"] == [3]
+
+
+def test_raw_strings_are_not_carried_by_a_loop(tmp_path: Path, output: Path) -> None:
+    folder = _another_output(tiny.classifier(tmp_path / "bert"), "spelt")
+    model = onnx.load(folder / "model.onnx")
+    del model.graph.node[-1]
+    model.graph.node.append(t.node("Cast", ["logits"], ["spelt"], to=t.STRING))
+    model.graph.output[-1].type.tensor_type.elem_type = t.STRING
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    made = tiny.make(folder, output, golden=True, raw_output=True)
+    assert made.entry.served.facts["padding"] == "batch"
+    assert "output 'spelt' is of strings" in told(made)[0]
+
+
 def test_a_raw_output_called_like_the_input(tmp_path: Path, output: Path) -> None:
     folder = _another_output(tiny.classifier(tmp_path / "bert"), "TEXT")
     message = "--raw-output: the model's output 'TEXT' has the name of the endpoint's input"
@@ -313,7 +346,10 @@ def test_a_text_model_without_tokenizer_is_served_as_tensors(tmp_path: Path, out
     assert (made.name, len(made.plan.models)) == ("m", 1)
     assert made.notes == (
         "no tokenizer.json beside the model: served as plain tensors (name one with --tokenizer)",
+        endpoint.UNPROVEN,
     )
+    one = tiny.make(tmp_path / "m.onnx", output, max_batch_size=1)
+    assert endpoint.UNPROVEN not in (*one.notes, *tiny.make(tmp_path / "m.onnx", output, golden=True).notes)
     given = tiny.tokenizer(tmp_path / "elsewhere" / "mine.json")
     tiny.pooling(given.parent)
     assert tiny.make(tmp_path / "m.onnx", output, tokenizer=given).entry.served.task == "embedding"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tiny
 import tiny_onnx as t
@@ -319,6 +320,103 @@ def test_a_batch_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert text(tiny.embedder(tmp_path / "bert")).apart == "it fails on texts of different length in a batch"
 
 
+NER = {"model_type": "bert", "max_position_embeddings": 32, "architectures": ["BertForTokenClassification"]}
+SHARE = (
+    "few = Constant <value = float {1e-4}> () middle = ReduceMean <axes = [0], keepdims = 1> (trunk) "
+    "share = Mul (few, middle) last_hidden_state = Add (trunk, share)"
+)
+"""A ten-thousandth of the batch's mean."""
+OTHERS_END = """
+    sep = Constant <value = int64 {3}> ()
+    is_end = Equal (input_ids, sep)
+    ends = NonZero (is_end)
+    places = Transpose <perm = [1, 0]> (ends)
+    vectors = GatherND (trunk, places)
+    ids_shape = Shape (input_ids)
+    row = Constant <value = int64[1] {0}> ()
+    rows = Gather (ids_shape, row)
+    rest = Constant <value = int64[2] {-1, 8}> ()
+    by_row = Concat <axis = 0> (rows, rest)
+    of_row = Reshape (vectors, by_row)
+    last = Constant <value = int64[1] {-1}> ()
+    end = Gather <axis = 1> (of_row, last)
+    last_hidden_state = Add (trunk, end)
+"""
+"""As BART's classifier: the last end token of each row, if all rows have as many."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "apart"),
+    [(SHARE, "its answer to a text changes"), (OTHERS_END, "it fails on texts of different length")],
+)
+def test_a_model_that_mixes_rows(nodes: str, apart: str, tmp_path: Path) -> None:
+    """A little, below what two machines may differ by; or only beside a text that spells special tokens."""
+    folder = tiny.embedder(tmp_path / "bert", output="trunk")
+    model = onnx.load(folder / "model.onnx")
+    inputs = "float[b, s, 8] trunk, int64[b, s] input_ids"
+    made = onnx.parser.parse_graph(f"g ({inputs}) => (float[b, s, 8] last_hidden_state) {{{nodes}}}")
+    model.graph.node.extend(made.node)
+    model.graph.output[0].name = "last_hidden_state"
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    assert text(folder).apart.startswith(apart)
+
+
+def test_rows_that_mix_are_found_behind_scores_of_1(tmp_path: Path) -> None:
+    """Logits so far apart that the softmax gives the same numbers whatever the batch adds."""
+    folder = tiny.classifier(tmp_path / "c")
+    model = onnx.load(folder / "model.onnx")
+    model.graph.node[-1].output[0] = "own_logits"
+    nodes = (
+        "far = Constant <value = float[3] {0, 200, 0}> () few = Constant <value = float {0.01}> () "
+        "middle = ReduceMean <axes = [0], keepdims = 1> (own_logits) share = Mul (few, middle) "
+        "moved = Add (own_logits, share) logits = Add (moved, far)"
+    )
+    made = onnx.parser.parse_graph(f"g (float[b, 3] own_logits) => (float[b, 3] logits) {{{nodes}}}")
+    model.graph.node.extend(made.node)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    assert text(folder).apart == "its answer to a text changes with the other texts in the batch"
+
+
+def test_rows_that_mix_are_found_where_no_answer_is_stable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What float noise decides is no golden case; the outputs that it is made of show whether rows mix."""
+    folder = tiny.describe(tmp_path / "ner", architectures=["BertForTokenClassification"])
+    tiny.text_model(folder / "model.onnx", output="token_logits", rows=tiny.ROWS)
+    tiny.put_json(folder / "config.json", {**NER, "id2label": {str(n): f"B-{n}" for n in range(tiny.ROWS)}})
+    monkeypatch.setattr(golden_text, "stable", lambda *_: False)
+    assert text(folder).apart == ""
+    run_rows = golden_text.run_rows
+
+    def moving(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
+        values, mask = run_rows(runner, read, rows, settings)
+        more = len(rows) - 1
+        return {
+            name: array + more if array.dtype.kind == "f" else array for name, array in values.items()
+        }, mask
+
+    monkeypatch.setattr(golden_text, "run_rows", moving)
+    made = text(folder)
+    assert made.cases is None
+    assert made.apart == "its answer to a text changes with the other texts in the batch"
+
+
+def test_what_was_never_run_in_a_batch_has_shown_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(golden_text, "encoded", lambda *_: None)
+    made = text(tiny.embedder(tmp_path / "bert"))
+    assert made.cases is None
+    assert not made.compared
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.01])
+def test_beside_other_rows_less_may_move_than_between_machines(rounding: float) -> None:
+    allowed = tolerance.together([case(0.5)], tolerance.ABSOLUTE, rounding)
+    assert allowed == (1e-4 if rounding else 1e-5)
+    assert tolerance.together([case(0.5)], tolerance.HALF) == 5e-3
+
+
 def test_the_neighbour_is_as_long_as_it_must_be() -> None:
     """Long enough to pad every shorter one, and it ends as its text does."""
 
@@ -338,6 +436,10 @@ def test_the_neighbour_is_as_long_as_it_must_be() -> None:
     assert widths(asked(300), asked(500)) == [500]
     assert widths(asked(100), asked(500)) == [200]
     assert widths() == []
+    (beside,) = golden_text._neighbour([asked(3), asked(7)], [9, 5, 4])
+    assert beside["input_ids"] == [1, 9, 5, 4, 1, 1, 9]
+    (short,) = golden_text._neighbour([asked(3)], [9, 5, 4])
+    assert short["input_ids"] == [1, 9, 9]
 
 
 def test_a_tokenizer_under_another_name_is_the_one_that_records(tmp_path: Path) -> None:

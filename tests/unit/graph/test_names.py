@@ -73,6 +73,11 @@ def test_an_inner_tensor_called_like_one_of_ours(mine: str, ours: str, tmp_path:
     check(tiny.text_model(tmp_path / "m.onnx", names=[(mine, ours)]))
 
 
+@pytest.mark.parametrize("ours", [*ragged.GROUP_SHARED, "group_end", "longest", "zero"])
+def test_an_output_called_like_one_of_ours(ours: str, tmp_path: Path) -> None:
+    check(tiny.text_model(tmp_path / "m.onnx", output=ours), ours)
+
+
 def test_all_names_at_once(tmp_path: Path) -> None:
     mine = ("words", "table", "context", "mixed", "kinds", "total")
     renamed = tuple(zip(mine, (*tensors.FRONT, "embedding", "trb2/x"), strict=True))

@@ -237,7 +237,7 @@ def test_what_the_user_gave_stands_and_says_so() -> None:
     assert (settings.instances.value, settings.threads.value, settings.max_batch_size.value) == (3, 0, 4)
     assert (settings.batching.value, settings.batching.reason) == (
         "off",
-        "set by --batching off; requests are not joined, but the rows of one request run together; "
+        "set by --batching off; requests are not joined, but one may have several rows; "
         "--max-batch-size 1 takes one",
     )
     assert settings.instances.reason == "set by --instances"

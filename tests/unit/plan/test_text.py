@@ -257,6 +257,7 @@ def test_a_model_without_room_for_the_examples_has_no_cases(tmp_path: Path) -> N
     assert not any("/warmup/" in file.path for file in build.files)
     assert all(b"model_warmup" not in file.content for file in build.files if file.path.endswith(".pbtxt"))
     assert any(note.startswith("no golden cases: the examples are too long") for note in build.notes)
+    assert build.entry.served.facts["rows"] == "single"  # nor that rows may run together
 
 
 def test_noise_leaves_what_stands_for_minus_infinity() -> None:
