@@ -198,6 +198,18 @@ def test_no_answer_is_one_only_where_it_may_be(impossible: str, answer: bytes, t
     assert found["answer"][0, 0] == answer
 
 
+def test_an_answer_is_the_same_to_the_last_digit_beside_longer_rows(tmp_path: Path) -> None:
+    logits = np.random.default_rng(0).normal(0, 3, 200)
+    spans = [PIECE[0], *([n, n + 1, 0, n, n + 1] for n in range(198)), NO_MORE]
+    made = question(tmp_path)
+    scores = set()
+    for padding in range(40):
+        wide = np.pad(logits, (0, padding))
+        (found,) = answers(made, asked("abcdefghij" * 20, [*spans, *[NO_MORE] * padding], wide, wide))
+        scores.add(float(found["score"][0, 0]))
+    assert len(scores) == 1
+
+
 def test_the_best_of_all_pieces(tmp_path: Path) -> None:
     spans = [*PIECE[:5], [0, 0, -2, 0, 0], *PIECE[:3], *PIECE[7:], NO_MORE, NO_MORE]
     starts = [0.0] * len(spans)

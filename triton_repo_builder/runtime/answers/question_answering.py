@@ -51,6 +51,11 @@ class Answer:
         candidates: dict[str, list[Any]],
     ) -> float:
         """Add the candidates of one chunk by their text; returns the score of no answer."""
+        # Without what fills it up: a sum of more numbers, be they 0, may end in another digit, and an answer
+        # must not depend on the longest row of its batch. One token after the last candidate ends the row.
+        kept = int(np.flatnonzero(offsets[:, 2] > NO_TEXT).max(initial=0)) + 2
+        offsets = offsets[:kept]
+        tokens = slice(tokens.start, tokens.start + len(offsets))
         allowed = offsets[:, 2] > NO_TEXT
         starts = shares(row["trb_starts"][tokens], allowed)
         ends = shares(row["trb_ends"][tokens], allowed)
@@ -71,7 +76,7 @@ def shares(logits: Any, allowed: Any) -> Any:
     """Softmax over the tokens that may be in an answer."""
     values = np.where(allowed, logits, MASKED)
     values = np.exp(values - values.max())
-    return values / values.sum()
+    return values / (values[allowed].sum() or values.sum())
 
 
 def best_spans(starts: Any, ends: Any, longest: int) -> list[tuple[int, int, Any]]:
