@@ -29,6 +29,7 @@ from triton_repo_builder.write import publish
 
 pytestmark = pytest.mark.server
 
+TASKS = Path(__file__).resolve().parents[1] / "data" / "models" / "tasks"
 LONGEST = 256
 LENGTHS = range(2, LONGEST + 1)  # 2: the special tokens alone
 MIX = random.Random(0).sample(LENGTHS, len(LENGTHS))
@@ -60,6 +61,12 @@ def server(
     shutil.copytree(exported / "minilm_fp32", quantised, ignore=shutil.ignore_patterns("model.onnx"))
     quantize_dynamic(exported / "minilm_fp32" / "model.onnx", quantised / "model.onnx")
     made = build.build(BuildOptions(model=quantised, output=repository, instances=1))
+    assert made.entry.served.facts["rows"] == "single"
+    publish.publish(publish.prepare(made, repository))
+    asked = tmp_path_factory.mktemp("asked") / "asked"
+    shutil.copytree(TASKS / "qa", asked, ignore=shutil.ignore_patterns("model.onnx"))
+    quantize_dynamic(TASKS / "qa" / "model.onnx", asked / "model.onnx")
+    made = build.build(BuildOptions(model=asked, output=repository, instances=1))
     assert made.entry.served.facts["rows"] == "single"
     publish.publish(publish.prepare(made, repository))
     with zoo.serving(repository) as running:
@@ -142,3 +149,23 @@ def test_dynamic_int8_gives_one_answer_in_any_batch(server: serve.RunningServer)
             assert np.array_equal(answer[0], alone[length]), length
 
     salvo.joins(HttpClient(server.urls.http), ["int8_model"], 16 * len(alone), send, most=8 * len(alone))
+
+
+def test_a_head_after_the_loop_gives_one_answer_in_any_batch(server: serve.RunningServer) -> None:
+    """Spans of a context are found in all rows at once, and their scores are the same bits all the same."""
+    http = HttpClient(server.urls.http)
+    contexts = [text(length) for length in (5, 17, 40, 133, 256)]
+
+    def score(*picked: str) -> list[float]:
+        asked = {
+            "QUESTION": np.array([["where is the cat"]] * len(picked), dtype=object),
+            "CONTEXT": np.array([[each] for each in picked], dtype=object),
+        }
+        return [float(each) for each in http.infer("asked", encode_json(asked))["score"].reshape(-1)]
+
+    alone = [score(context)[0] for context in contexts]
+    assert score(*contexts) == alone
+    assert score(*reversed(contexts)) == alone[::-1]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda index: (index % 5, score(contexts[index % 5])[0]), range(160)))
+    assert all(answer == alone[index] for index, answer in answers)
