@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -87,6 +88,29 @@ def test_the_repository_is_as_before_if_the_server_dies(repo: Path) -> None:
     assert cli.kind(stderr) == Code.PROMOTE_FAILED
     assert "the server ended during 'sentiment_model: versions 1 and 2'" in stderr
     assert contents(repo) == before
+
+
+def test_a_disk_that_fails_at_the_last_step_takes_the_server_back_too(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal of the change cannot be removed: all was done by then, on the server as well."""
+    before, unlink, failed = contents(repo), Path.unlink, list[Path]()
+
+    def full_once(path: Path, missing_ok: bool = False) -> None:
+        if path.name == staging.UNDO and not failed:
+            failed.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    with serve(repo) as server:
+        monkeypatch.setattr(Path, "unlink", full_once)
+        done = cli.call("promote", "sentiment", repo, "--version", "2", "--no-preflight", *address(server))
+        assert failed and cli.kind(done.stderr) == Code.DISK_FULL
+        assert served(server) == only("1")
+        assert contents(repo) == before
+        again = cli.call("promote", "sentiment", repo, "--version", "2", "--no-preflight", *address(server))
+        assert again.returncode == 0, again.stderr
+        assert served(server) == only("2")
 
 
 def test_the_second_of_two_promotions_says_so(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
