@@ -67,6 +67,11 @@ reliability: $(VENV)/.dev
 reliability-live: $(VENV)/.dev
 	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.live_calls $(or $(CALLS),--sample 60 --output docs/reliability.md)
 
+# Readiness probes of a server and of an endpoint while promotes, rollbacks and applies run (two minutes); docs/reliability.md.
+.PHONY: readiness
+readiness: $(VENV)/.dev
+	@PYTHONPATH=.:tests:tests/support $(VENV)/bin/python -m tests.reliability.readiness --output docs/reliability.md
+
 # Everything that only a GPU can show, in steps that can be taken up again; docs/gpu.md. GPU="--device cpu --small": without one.
 .PHONY: gpu
 gpu: $(VENV)/.dev

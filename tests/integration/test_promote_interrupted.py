@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from tests.integration.test_promote import made, only, repo, serve, served
 from tests.support import cli
-from triton_repo_builder.client import HttpClient
+from tests.support.probe import Probe
 from triton_repo_builder.errors import Code
 from triton_repo_builder.serve import RunningServer
 from triton_repo_builder.serve.loading import load_unload
@@ -22,8 +23,6 @@ from triton_repo_builder.write import staging
 
 __all__ = ["made", "repo"]
 pytestmark = pytest.mark.server
-TICK = 0.02
-"""Seconds between two probes."""
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -89,6 +88,29 @@ def test_the_repository_is_as_before_if_the_server_dies(repo: Path) -> None:
     assert contents(repo) == before
 
 
+def test_a_disk_that_fails_at_the_last_step_takes_the_server_back_too(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal of the change cannot be removed: all was done by then, on the server as well."""
+    before, unlink, failed = contents(repo), Path.unlink, list[Path]()
+
+    def full_once(path: Path, missing_ok: bool = False) -> None:
+        if path.name == staging.UNDO and not failed:
+            failed.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    with serve(repo) as server:
+        monkeypatch.setattr(Path, "unlink", full_once)
+        done = cli.call("promote", "sentiment", repo, "--version", "2", "--no-preflight", *address(server))
+        assert failed and cli.kind(done.stderr) == Code.DISK_FULL
+        assert served(server) == only("1")
+        assert contents(repo) == before
+        again = cli.call("promote", "sentiment", repo, "--version", "2", "--no-preflight", *address(server))
+        assert again.returncode == 0, again.stderr
+        assert served(server) == only("2")
+
+
 def test_the_second_of_two_promotions_says_so(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(repo)
     held = threading.Event()
@@ -112,37 +134,12 @@ def test_the_second_of_two_promotions_says_so(repo: Path, monkeypatch: pytest.Mo
     assert contents(repo) == before
 
 
-class Probe(threading.Thread):
-    """Asks whether an endpoint is ready, as Kubernetes would, only more often."""
-
-    def __init__(self, url: str, model: str) -> None:
-        super().__init__(daemon=True)
-        self._client, self._model = HttpClient(url, 10), model
-        self._end = threading.Event()
-        self.asked = 0
-        self.refused = 0
-
-    def run(self) -> None:
-        while not self._end.wait(TICK):
-            self.asked += 1
-            self.refused += not self._client.ready(self._model)
-
-    def __enter__(self) -> Probe:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end.set()
-        self.join(30)
-
-
-@pytest.mark.slow
 def test_the_endpoint_is_ready_all_the_time(repo: Path) -> None:
     with serve(repo) as server:
-        with Probe(server.urls.http, "sentiment") as endpoint:
+        with Probe(server.urls.http, "/v2/models/sentiment/ready") as endpoint:
             for command in ("promote", "rollback"):
                 more = ("--version", "2", "--no-preflight") if command == "promote" else ()
                 cli.trb_apart(command, "sentiment", str(repo), *more, *address(server))
         assert endpoint.asked > 20
-        assert endpoint.refused == 0
+        assert (endpoint.failed, endpoint.windows) == (0, [])
         assert served(server) == only("1")

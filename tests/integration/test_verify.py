@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.support import serve_repository as made
 from tests.support.cli import call, kind, trb
 from tests.support.servers import free
 from tests.support.zoo import Zoo
-from triton_repo_builder import files, process
+from triton_repo_builder import files, process, serve
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.deploy import promote
 from triton_repo_builder.errors import Code
@@ -168,6 +170,83 @@ def test_weights_altered_after_loading_leave_open_what_is_served(zoo: Zoo, built
         assert (result, "written after" in reasons) == ("cannot be known", True), reasons
         assert HttpClient(server.urls.http, 60).load("sentiment_model") == ""
         made.until(lambda: verify(built, server.urls.http)[0] == "same")
+
+
+def load_with_files(url: str, model: str, folder: Path, version: str) -> None:
+    """Load a model with the version's files in the request, under the number 1, as Triton's API allows."""
+    kept = [path for path in (folder / version).iterdir() if path.is_file()]
+    files_of_1 = {f"file:1/{path.name}": path for path in kept}
+    beside = {
+        f"file:{path.relative_to(folder)}": path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.relative_to(folder).parts[0].isdigit() and path.name != "config.pbtxt"
+    }
+    brought = {
+        name: base64.b64encode(path.read_bytes()).decode() for name, path in {**files_of_1, **beside}.items()
+    }
+    config = json.dumps(dict(HttpClient(url).config(model).raw))
+    body = json.dumps({"parameters": {"config": config, **brought}}).encode()
+    with urllib.request.urlopen(f"{url}/v2/repository/models/{model}/load", body) as answer:
+        assert answer.status == 200
+
+
+def test_files_that_came_with_the_request_to_load(models: tuple[Path, Path], tmp_path: Path) -> None:
+    """The folder and the configuration as loaded are the revision's; what runs is another model."""
+    root = tmp_path / "served"
+    put(models[0], root, golden=True)
+    put(models[1], root, 2, golden=True)
+    built = Path(shutil.copytree(root, tmp_path / "revision"))
+    with serve.start(root, free(), engine="embedded") as server:
+        url = server.urls.http
+        load_with_files(url, "sentiment_model", root / "sentiment_model", "2")
+        result, reasons = verify(built, url)
+        assert (result, "came with a request to load it" in reasons) == ("differs", True)
+        again = ("apply", built, "--url", url, "--grpc-url", server.urls.grpc, "--no-preflight", "--json")
+        (endpoint,) = json.loads(call(*again).stdout)["endpoints"]
+        assert (endpoint["action"], endpoint["failed"]) == ("load", None)
+        assert verify(built, url)[0] == "same"
+
+
+@pytest.mark.parametrize(
+    "name", ["triton_python_backend_utils.py", "vendor/tokenizers/tokenizers.cpython-0.so"]
+)
+def test_a_module_that_python_may_import_instead(zoo: Zoo, built: Path, repo: Path, name: str) -> None:
+    with zoo.serving(repo) as server:
+        folder = zoo.root / "sentiment_tokenizer" / "1"
+        (folder / "notes.txt").write_text("nothing that Python reads")
+        assert verify(built, server.urls.http)[0] == "same"
+        (folder / name).write_text("")
+        result, reasons = verify(built, server.urls.http)
+        assert (result, f"{name} is beside" in reasons) == ("differs", True)
+
+
+def test_bytecode_is_no_proof_of_its_source(zoo: Zoo, built: Path, repo: Path) -> None:
+    cache = repo / "sentiment_tokenizer" / "1" / "__pycache__"
+    cache.mkdir()
+    (cache / "model.cpython-310.pyc").write_bytes(b"anything")
+    with zoo.serving(repo) as server:
+        assert verify(built, server.urls.http)[0] == "same"
+        result, reasons = verify(built, server.urls.http, "--strict")
+        assert (result, "bytecode" in reasons) == ("cannot be known", True)
+
+
+def test_a_folder_that_lost_its_manifest_is_altered(zoo: Zoo, repo: Path) -> None:
+    (repo / "manifest.json").unlink()
+    with zoo.serving(repo) as server:
+        result, reasons = verify(repo, server.urls.http)
+        assert (result, "manifest.json is missing" in reasons) == ("differs", True)
+    done = call("provenance", repo)
+    assert (done.returncode, "manifest.json is missing" in done.stdout) == (1, True)
+
+
+def test_provenance_names_altered_files_of_a_version_that_waits(
+    repo: Path, models: tuple[Path, Path]
+) -> None:
+    put(models[1], repo, 2)
+    assert call("provenance", repo).returncode == 0
+    alter(repo / "sentiment_model" / "2" / "weights.onnx")
+    done = call("provenance", repo)
+    assert (done.returncode, "sentiment_model/2/weights.onnx was changed" in done.stdout) == (1, True)
 
 
 def test_an_altered_configuration(zoo: Zoo, built: Path, repo: Path, unreadable: None) -> None:

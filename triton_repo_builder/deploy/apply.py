@@ -130,7 +130,7 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
                 remedy="name a folder, URL or commit that trb build made",
             )
         have = replace(have, state=install.linked(have.state, held))
-        found = drift.compare(have, want, root, HttpClient(urls.http, 10))
+        found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
         transition = Transition(

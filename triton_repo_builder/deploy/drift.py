@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.repository import as_loaded
 from triton_repo_builder.repository.pbtxt import PbtxtError
+from triton_repo_builder.serve.loading.load_unload import Server
 
 
 class Action(Enum):
@@ -52,10 +53,11 @@ class Drift:
         return {**asdict(self), "action": self.action.value}
 
 
-def compare(have: Side, want: Side, root: Path, http: HttpClient) -> tuple[Drift, ...]:
+def compare(have: Side, want: Side, root: Path, http: HttpClient, server: Server) -> tuple[Drift, ...]:
     """Every endpoint of the folder and of the revision; what has to go comes last."""
     loaded = ready_versions(http.index_or_empty())
     found = [_endpoint(have, want, name, loaded, http) for name in sorted(want.manifest.endpoints)]
+    found = [drift or _brought(drift, want, server) for drift in found]
     for name, entry in sorted(have.manifest.endpoints.items()):
         if name not in want.manifest.endpoints:
             found.append(Drift(endpoint=name, action=Action.UNLOAD, old=entry.served.version))
@@ -81,6 +83,15 @@ def _endpoint(
         return Drift(endpoint=name, action=Action.PROMOTE, old=old, new=new, why=why)
     why = unserved(want, name, loaded, http)
     return Drift(endpoint=name, action=Action.LOAD if why else Action.NOTHING, old=old, new=new, why=why)
+
+
+def _brought(drift: Drift, want: Side, server: Server) -> Drift:
+    """A load for an endpoint of which a model was loaded from files that came with the request."""
+    for model in want.manifest.endpoints[drift.endpoint].models:
+        if server.brought(model):
+            why = f"{model} runs files that came with a request to load it"
+            return replace(drift, action=Action.LOAD, why=why)
+    return drift
 
 
 def unserved(want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient) -> str:

@@ -9,7 +9,15 @@ from pathlib import Path
 from triton_repo_builder import files, repository
 from triton_repo_builder.deploy.revision import Revision
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import CONFIG, VERSION, Model, Repository, content
+from triton_repo_builder.repository import (
+    CONFIG,
+    MANIFEST,
+    VERSION,
+    Model,
+    Repository,
+    content,
+    provenance,
+)
 from triton_repo_builder.repository.config import ModelConfig
 
 LISTED = 3
@@ -101,6 +109,7 @@ def _of_folder(revision: Revision, read: Repository, name: str) -> Expected:
         configs={model.name: _config(model, revision) for model in models},
         content=content.stated(models[0].config),
         digests=digests,
+        altered=f"{MANIFEST} is missing" if any(provenance.built(model.config) for model in models) else "",
     )
 
 

@@ -27,6 +27,7 @@ from triton_repo_builder.repository import CONFIG, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.write import versions
+from triton_repo_builder.write.undo import Keep
 
 LOAD_TIMEOUT = 300.0
 DRAIN = 60.0
@@ -104,19 +105,20 @@ def on_server(
         _settle(move, server, steps)
         steps(f"smoke: version {move.old} as it is served now")
         _prove(move, urls, options, "nothing was changed")
-        with promote.undoable(move, *_posed(move).values()):
-            _change(move, server, options, steps)
+        with promote.undoable(move, *_posed(move).values()) as keep:
+            _change(move, server, options, steps, keep)
     except RequestFailed as error:
         raise _stopped(move, server, steps, error) from None
 
 
-def _change(move: Move, server: LiveServer, options: smoke.Options, steps: _Steps) -> None:
+def _change(move: Move, server: LiveServer, options: smoke.Options, steps: _Steps, keep: Keep) -> None:
     """The switch, and the way back if it fails; the files are the caller's to put back."""
     switched = False
     try:
         _load_both(move, server, steps)
         switched = True
         _switch(move, server, options, steps)
+        keep()
     except Hung as error:
         # It holds the server's lock on these models: every other load would wait for it.
         steps(f"version {move.old} goes on answering; its files are put back")

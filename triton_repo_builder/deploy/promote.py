@@ -14,6 +14,7 @@ from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, i
 from triton_repo_builder.repository.integrity import Altered
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.write import ownership, undo, versions
+from triton_repo_builder.write.undo import Keep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ def _check(move: Move, force: bool) -> tuple[Altered, ...]:
 
 
 @contextlib.contextmanager
-def undoable(move: Move, *further: Mapping[str, bytes]) -> Iterator[None]:
+def undoable(move: Move, *further: Mapping[str, bytes]) -> Iterator[Keep]:
     """Whatever is written inside stays as a whole, or is undone: also by the next command, after a kill.
 
     ``further`` are files in other forms than those that a promotion leaves.
@@ -134,8 +135,8 @@ def undoable(move: Move, *further: Mapping[str, bytes]) -> Iterator[None]:
         for numbers in ((move.old,), (move.new,), sorted((move.old, move.new))):
             for path, content in versions.serving(shared, numbers).items():
                 contents[path].add(content)
-    with undo.undoable(move.root, {**contents, MANIFEST: {promoted(move).to_text().encode()}}):
-        yield
+    with undo.undoable(move.root, {**contents, MANIFEST: {promoted(move).to_text().encode()}}) as keep:
+        yield keep
 
 
 def in_repository(move: Move) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
+from triton_repo_builder.deploy import importable
 from triton_repo_builder.deploy.expected import Expected, expected, hashed, listed
 from triton_repo_builder.deploy.revision import Revision, opened, quiet
 from triton_repo_builder.errors import Code, TrbError
@@ -138,6 +139,7 @@ class _Comparison:
         for model in wanted.versions:
             self._versions(model)
             self._configuration(model)
+            self._processes(model)
         self._files(strict)
         if self.differs:
             result, reasons = Result.DIFFERS, [*self.differs, *self.unknown]
@@ -169,6 +171,24 @@ class _Comparison:
         said = {text for reason in self.differs if (text := reason.partition(": ")[2]).startswith(ORIGIN)}
         self.differs += [f"{model}: {difference}" for difference in differences if difference not in said]
 
+    def _processes(self, model: str) -> None:
+        if file := self.server.brought(model):
+            self.differs.append(f"{model}: runs {file}, which came with a request to load it")
+
+    def _code(self, strict: bool) -> None:
+        """Code beside the revision's files: Python may import it in place of what the revision says."""
+        assert self.folder is not None
+        beside, compiled = list[str](), list[str]()
+        for model, served in self.wanted.versions.items():
+            for version in served:
+                for path in importable.below(self.folder, f"{model}/{version}"):
+                    if path not in self.wanted.digests:
+                        (compiled if importable.cached(path) else beside).append(path)
+        if beside:
+            self.differs.append(f"{listed(beside)} beside what the revision has, for Python to import")
+        if strict and compiled:
+            self.unknown.append(f"{listed(compiled)} bytecode, which nobody has compared with its source")
+
     def _files(self, strict: bool) -> None:
         if self.folder is None:
             if strict:
@@ -190,6 +210,7 @@ class _Comparison:
                     after.append(path)
             elif since and not path.endswith(NOT_LOADED) and file.stat().st_mtime > since:
                 again += [] if self._kept(path, sha256) else [path]
+        self._code(strict)
         where = f"in {self.folder}, which the server reads"
         if before:
             self.differs.append(f"{listed(before)} altered {where}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +123,13 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
         raise unreadable(path, error, code=Code.REPOSITORY_UNREADABLE) from None
+    if (pipe := _pipe(path)) is not None:
+        raise TrbError(
+            Code.REPOSITORY_UNREADABLE,
+            "a pipe, a socket or a device, not a file: whoever reads it, Triton too, may wait for ever",
+            where=str(pipe),
+            remedy="remove it, and restore the file that was there (git checkout)",
+        )
     models = tuple(_model(folder, lenient=lenient) for folder in folders)
     try:
         return Repository(path=path, models=models, manifest=read_manifest(path))
@@ -128,6 +137,18 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
         if not lenient:
             raise
         return Repository(path=path, models=models, manifest=None, damage=error.message)
+
+
+def _pipe(folder: Path) -> Path | None:
+    """The first thing below a folder that is no file, no folder and no link that leads nowhere."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            if entry.is_dir(follow_symlinks=False):
+                if (found := _pipe(Path(entry.path))) is not None:
+                    return found
+            elif not entry.is_file() and not entry.is_dir() and Path(entry.path).exists():
+                return Path(entry.path)
+    return None
 
 
 def _model(folder: Path, *, lenient: bool) -> Model:

@@ -38,6 +38,11 @@ def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
     return tuple((PREFIX + key, value) for key, value in pairs if value)
 
 
+def built(config: ModelConfig) -> bool:
+    """Whether ``trb`` wrote the configuration of an endpoint, or of a step of one."""
+    return f"{PREFIX}model_sha256" in config.parameters
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """The chain behind one endpoint, or one model of a server; empty if nothing is known."""

@@ -210,6 +210,14 @@ def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
             where=str(path),
             remedy="correct the hook, or skip your hooks with --no-verify",
         )
+    if "is not a valid object" in output:  # all that git says of an object that it could not write
+        return TrbError(
+            Code.GIT_REFUSED,
+            "git could not write an object of the commit, no branch has moved",
+            where=str(path),
+            remedy="look for a full or failing disk under git's folder, and whether you may write there; "
+            "then commit again",
+        )
     if "tell me who you are" in output or "empty ident" in output or "auto-detect email" in output:
         remedy = 'set your name: git config user.name "…" and git config user.email "…"'
     elif "gpg" in output or "sign" in output:

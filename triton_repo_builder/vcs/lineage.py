@@ -7,7 +7,7 @@ from typing import Any
 
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import Repository, content, integrity
+from triton_repo_builder.repository import MANIFEST, Repository, content, integrity, provenance
 from triton_repo_builder.repository.integrity import Altered
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
@@ -21,7 +21,7 @@ class Link:
     commit: str = ""
     """Hash of the last commit that changed the repository, with ``-dirty`` if files differ from it."""
     altered: tuple[Altered, ...] = ()
-    """The endpoint's files that are not as they were built: nothing of the above is said of them."""
+    """Files of all its versions that are not as they were built, or a manifest.json that is lost."""
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
@@ -48,8 +48,13 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
     """Every endpoint of a repository, whose files are read; of one made by hand, what its configs say."""
     commit, manifest = git.last_commit(repository.path), repository.manifest
     if manifest is None:
+        lost = (Altered(path=MANIFEST, missing=True),)
         return tuple(
-            Link(facts=Facts.of_config(model.name, model.config), commit=commit)
+            Link(
+                facts=Facts.of_config(model.name, model.config),
+                commit=commit,
+                altered=lost if provenance.built(model.config) else (),
+            )
             for model in repository.endpoints
         )
     altered = [
@@ -59,7 +64,11 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
     ]
     links = []
     for name, entry in sorted(manifest.endpoints.items()):
-        own = {*content.paths(entry.served, manifest.files, served=True).values()}
+        own = {  # also of versions that wait: promote and rollback serve them next
+            path
+            for version in entry.versions.values()
+            for path in content.paths(version, manifest.files, served=version is entry.served).values()
+        }
         links.append(
             Link(
                 facts=Facts.of_entry(name, entry.served),

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from triton_repo_builder import files, transfer
@@ -23,15 +23,18 @@ BEFORE = "before"
 """Subfolder of the staging folder: the files as they were."""
 _ABSENT = ""
 """In place of a digest: no file."""
+Keep = Callable[[], None]
 Journal = dict[str, list[str]]
 """Path → digests: the first is what it was, the others are what the change may make of it."""
 
 
 @contextlib.contextmanager
-def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> Iterator[None]:
+def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> Iterator[Keep]:
     """Change these files, each to one of the contents (None: no file), all of them or none.
 
-    Raises ``TrbError`` DISK_FULL or OUTPUT_NOT_WRITABLE; then the files are as they were.
+    What is changed stays once the function that this gives was called: by whoever has more to take back than
+    files if that fails, else at the end. Raises ``TrbError`` DISK_FULL or OUTPUT_NOT_WRITABLE; then the files
+    are as they were.
     """
     with staging.staging(root) as stage:
         journal = {path: [_digest(root / path), *map(_sha256, among)] for path, among in contents.items()}
@@ -41,13 +44,16 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
         files.sync_all(stage)
         files.write(stage / staging.UNDO, json.dumps(journal).encode())
         files.sync(stage)
+
+        def keep() -> None:  # if that fails the next command would undo it, so it is undone now
+            (stage / staging.UNDO).unlink(missing_ok=True)
+
         try:
-            yield
-            (
-                stage / staging.UNDO
-            ).unlink()  # if that fails the next command would undo it, so it is undone now
+            yield keep
+            keep()
         except BaseException:
-            _put_back(stage, root, journal)
+            if (stage / staging.UNDO).exists():
+                _put_back(stage, root, journal)
             raise
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,23 @@ def test_no_repository(tmp_path: Path) -> None:
         with pytest.raises(TrbError) as caught:
             repository.read(path)
         assert caught.value.code == Code.REPOSITORY_UNREADABLE
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize(
+    "name", ["a/config.pbtxt", "a/1/shared/config.pbtxt", "a/smoke.json", "manifest.json"]
+)
+def test_a_pipe_is_refused_for_reading_it_would_never_end(tmp_path: Path, name: str, lenient: bool) -> None:
+    lay_out(tmp_path, {"a/1/shared/labels.txt": "", "b/1/model.onnx": ""})
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TrbError) as raised:
+        repository.read(tmp_path, lenient=lenient)
+    assert raised.value.code is Code.REPOSITORY_UNREADABLE
+    assert raised.value.where == str(tmp_path / name)
+
+
+def test_a_link_that_leads_nowhere_is_no_pipe(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"a/1/model.onnx": ""})
+    (tmp_path / "a" / "gone").symlink_to("nowhere")
+    (tmp_path / "a" / "above").symlink_to("..")
+    assert [model.name for model in repository.read(tmp_path).models] == ["a"]

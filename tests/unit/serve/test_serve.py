@@ -577,7 +577,7 @@ def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
 ) -> None:
     model(tmp_path, "bert", PYTHON + 'instance_group [ { name: "pool" count: 2 } ]\n')
     model(tmp_path, "bert_tokenizer")
-    owners = engine.model_of_instance(repository.read(tmp_path))
+    owners = stubs.model_of_instance(repository.read(tmp_path))
     looked = stubs.StubProcesses(1, "/downloads", owners)
     for instance, name in {
         "pool_1": "bert",
@@ -590,7 +590,9 @@ def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(
         with monkeypatch.context() as patched:
             patched.setattr(Path, "read_bytes", lambda self, line=line: line)
             found = looked._describe(7)
-        assert found == stubs.Stub(pid=7, model=name, version="1", instance=instance)
+        assert found == stubs.Stub(
+            pid=7, model=name, version="1", instance=instance, file="/downloads/folderAb/1/model.py"
+        )
 
 
 def test_a_python_process_that_ended_on_purpose_is_not_lost() -> None:

@@ -16,9 +16,10 @@ from triton_repo_builder.repository import (
     content,
     integrity,
     pbtxt,
+    provenance,
 )
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.repository.provenance import PREFIX, Facts
+from triton_repo_builder.repository.provenance import Facts
 
 BY_THE_SERVER = frozenset({"__pycache__"})
 """Files that running the models leaves behind."""
@@ -58,7 +59,7 @@ def check(repository: Repository) -> Iterator[Finding]:
 def _lost(repository: Repository) -> Iterator[Finding]:
     """A model that ``trb`` built, without the manifest that says of what."""
     for model in repository.models:
-        if f"{PREFIX}model_sha256" in model.config.parameters:
+        if provenance.built(model.config):
             message = (
                 "trb built this model, but there is no manifest.json: nobody can say whether it is whole"
             )

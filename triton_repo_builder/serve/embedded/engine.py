@@ -20,7 +20,7 @@ from triton_repo_builder.serve.loading import start as loading_start
 from triton_repo_builder.serve.loading.select import Targets
 from triton_repo_builder.serve.processes import ports
 from triton_repo_builder.serve.processes.ports import Ports
-from triton_repo_builder.serve.processes.stubs import StubProcesses
+from triton_repo_builder.serve.processes.stubs import StubProcesses, model_of_instance
 
 UP = 60.0
 """Seconds for the HTTP endpoint to come up; it takes a tenth of a second."""
@@ -133,16 +133,6 @@ def _models(repo: Repository, folder: Path) -> str:
         return models
     (folder / "models").symlink_to(models)
     return str(folder / "models")
-
-
-def model_of_instance(repo: Repository) -> dict[str, str]:
-    """The model of each name that names of instances start with."""
-    return {
-        str(name): model.name
-        for model in repo.models
-        for name in (model.name, *(group.name for group in model.config.instance_groups))
-        if name
-    }
 
 
 def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:

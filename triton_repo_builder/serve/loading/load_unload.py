@@ -18,7 +18,7 @@ from triton_repo_builder.serve.background import registry
 from triton_repo_builder.serve.loading import clear_failed, failure_causes, load_models
 from triton_repo_builder.serve.loading.load_models import Loaded
 from triton_repo_builder.serve.processes import proc
-from triton_repo_builder.serve.processes.stubs import StubProcesses
+from triton_repo_builder.serve.processes.stubs import StubProcesses, model_of_instance
 
 REFUSED = "explicit model load / unload is not allowed"
 TICK = 0.05
@@ -59,6 +59,17 @@ class Server:
                 # After another load the old process of an instance may still be ending.
                 begun[stub.instance] = max(begun.get(stub.instance, 0.0), proc.started(stub.pid))
         return min(begun.values(), default=0.0)
+
+    def brought(self, model: str) -> str:
+        """The file that a process of this model runs, if it is none of the repository; else an empty text.
+
+        A load request can bring the model's files; the server then keeps them in a folder of its own.
+        """
+        root = self.repository.path
+        stubs = StubProcesses(self.pid, str(root), model_of_instance(self.repository)).scan()
+        # After another load the old process of an instance may still be ending.
+        latest = {s.place: s.file for s in sorted(stubs, key=lambda s: s.started) if s.model == model}
+        return next((file for file in latest.values() if file and not Path(file).is_relative_to(root)), "")
 
 
 def find(url: str) -> Server:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from triton_repo_builder.repository import Repository
 from triton_repo_builder.serve.processes import proc
 
 STUB = "triton_python_backend_stub"
@@ -36,6 +37,8 @@ class Stub:
     """How it ended, if dead."""
     started: int = 0
     """Grows with time: of two processes of one instance the later one is the current one."""
+    file: str = ""
+    """The file that it runs."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -102,11 +105,27 @@ class StubProcesses:
         if self._owners:
             prefixes = [name for name in self._owners if f"{instance}_".startswith(f"{name}_")]
             owner = self._owners[max(prefixes, key=len)] if prefixes else ""
-            return Stub(pid=pid, model=owner, version=Path(argv[1]).parent.name, instance=instance)
+            return Stub(
+                pid=pid,
+                model=owner,
+                version=Path(argv[1]).parent.name,
+                instance=instance,
+                file=argv[1],
+            )
         with suppress(ValueError):
             model, version, *_ = Path(argv[1]).relative_to(self._repository).parts
-            return Stub(pid=pid, model=model, version=version, instance=instance)
+            return Stub(pid=pid, model=model, version=version, instance=instance, file=argv[1])
         return None
+
+
+def model_of_instance(repo: Repository) -> dict[str, str]:
+    """The model of each name that names of instances start with."""
+    return {
+        str(name): model.name
+        for model in repo.models
+        for name in (model.name, *(group.name for group in model.config.instance_groups))
+        if name
+    }
 
 
 def how_ended(status: int) -> str:
