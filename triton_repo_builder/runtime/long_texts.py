@@ -15,6 +15,9 @@ LONG = 4
 """Times that as long a text is, before it is worth a look."""
 MARGIN = 128
 """Tokens beyond those kept that stay beside a cut: more than a word is made of, if it is not unknown."""
+WHOLE = 1 << 18
+"""Characters that are tokenized all the same where no shorter part is sure to give the same tokens; half as
+many of one word of a Unigram model, which takes longest."""
 BLANK = re.compile(r"(?<=\S)\s")
 """The first of a run of white space: some tokenizers join its characters, counted from its start."""
 MORE = 16
@@ -35,8 +38,9 @@ class Shortener:
         self.left = truncation["direction"] == "left"
         self.most_rows = most_rows
         self.whole_words = type(tokenizer.model).__name__ == "Unigram"
-        self.last: tuple[str, str] = ("", "")
-        """A text and what is left of it: labels share their text."""
+        self.last: tuple[str, str | ValueError] = ("", "")
+        """A text and what is left of it, or why it is refused: labels share their text, and a batch that
+        fails is tokenized again, text by text."""
 
     def __call__(self, text: Any) -> Any:
         """The text, or pair of texts, as short as it may be."""
@@ -53,17 +57,28 @@ class Shortener:
             return text
         if self.last[0] is not text:
             self.last = (text, self.shortened(text, kept, size))
+        if isinstance(self.last[1], ValueError):
+            raise self.last[1]
         return self.last[1]
 
-    def shortened(self, text: str, kept: int, size: int) -> str:
-        """The shortest part that gives enough tokens; white space and unknown words give few."""
-        while LONG * size < len(text):
+    def shortened(self, text: str, kept: int, size: int) -> "str | ValueError":
+        """The shortest part that gives enough tokens; white space and unknown words give few.
+
+        An error for a text that would have to be tokenized whole, and would keep its neighbours waiting.
+        """
+        most = max(WHOLE // 2 if self.whole_words else WHOLE, LONG * LONG * size)
+        while LONG * size < len(text) and 2 * size <= most:
             part = self.part(text, size)
             if part is None:
-                return text
+                break
             if self.count(part) >= kept + MARGIN:
                 return part
             size *= LONG
+        if len(text) > most:
+            return ValueError(
+                f"it has {len(text):,} characters, and too few blanks or known words among them to be cut to "
+                f"{kept} tokens before it is read; {most:,} of such a text are the most: send less"
+            )
         return text
 
     def part(self, text: str, size: int) -> "str | None":
