@@ -20,6 +20,8 @@ WHOLE = 1 << 18
 many of one word of a Unigram model, which takes longest."""
 BLANK = re.compile(r"(?<=\S)\s")
 """The first of a run of white space: some tokenizers join its characters, counted from its start."""
+RUNS = re.compile(r"[A-Za-z0-9]{256,}|[ \t\r\n]{256,}")
+"""What a BERT tokenizer reads as one unknown word, or as nothing, however long it is."""
 MORE = 16
 """Tokens beyond the limit that a text of a pair keeps, if both are cut to equal shares."""
 
@@ -38,6 +40,7 @@ class Shortener:
         self.left = truncation["direction"] == "left"
         self.most_rows = most_rows
         self.whole_words = type(tokenizer.model).__name__ == "Unigram"
+        self.runs = not offsets and reads_by_word(tokenizer)
         self.last: tuple[str, str | ValueError] = ("", "")
         """A text and what is left of it, or why it is refused: labels share their text, and a batch that
         fails is tokenized again, text by text."""
@@ -66,6 +69,8 @@ class Shortener:
 
         An error for a text that would have to be tokenized whole, and would keep its neighbours waiting.
         """
+        if self.runs:
+            text = RUNS.sub(lambda found: found[0][:256], text)
         most = max(WHOLE // 2 if self.whole_words else WHOLE, LONG * LONG * size)
         while LONG * size < len(text) and 2 * size <= most:
             part = self.part(text, size)
@@ -151,6 +156,15 @@ class Shortener:
         if self.left:
             return text[encoding.offsets[-tokens][0] :]
         return text[: encoding.offsets[tokens - 1][1]]
+
+
+def reads_by_word(tokenizer: Any) -> bool:
+    """Whether words and blanks are BERT's, and a word of 256 letters is unknown, whatever letters follow."""
+    kinds = (tokenizer.model, tokenizer.normalizer, tokenizer.pre_tokenizer)
+    if [type(kind).__name__ for kind in kinds] != ["WordPiece", "BertNormalizer", "BertPreTokenizer"]:
+        return False
+    added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+    return tokenizer.model.max_input_chars_per_word < 256 and not any(token.isalnum() for token in added)
 
 
 def refuse_large(raw: Any, name: str, most: int, most_together: int) -> None:
