@@ -234,6 +234,7 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
             inputs["token_type_ids"] = torch.zeros_like(ids)
         inputs = {name: inputs[name] for name in row.inputs or inputs}
         axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
+    _without_vmap()
     with torch.no_grad():
         found = model(**inputs)
     names = ["last_hidden_state"] if isinstance(found, tuple) else list(found.keys())
@@ -250,6 +251,15 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
         opset_version=OPSET,
         dynamo=False,
     )
+
+
+def _without_vmap() -> None:
+    """The masks of decoders by optimum's code, as in its own exports: torch's vmap cannot be traced."""
+    from optimum.exporters.onnx import model_patcher
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS
+
+    MASKS.register("sdpa", model_patcher.sdpa_mask_without_vmap)
+    MASKS.register("eager", model_patcher.eager_mask_without_vmap)
 
 
 def asked(task: Task, companion: Any) -> list[dict[str, Any]]:

@@ -341,8 +341,9 @@ def run_rows(
             Code.GOLDEN_FAILED,
             f"the original model fails on {width} tokens: {original.first_line(error)}",
             where=str(source.path),
-            remedy="if the text is longer than the model can take, set --max-length; "
-            "else repair the model, or use --no-golden",
+            remedy="if the text is longer than the model can take, set --max-length; else the tokenizer is "
+            "another model's, or the export has kept the length of its example text: export it again, and "
+            "compare it with the original model at two lengths",
         ) from None
     outputs = dict(zip((spec.name for spec in source.signature.outputs), values, strict=True))
     return {"input_ids": filled["input_ids"], **outputs}, filled["attention_mask"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from triton_repo_builder import resources
 from triton_repo_builder.files import File
-from triton_repo_builder.golden import original, transformers_check
+from triton_repo_builder.golden import original, short_rows, transformers_check
 from triton_repo_builder.golden import text as golden
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.original import OriginalModel, Recording
@@ -67,6 +67,7 @@ def prepare(request: Request) -> TextEncoding:
     source, task, options = request.source, request.task, request.options
     text_limits.check_vocabulary(source, source.tokenizer_spec)
     text_limits.check_positions(source, source.tokenizer_spec)
+    text_limits.check_types(source, task)
     spec = source.tokenizer_spec
     if task.rules is not None:
         spec = tokenizer_template.apply(spec, task.rules)
@@ -91,7 +92,8 @@ def record(request: Request, prepared: TextEncoding, original: OriginalModel) ->
     note = transformers_check.note(spec, examples.TEXTS)
     batching = source.signature.batch.possible
     recording = golden.record(original, source, request.task, settings, request.name, batching=batching)
-    return recording.noted(note, "" if recording.cases else NO_CASES)
+    short = short_rows.note(original, source, request.task, settings)
+    return recording.noted(note, short, "" if recording.cases else NO_CASES)
 
 
 def recording_settings(prepared: TextEncoding) -> golden.TokenizerSettings:

@@ -12,6 +12,7 @@ from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.tokenizer import TokenizerSpec
 from triton_repo_builder.tasks import question_answering
+from triton_repo_builder.tasks.support import pair_types
 from triton_repo_builder.tasks.task import TaskPlan
 
 
@@ -42,6 +43,19 @@ def check_positions(src: Source, spec: TokenizerSpec) -> None:
         remedy="export without the input position_ids (optimum's default), or correct pad_token in "
         "tokenizer_config.json",
     )
+
+
+def check_types(src: Source, task: TaskPlan) -> None:
+    """``TrbError`` if the task is about pairs, and the model has no token type for the second text."""
+    paired = len(task.texts) > 1 and not task.texts[1].optional
+    if paired and (problem := pair_types.beyond(src)):
+        raise TrbError(
+            Code.TOKENIZER_MISMATCH,
+            problem,
+            where=str(src.tokenizer_spec.file),
+            remedy="use the tokenizer that the model was trained with (--tokenizer); if all types were 0 in "
+            "training, leave token_type_ids out of model_input_names in tokenizer_config.json",
+        )
 
 
 def max_length(

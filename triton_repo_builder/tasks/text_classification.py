@@ -11,7 +11,7 @@ from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import head_output, labels
+from triton_repo_builder.tasks.support import head_output, labels, pair_types
 from triton_repo_builder.tasks.support.examples import PAIRS, SINGLE
 from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
@@ -46,6 +46,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     notes += (note,) if note else ()
     if width == 1 and activation == "sigmoid":
         notes += ("one logit: if this is a cross-encoder, --task rerank takes QUERY and DOCUMENT",)
+    single = pair_types.beyond(source)
+    if single:
+        notes += (f"TEXT alone, no TEXT_PAIR: {single}",)
     return TaskPlan(
         name=NAME,
         head=Head(
@@ -56,8 +59,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         outputs=_outputs(width),
         reference=_reference(logits.name, activation, names),
         labels=names,
-        texts=TEXTS,
-        examples=(*SINGLE, *PAIRS),
+        texts=TEXTS[:1] if single else TEXTS,
+        examples=SINGLE if single else (*SINGLE, *PAIRS),
         facts=(("activation", activation), ("labels", list(names))),
         notes=notes,
     )

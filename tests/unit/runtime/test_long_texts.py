@@ -173,3 +173,45 @@ def test_a_context_in_too_many_pieces_is_still_in_too_many() -> None:
     assert 1 + len(tokenizer.encode(*cut).overflowing) > 4
     few = context[:600]
     assert short(("who?", few)) == ("who?", few)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(word_piece, "é" * 1_000_000), (word_piece, "\u200b" * 1_000_000), (unigram, "\u4eca\u65e5" * 150_000)],
+)
+def test_a_text_that_cannot_be_cut_is_read_up_to_a_bound(
+    kind: Callable[[], Tokenizer], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word of a million letters took 0.6 s, for one token, and a million of a Unigram model 1.6 s."""
+    short = shortener(Tokenizer.from_str(trained(kind)))
+    counted = []
+    count = short.count
+    monkeypatch.setattr(short, "count", lambda part: counted.append(len(part)) or count(part))
+    for _ in range(2):  # in its batch, then by itself
+        with pytest.raises(ValueError, match="too few blanks or known words"):
+            short(text)
+    assert sum(counted) <= 2 * long_texts.WHOLE
+    shorter = text[: long_texts.WHOLE // 2]
+    assert short(shorter) == shorter
+
+
+@pytest.mark.parametrize(
+    "long", ["x" * 300_000, "4f" * 150_000, " " * 300_000, "\n\t" * 150_000, "é" + "x" * 300_000]
+)
+def test_a_word_or_blank_of_any_length_is_read_at_once(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = word_piece()
+    for text in (long, f"the fox {long} jumps", f"{long}-{long} dogs {long}é fox"):
+        short = shortener(tokenizer)
+        assert len(short(text)) < 5_000
+        assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
+        assert shortener(tokenizer, offsets=True).runs is False
+    tokenizer.add_tokens(["xxy"])
+    assert shortener(tokenizer).runs is False
+
+
+def test_a_long_text_with_few_words_is_cut_where_it_has_enough_of_them() -> None:
+    tokenizer = word_piece()
+    short = shortener(tokenizer)
+    text = (" " * 150 + "fox") * 6_000
+    assert len(short(text)) < len(text) / 4
+    assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
