@@ -15,8 +15,13 @@ LONG = 4
 """Times that as long a text is, before it is worth a look."""
 MARGIN = 128
 """Tokens beyond those kept that stay beside a cut: more than a word is made of, if it is not unknown."""
+WHOLE = 1 << 18
+"""Characters that are tokenized all the same where no shorter part is sure to give the same tokens; half as
+many of one word of a Unigram model, which takes longest."""
 BLANK = re.compile(r"(?<=\S)\s")
 """The first of a run of white space: some tokenizers join its characters, counted from its start."""
+RUNS = re.compile(r"[A-Za-z0-9]{256,}|[ \t\r\n]{256,}")
+"""What a BERT tokenizer reads as one unknown word, or as nothing, however long it is."""
 MORE = 16
 """Tokens beyond the limit that a text of a pair keeps, if both are cut to equal shares."""
 
@@ -35,8 +40,10 @@ class Shortener:
         self.left = truncation["direction"] == "left"
         self.most_rows = most_rows
         self.whole_words = type(tokenizer.model).__name__ == "Unigram"
-        self.last: tuple[str, str] = ("", "")
-        """A text and what is left of it: labels share their text."""
+        self.runs = not offsets and reads_by_word(tokenizer)
+        self.last: tuple[str, str | ValueError] = ("", "")
+        """A text and what is left of it, or why it is refused: labels share their text, and a batch that
+        fails is tokenized again, text by text."""
 
     def __call__(self, text: Any) -> Any:
         """The text, or pair of texts, as short as it may be."""
@@ -53,17 +60,30 @@ class Shortener:
             return text
         if self.last[0] is not text:
             self.last = (text, self.shortened(text, kept, size))
+        if isinstance(self.last[1], ValueError):
+            raise self.last[1]
         return self.last[1]
 
-    def shortened(self, text: str, kept: int, size: int) -> str:
-        """The shortest part that gives enough tokens; white space and unknown words give few."""
-        while LONG * size < len(text):
+    def shortened(self, text: str, kept: int, size: int) -> "str | ValueError":
+        """The shortest part that gives enough tokens; white space and unknown words give few.
+
+        An error for a text that would have to be tokenized whole, and would keep its neighbours waiting.
+        """
+        if self.runs:
+            text = RUNS.sub(lambda found: found[0][:256], text)
+        most = max(WHOLE // 2 if self.whole_words else WHOLE, LONG * LONG * size)
+        while LONG * size < len(text) and 2 * size <= most:
             part = self.part(text, size)
             if part is None:
-                return text
+                break
             if self.count(part) >= kept + MARGIN:
                 return part
             size *= LONG
+        if len(text) > most:
+            return ValueError(
+                f"it has {len(text):,} characters, and too few blanks or known words among them to be cut to "
+                f"{kept} tokens before it is read; {most:,} of such a text are the most: send less"
+            )
         return text
 
     def part(self, text: str, size: int) -> "str | None":
@@ -136,6 +156,15 @@ class Shortener:
         if self.left:
             return text[encoding.offsets[-tokens][0] :]
         return text[: encoding.offsets[tokens - 1][1]]
+
+
+def reads_by_word(tokenizer: Any) -> bool:
+    """Whether words and blanks are BERT's, and a word of 256 letters is unknown, whatever letters follow."""
+    kinds = (tokenizer.model, tokenizer.normalizer, tokenizer.pre_tokenizer)
+    if [type(kind).__name__ for kind in kinds] != ["WordPiece", "BertNormalizer", "BertPreTokenizer"]:
+        return False
+    added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+    return tokenizer.model.max_input_chars_per_word < 256 and not any(token.isalnum() for token in added)
 
 
 def refuse_large(raw: Any, name: str, most: int, most_together: int) -> None:
