@@ -18,8 +18,10 @@ import pytest
 import tiny
 
 from tests.support.cli import ARGV, call, kind, trb
+from tests.support.serve_repository import until
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code
+from triton_repo_builder.write import staging
 
 pytestmark = pytest.mark.lfs
 
@@ -122,6 +124,37 @@ def test_exactly_its_own_files_even_those_that_git_ignores(project: Path) -> Non
     assert git(project, "diff", "--cached", "--name-only") == "staged.py"
     assert said["branch"] == "main"
     assert git(project, "rev-parse", "HEAD") == said["commit"]
+
+
+def test_of_two_commits_at_once_each_has_its_own_message(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git has one file for the message of every commit in a work tree."""
+    first, second = project / "model_repository", project / "other"
+    shutil.copytree(first, second)
+    hook = project / ".git" / "hooks" / "commit-msg"
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    hook.write_text(f'#!/bin/sh\ngrep -q ^One "$1" || exit 0\ntouch {begun}\n{WAIT.format(go)}\n')
+    hook.chmod(0o755)
+    waiting = subprocess.Popen(
+        [*ARGV, "commit", str(first), "-m", "One"], cwd=project, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(begun.exists)
+        with monkeypatch.context() as patched:
+            patched.setattr(staging, "PATIENCE", 0.2)
+            assert kind(call("commit", str(second), "-m", "Two").stderr) is Code.REPOSITORY_BUSY
+    finally:
+        go.touch()
+        _, said = waiting.communicate(timeout=120)
+    assert waiting.returncode == 0, said
+    trb("commit", str(second), "-m", "Two")
+    assert [
+        git(project, "log", "-1", "--format=%s", "--", name) for name in ("model_repository", "other")
+    ] == [
+        "One",
+        "Two",
+    ]
 
 
 def test_trailers_say_where_it_comes_from(project: Path) -> None:

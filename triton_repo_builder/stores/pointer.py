@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from triton_repo_builder.files import DAMAGED, load_json
@@ -71,13 +72,22 @@ def first(
     revision: str, labels: Mapping[str, str], *, previous: str = "", history: tuple[tuple[str, str], ...] = ()
 ) -> Pointer:
     """A pointer that moves now."""
-    moves = (*history, (revision, now()))[-LONGEST:]
+    moves = (*history, (revision, after(history[-1][1] if history else "")))[-LONGEST:]
     return Pointer(revision=revision, previous=previous, labels=labels, history=moves)
 
 
-def now() -> str:
-    """UTC, with microseconds: two pushes may be in one second."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def after(before: str) -> str:
+    """UTC now, ISO 8601 with microseconds; just after ``before`` if that is later.
+
+    The clocks of two machines differ, two pushes may be in one second, and what became current later has to
+    be later.
+    """
+    moment = datetime.now(timezone.utc)
+    with suppress(ValueError, OverflowError):
+        moment = max(
+            moment, datetime.fromisoformat(before.replace("Z", "+00:00")) + timedelta(microseconds=1)
+        )
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _hex(text: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -233,7 +234,10 @@ class RegistryStore:
         """Move the tag; returns its previous value: another push may have moved it since ours began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
-            self._client.put_manifest(registry_tags.moved(digest), manifest)
+            tags: list[str] = []
+            with suppress(TrbError):  # who may push may not be allowed to list
+                tags = self._client.tags()
+            self._client.put_manifest(registry_tags.moved(digest, tags), manifest)
             self._client.put_manifest(self.location.tag, manifest)
             now = self._current_revision()
             if now != digest:

@@ -10,9 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import datetime
 
 from triton_repo_builder.files import DAMAGED, load_json
+from triton_repo_builder.stores import pointer
 from triton_repo_builder.stores.oci_client import MANIFEST, Client
 
 EMPTY = b"{}"
@@ -24,9 +25,11 @@ _MOVE = re.compile(r"trb-(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{64})")
 _SIGNATURE = re.compile(r"sha256-([0-9a-f]{64})\.sig-([0-9a-f]{32})")
 
 
-def moved(digest: str) -> str:
-    """Tag for an image (``sha256:…``) that becomes current now."""
-    return f"trb-{datetime.now(timezone.utc).strftime(_TIME)}-{digest.removeprefix('sha256:')}"
+def moved(digest: str, tags: Iterable[str]) -> str:
+    """Tag for an image (``sha256:…``) that becomes current now, after those whose tags are there."""
+    before = moves(tags)
+    time = datetime.fromisoformat(pointer.after(before[-1][0] if before else "").replace("Z", "+00:00"))
+    return f"trb-{time.strftime(_TIME)}-{digest.removeprefix('sha256:')}"
 
 
 def moves(tags: Iterable[str]) -> list[tuple[str, str]]:

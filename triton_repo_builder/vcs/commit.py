@@ -8,6 +8,7 @@ gets the entries that the commit has changed: the repository's, and what a pre-c
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from triton_repo_builder.vcs import gate, large_files, read_back, scratch, targe
 from triton_repo_builder.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.vcs.target_branch import Target
 from triton_repo_builder.vcs.trailers import trailers
+from triton_repo_builder.write import staging
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,29 +73,34 @@ def commit(path: Path, options: CommitOptions) -> Committed:
     if scratch.sweep(git):
         notes.append("removed what a trb commit that was killed had left in git's folder")
     target = target_branch.target(git, options.branch)
-    remote = target_branch.remote(git, target.branch) if options.push else ""
-    target_branch.check_lock(git, target.branch)
-    prefix = path.resolve().relative_to(top.resolve()).as_posix()
-    large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
-    notes += large_notes
-    with scratch.folder(git) as folder:
-        try:
-            with target_branch.private(git, target, folder) as private:
-                sha = _commit(private, target, path, prefix, options, folder, notes)
-            hook = failed_hook(folder / "trace")
-        except process.ProcessFailed as error:
-            explained = _explained(error, failed_hook(folder / "trace"), path)
-            raise gate.refusal(folder, path, prefix) or explained from None
-    changed: tuple[str, ...] = ()
-    if sha:
-        changed = tuple(
-            git("diff-tree", "--root", "-r", "-z", "--name-only", "--no-commit-id", sha).split("\0")[:-1]
-        )
-        _finish(git, target, sha, prefix, changed, options, notes)
-        if hook:
-            notes.append(f"the commit is made, but your {hook} hook failed")
-    new_branch = not sha and _create(git, target)
-    has_branch = bool(sha or target.parent)
+    with ExitStack() as held:
+        if target.current:
+            # One file has the message of every commit in this work tree: the other's would be committed.
+            held.enter_context(staging.exclusive(Path(git("rev-parse", "--absolute-git-dir").rstrip("\n"))))
+            target = target_branch.target(git, options.branch)
+        remote = target_branch.remote(git, target.branch) if options.push else ""
+        target_branch.check_lock(git, target.branch)
+        prefix = path.resolve().relative_to(top.resolve()).as_posix()
+        large, large_notes = large_files.prepare(repo, git, options.weights, options.threshold, options.url)
+        notes += large_notes
+        with scratch.folder(git) as folder:
+            try:
+                with target_branch.private(git, target, folder) as private:
+                    sha = _commit(private, target, path, prefix, options, folder, notes)
+                hook = failed_hook(folder / "trace")
+            except process.ProcessFailed as error:
+                explained = _explained(error, failed_hook(folder / "trace"), path)
+                raise gate.refusal(folder, path, prefix) or explained from None
+        changed: tuple[str, ...] = ()
+        if sha:
+            changed = tuple(
+                git("diff-tree", "--root", "-r", "-z", "--name-only", "--no-commit-id", sha).split("\0")[:-1]
+            )
+            _finish(git, target, sha, prefix, changed, options, notes)
+            if hook:
+                notes.append(f"the commit is made, but your {hook} hook failed")
+        new_branch = not sha and _create(git, target)
+        has_branch = bool(sha or target.parent)
     return Committed(
         commit=sha or target.parent,
         branch=target.branch,

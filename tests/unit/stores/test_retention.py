@@ -199,6 +199,33 @@ def test_the_pointer_remembers_its_moves_up_to_a_limit() -> None:
     assert len(now.history) == pointer.LONGEST
 
 
+def test_a_push_from_a_machine_whose_clock_is_behind_is_still_the_later_one(
+    store: GoogleStore, repository: Path, memory: Memory
+) -> None:
+    one, two = push(store, repository, "1", "2")
+    ahead = Pointer(
+        revision=two.removeprefix("sha256:"),
+        previous=one.removeprefix("sha256:"),
+        history=(
+            (one.removeprefix("sha256:"), "2026-01-01T00:00:00.000000Z"),
+            (two.removeprefix("sha256:"), "2199-01-01T00:00:00.000000Z"),
+        ),
+    )
+    memory.pipe_file("models/a/current.json", ahead.document)
+    three, four = push(store, repository, "3", "4")
+    assert [stored.revision for stored in store.revisions()] == [four, three, two, one]
+    assert [stored.revision for stored in prune(store, 3).removed] == [one]
+
+
+def test_an_image_that_becomes_current_later_has_the_later_tag() -> None:
+    first, second = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    ahead = f"trb-21990101T000000.000000Z-{'a' * 64}"
+    late = registry_tags.moved(second, ["1.0", ahead])
+    assert [digest for _, digest in registry_tags.moves([late, ahead])] == [first, second]
+    last = f"trb-99991231T235959.999999Z-{'a' * 64}"
+    assert registry_tags.ours(registry_tags.moved(second, [last]))  # nothing is later
+
+
 def test_nothing_pushed_and_an_address_of_one_revision_are_refused(store: GoogleStore) -> None:
     with pytest.raises(TrbError) as caught:
         store.revisions()
@@ -212,7 +239,7 @@ def test_nothing_pushed_and_an_address_of_one_revision_are_refused(store: Google
 
 def test_tags_of_trb_are_told_from_those_of_users() -> None:
     digest = f"sha256:{'a' * 64}"
-    move, signed = registry_tags.moved(digest), registry_tags.signature_tag(digest, "b" * 32)
+    move, signed = registry_tags.moved(digest, ()), registry_tags.signature_tag(digest, "b" * 32)
     assert max(len(move), len(signed)) <= 128
     assert registry_tags.ours(move)
     assert registry_tags.ours(signed)
