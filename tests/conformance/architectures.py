@@ -423,6 +423,88 @@ _MORE_ENCODERS = (
     ),
 )
 
+_IDS = ("input_ids", "attention_mask", "token_type_ids")
+_YET_MORE_ENCODERS = (
+    Architecture(
+        name="RoCBert",
+        model_type="roc_bert",
+        config={
+            **_SMALL,
+            "max_position_embeddings": 512,
+            "enable_pronunciation": False,
+            "enable_shape": False,
+        },
+        family="wordpiece",
+        heads=("base", "classes", "cross", "tokens", "span", "mask"),
+        inputs=_IDS,
+    ),
+    Architecture(
+        name="Splinter",
+        model_type="splinter",
+        config={**_SMALL, "max_position_embeddings": 512},
+        family="wordpiece",
+        heads=("base", "span"),
+        inputs=_IDS,
+    ),
+    Architecture(
+        name="XLM-R XL",
+        model_type="xlm-roberta-xl",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="unigram-xlmr",
+        heads=ENCODER,
+        inputs=("input_ids", "attention_mask"),
+    ),
+    Architecture(
+        name="RoBERTa-PreLayerNorm",
+        model_type="roberta-prelayernorm",
+        config={**_SMALL, "max_position_embeddings": 514, "type_vocab_size": 1},
+        family="byte-level-bpe",
+        heads=ENCODER,
+        inputs=("input_ids", "attention_mask"),
+    ),
+    Architecture(
+        name="YOSO, one token type",
+        model_type="yoso",
+        config={
+            **_SMALL,
+            "max_position_embeddings": 514,
+            "use_expectation": True,
+            "type_vocab_size": 1,
+        },
+        family="wordpiece",
+        heads=("base", "tokens", "multi"),
+        inputs=_IDS,
+    ),
+    Architecture(
+        name="Bloom",
+        model_type="bloom",
+        config={
+            "hidden_size": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "use_cache": False,
+            "initializer_range": 0.2,
+        },
+        family="byte-level-bpe-decoder",
+        heads=("base", "classes", "tokens"),
+    ),
+    Architecture(
+        name="Falcon",
+        model_type="falcon",
+        config={
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "use_cache": False,
+            "alibi": False,
+            "initializer_range": 0.2,
+        },
+        family="byte-level-bpe-decoder",
+        heads=("base", "classes", "tokens"),
+        inputs=("input_ids", "attention_mask"),
+    ),
+)
+
 _MORE_DECODERS = (
     Architecture(
         name="Llama",
@@ -868,6 +950,49 @@ _MORE_VISION = (
             "do_normalize": False,
         },
     ),
+    Architecture(
+        name="Swin V2",
+        model_type="swinv2",
+        config={
+            "image_size": 32,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depths": [1, 1],
+            "num_heads": [2, 4],
+            "window_size": 4,
+            "initializer_range": 0.2,
+        },
+        heads=_IMAGE_CLASSES,
+        processor="ViTImageProcessor",
+    ),
+    Architecture(
+        name="ViT-MSN",
+        model_type="vit_msn",
+        config={**_SMALL, "image_size": 32, "patch_size": 8},
+        heads=_IMAGE_CLASSES,
+        processor="ViTImageProcessor",
+    ),
+    Architecture(
+        name="MobileNetV1",
+        model_type="mobilenet_v1",
+        config={"image_size": 32, "depth_multiplier": 0.25},
+        heads=_IMAGE_CLASSES,
+        processor="MobileNetV1ImageProcessor",
+    ),
+    Architecture(
+        name="Conditional DETR",
+        model_type="conditional_detr",
+        config=_BY_NAME["DETR"].config,
+        heads=DETECTION,
+        processor="ConditionalDetrImageProcessor",
+    ),
+    Architecture(
+        name="Table Transformer",
+        model_type="table-transformer",
+        config=_BY_NAME["DETR"].config,
+        heads=DETECTION,
+        processor="DetrImageProcessor",
+    ),
 )
 
 _AUDIO = (
@@ -899,6 +1024,34 @@ _AUDIO = (
         heads=SOUNDS,
         processor="Wav2Vec2FeatureExtractor",
     ),
+    Architecture(
+        name="UniSpeech-SAT",
+        model_type="unispeech-sat",
+        config=_WAVES,
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="SEW",
+        model_type="sew",
+        config={**_WAVES, "squeeze_factor": 2},
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="Data2Vec audio",
+        model_type="data2vec-audio",
+        config={**_WAVES, "num_conv_pos_embeddings": 2, "conv_pos_kernel_size": 5},
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
+    Architecture(
+        name="Wav2Vec2-Conformer",
+        model_type="wav2vec2-conformer",
+        config={**_WAVES, "position_embeddings_type": "rotary"},
+        heads=SOUNDS,
+        processor="Wav2Vec2FeatureExtractor",
+    ),
 )
 
 ARCHITECTURES = {
@@ -908,6 +1061,7 @@ ARCHITECTURES = {
         *_MORE_TEXT,
         *_MIXED,
         *_MORE_ENCODERS,
+        *_YET_MORE_ENCODERS,
         *_MORE_DECODERS,
         *_VISION,
         *_MORE_VISION,
@@ -917,7 +1071,7 @@ ARCHITECTURES = {
         *_POSITIONS,
     )
 }
-MORE_ROWS = tuple(row.name for row in (*_MORE_ENCODERS, *_MORE_DECODERS))
+MORE_ROWS = tuple(row.name for row in (*_MORE_ENCODERS, *_YET_MORE_ENCODERS, *_MORE_DECODERS))
 """Of which nothing is asked that others show as well."""
 POSITION_ROWS = tuple(row.name for row in _POSITIONS)
 TOKENIZER_ROWS = (*(row.name for row in _TOKENIZERS), *POSITION_ROWS)

@@ -112,7 +112,10 @@ def _spread(model: Any) -> None:
             torch.nn.init.kaiming_normal_(parameter)  # its own are so small that nothing is left at the end
 
 
-WAVES = ("wav2vec2", "hubert", "wavlm", "unispeech")
+WAVES = (
+    *("wav2vec2", "hubert", "wavlm", "unispeech"),
+    *("unispeech-sat", "sew", "data2vec-audio", "wav2vec2-conformer"),
+)
 """Their own weights make all moments alike."""
 OF_AREAS = ("head.classifier.weight", "classifier.convolution.weight", "head.head.4.weight")
 """The last layer of a segmenter."""
