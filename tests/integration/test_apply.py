@@ -237,6 +237,9 @@ def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, 
     with serve(root) as server:
         other = cli.call("apply", revisions / "one", *address(server), "--to", revisions / "two")
         assert cli.kind(other.stderr) == Code.USAGE
+        lost = Path(shutil.copytree(revisions / "one", tmp_path / "lost"))
+        (lost / "manifest.json").unlink()
+        assert cli.kind(cli.call("apply", lost, *address(server)).stderr) == Code.REPOSITORY_UNREADABLE
         edited = root / "sentiment_model" / CONFIG
         edited.write_text(edited.read_text() + "# mine\n")
         code, _, endpoints = apply(revisions / "two", server, "--no-preflight")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files, smoke
+from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy import drift
 from triton_repo_builder.deploy.drift import Drift
@@ -121,8 +121,9 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
     with staging.exclusive(root), staging.staging(root, how="with --to") as held:
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
-        have, want = _side(root), _side(revision)
-        if not want.manifest.endpoints:
+        have = _side(root)
+        want = _side(revision) if repository.read_manifest(revision) is not None else None
+        if want is None or not want.manifest.endpoints:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
                 "has no endpoint that trb built",

@@ -9,6 +9,8 @@ from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
 
 STANDARD = {"ai.onnx": ""}
+LATEST = 2**31 - 1
+"""The largest opset that onnx can look up; a file can state larger ones."""
 
 
 def lacking(graph: Skeleton, release: Release) -> tuple[str, ...]:
@@ -33,6 +35,6 @@ def lacking(graph: Skeleton, release: Release) -> tuple[str, ...]:
 def _since(operator: str, opset: int, domain: str) -> int:
     """Opset that the node's version of the operator came with; 1 for operators that onnx does not know."""
     try:
-        return int(onnx.defs.get_schema(operator, opset, domain).since_version)
+        return int(onnx.defs.get_schema(operator, max(0, min(opset, LATEST)), domain).since_version)
     except onnx.defs.SchemaError:
         return 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import reader
+from triton_repo_builder.graph import operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
 
 _ONNX = ("", "ai.onnx")
@@ -68,10 +68,10 @@ def _operator(node: onnx.NodeProto, opsets: dict[str, int]) -> str:
         return f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op"
     domain = "" if node.domain in _ONNX else node.domain
     version = opsets.get(domain, 0)
-    newest = onnx.defs.onnx_opset_version() if not domain else version
+    newest = onnx.defs.onnx_opset_version() if not domain else operators.LATEST
     if not version or version > newest or node.op_type in _OLD:
         return ""
-    if not onnx.defs.has(node.op_type, version, domain):
+    if version < 0 or not onnx.defs.has(node.op_type, version, domain):
         return f"No Op registered for {node.op_type} with domain_version of {version}"
     return ""
 

@@ -45,14 +45,19 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
         files.write(stage / staging.UNDO, json.dumps(journal).encode())
         files.sync(stage)
 
+        kept = False
+
         def keep() -> None:  # if that fails the next command would undo it, so it is undone now
-            (stage / staging.UNDO).unlink(missing_ok=True)
+            nonlocal kept
+            if not kept:
+                (stage / staging.UNDO).unlink()
+                kept = True
 
         try:
             yield keep
             keep()
         except BaseException:
-            if (stage / staging.UNDO).exists():
+            if not kept:
                 _put_back(stage, root, journal)
             raise
 

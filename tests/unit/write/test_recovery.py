@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,30 @@ def test_a_change_whose_journal_stays_is_undone_at_once(
         files.write(output / "one", b"new")
     assert (output / "one").read_text() == "old"
     assert staging.leftovers(output) == []
+
+
+def test_what_was_kept_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal is removed once: a disk that fails afterwards, or a Ctrl-C, puts nothing back."""
+    output = tmp_path / "repo"
+    output.mkdir()
+    (output / "one").write_bytes(b"old")
+    unlink, removed = Path.unlink, list[Path]()
+
+    def once(path: Path, missing_ok: bool = False) -> None:
+        if path.name == staging.UNDO:
+            if removed:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            removed.append(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with undo.undoable(output, {"one": [b"new"]}) as keep:
+        (output / "one").write_bytes(b"new")
+        keep()
+    assert removed
+    with pytest.raises(KeyboardInterrupt), undo.undoable(output, {"one": [b"newer"]}) as keep:
+        (output / "one").write_bytes(b"newer")
+        removed.clear()
+        keep()
+        raise KeyboardInterrupt
+    assert (output / "one").read_bytes() == b"newer"
