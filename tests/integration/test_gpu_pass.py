@@ -131,8 +131,9 @@ def test_what_holds_is_kept_and_again_repeats_it(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_a_pass_that_is_interrupted_says_so_and_is_taken_up(tmp_path: Path) -> None:
-    argv = [sys.executable, str(SCRIPT), "--device", "cpu", "--small", "--output", str(tmp_path)]
-    argv += ["--only", "reference"]
+    # What was started in the background ignores SIGINT, and so would all that it starts.
+    argv = ["env", "--default-signal=INT", sys.executable, str(SCRIPT), "--device", "cpu", "--small"]
+    argv += ["--output", str(tmp_path), "--only", "reference"]
     # A session of its own: Ctrl-C reaches every process of a terminal's group.
     passing = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert passing.stdout is not None
