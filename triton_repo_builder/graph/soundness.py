@@ -6,24 +6,11 @@ from collections.abc import Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import reader
+from triton_repo_builder.graph import operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.releases import CONTRIB, Release
 
 _ONNX = ("", "ai.onnx")
-_CONTRIB = frozenset(
-    {
-        "ai.onnx.preview.training",
-        "ai.onnx.training",
-        "com.microsoft",
-        "com.microsoft.dml",
-        "com.microsoft.experimental",
-        "com.microsoft.extensions",
-        "com.microsoft.nchwc",
-        "com.ms.internal.nhwc",
-        "org.pytorch.aten",
-    }
-)
-"""Domains whose operators ONNX Runtime brings itself."""
 _OLD = frozenset(
     [
         "ATen",
@@ -45,8 +32,8 @@ _OLD = frozenset(
 """Operators of ONNX's own domain that ONNX Runtime knows in any opset."""
 
 
-def faults(graph: Skeleton) -> Iterator[str]:
-    """Each fault in ONNX Runtime's words; nothing for a graph with libraries of its own operators."""
+def faults(graph: Skeleton, release: Release) -> Iterator[str]:
+    """Each fault in the words of the release's ONNX Runtime, on any device."""
     model = reader.load(graph)
     opsets = {entry.domain or "": entry.version for entry in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
@@ -54,17 +41,25 @@ def faults(graph: Skeleton) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for node in _nodes(model.graph):
         key = (node.domain, node.op_type)
-        if key not in own and key not in seen and (message := _operator(node, opsets)):
+        if key not in own and key not in seen and (message := _operator(node, opsets, release)):
             yield message
         seen.add(key)
     yield from _unwritten(model.graph, frozenset())
     yield from _order(model.graph)
 
 
-def _operator(node: onnx.NodeProto, opsets: dict[str, int]) -> str:
-    if node.domain in _CONTRIB:
-        return ""
+def without_kernel(graph: Skeleton, release: Release) -> Iterator[str]:
+    """Operators that the release's ONNX Runtime knows and cannot run on a CPU, in its words."""
+    for node, since in operators.without_kernel(graph, release):
+        if node.domain != CONTRIB or release.knows(node.domain, node.op_type):
+            name = f" node with name '{node.name}'"
+            yield f"Could not find an implementation for {node.op_type}({since}){name}"
+
+
+def _operator(node: onnx.NodeProto, opsets: dict[str, int], release: Release) -> str:
     if node.domain not in (*_ONNX, "ai.onnx.ml"):
+        if release.knows(node.domain, node.op_type):
+            return ""
         return f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op"
     domain = "" if node.domain in _ONNX else node.domain
     version = opsets.get(domain, 0)

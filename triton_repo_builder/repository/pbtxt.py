@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from triton_repo_builder.repository.text_format import Normalized
 
 _POLICY = re.compile(
     r"(?:# Of the version folders .*\n)?^version_policy\s*:?\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[ \t]*\n?",
@@ -31,6 +34,10 @@ class PbtxtError(Exception):
 
     def __str__(self) -> str:
         return f"{self.line}:{self.column}: {self.reason}"
+
+
+LONGEST = 2000
+"""Characters of a reason: it may quote a value."""
 
 
 @cache
@@ -91,31 +98,38 @@ def parse(text: str) -> dict[str, Any]:
 
     from triton_repo_builder.repository.text_format import Refusal, normalized
 
+    descriptor = messages().ModelConfig.DESCRIPTOR
     try:
-        message = _parsed(normalized(text))
+        read = normalized(text, descriptor)
     except Refusal as refusal:
         before = text[: refusal.offset]
         line, column = before.count("\n") + 1, refusal.offset - before.rfind("\n")
         try:
-            _parsed(normalized(before))
+            _parsed(normalized(before, descriptor))
+        except Refusal:
+            pass  # a string that is cut off there
         except PbtxtError as error:
             if error.line < line:  # the server stops there
                 raise error from None
         raise PbtxtError(line, column, refusal.reason) from None
-    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return _integers(whole, messages().ModelConfig.DESCRIPTOR)
+    whole = json_format.MessageToDict(_parsed(read), preserving_proto_field_name=True)
+    return _integers(read.restored_in(whole) if read.strings else whole, descriptor)
 
 
-def _parsed(text: str) -> Any:
+def _parsed(read: Normalized) -> Any:
     from google.protobuf import text_format
 
     try:
-        return text_format.Parse(text, messages().ModelConfig())
+        return text_format.Parse(read.text, messages().ModelConfig())
     except text_format.ParseError as error:
         position = re.match(r"(\d+):(\d+) : ", str(error))
         reason = str(error)[position.end() :] if position else str(error)
         # With an excerpt, protobuf prints 'source line': reason; the reason is the last part.
-        raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
+        row = (error.GetLine() or 1) - 1
+        lines = read.text.split("\n", row + 1)
+        excerpt = lines[row] if row < len(lines) else ""
+        reason = reason.removeprefix(f"'{excerpt}': ").removeprefix("'': ")
+        raise PbtxtError(row + 1, error.GetColumn() or 1, read.restored(reason)[:LONGEST]) from None
     except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
         raise PbtxtError(1, 1, str(error)) from None
 
