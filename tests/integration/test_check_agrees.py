@@ -30,9 +30,11 @@ log = logging.getLogger(__name__)
 REFUSED = [
     "backend-unknown",
     "backend-unknown-case",
+    "batch-input-kind",
     "batch-input-source",
     "batch-input-type",
     "batch-input-unknown",
+    "batch-output-kind",
     "batch-output-unknown",
     "batch-strategy-sequence",
     "cache-unsupported-decoupled",

@@ -211,7 +211,7 @@ def _text(message: Any, *, one_line: bool) -> str:
 
 
 def _integers(value: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
-    """The JSON mapping of protobuf writes 64-bit integers as strings; make them integers again."""
+    """The JSON mapping of protobuf writes 64-bit integers and NaN as strings; make them numbers again."""
     result: dict[str, Any] = {}
     for name, item in value.items():
         field = descriptor.fields_by_name[name]
@@ -224,6 +224,8 @@ def _integers(value: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
             result[name] = items if many else items[0]
         elif field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
             result[name] = [int(element) for element in item] if isinstance(item, list) else int(item)
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):  # "NaN", "-Infinity"
+            result[name] = [float(element) for element in item] if isinstance(item, list) else float(item)
         else:
             result[name] = item
     return result

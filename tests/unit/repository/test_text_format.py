@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from triton_repo_builder.repository import pbtxt
@@ -74,3 +76,12 @@ def test_defaults_and_inner_messages() -> None:
     assert pbtxt.default("ModelInstanceGroup", "gpus") is None
     assert pbtxt.inner("ModelConfig", "dynamic_batching") == "ModelDynamicBatching"
     assert pbtxt.inner("ModelConfig", "parameters") == ""
+
+
+def test_floats_are_floats() -> None:
+    text = "sequence_batching {{ direct {{ minimum_slot_utilization: {} }} }}"
+    for written, value in (("- inf", -math.inf), ("Infinity", math.inf), ("1", 1.0)):
+        parsed = pbtxt.parse(text.format(written))["sequence_batching"]["direct"]["minimum_slot_utilization"]
+        assert parsed == value
+    parsed = pbtxt.parse(text.format("nan"))
+    assert math.isnan(parsed["sequence_batching"]["direct"]["minimum_slot_utilization"])
