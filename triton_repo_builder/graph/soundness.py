@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import operators, reader
+from triton_repo_builder.graph import node_rules, operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import CONTRIB, Release
 
@@ -37,13 +37,25 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     model = reader.load(graph)
     opsets = {entry.domain or "": entry.version for entry in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
-    own = {(function.domain, function.name) for function in model.functions}
-    seen: set[tuple[str, str]] = set()
-    for node in _nodes(model.graph):
-        key = (node.domain, node.op_type)
-        if key not in own and key not in seen and (message := _operator(node, opsets, release)):
-            yield message
-        seen.add(key)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    seen: set[str] = set()
+    called: set[tuple[str, str]] = set()
+    waiting = [(_nodes(model.graph), opsets)]
+    while waiting:
+        nodes, versions = waiting.pop()
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if (function := functions.get(key)) is None:
+                message = _operator(node, versions, release)
+                if message and message not in seen:
+                    seen.add(message)
+                    yield message
+            elif key not in called:
+                called.add(key)
+                own = {entry.domain: entry.version for entry in function.opset_import}
+                waiting.append((_below(function.node), opsets | own))
+    if opsets.get(CONTRIB, 1) > 1:
+        yield f"Current official support for domain {CONTRIB} is till opset 1."
     yield from _unwritten(model.graph, frozenset())
     yield from _order(model.graph)
 
@@ -66,19 +78,25 @@ def _operator(node: onnx.NodeProto, opsets: dict[str, int], release: Release) ->
     newest = onnx.defs.onnx_opset_version() if not domain else version
     if not version or version > newest or node.op_type in _OLD:
         return ""
-    if not onnx.defs.has(node.op_type, version, domain):
+    rules = node_rules.schema(node.op_type, version, domain)
+    if rules is None:
         return f"No Op registered for {node.op_type} with domain_version of {version}"
-    return ""
+    return node_rules.fault(node, rules, version)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    waiting = [graph]
+    return _below(graph.node)
+
+
+def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of the graphs in their attributes."""
+    waiting: list[Iterable[onnx.NodeProto]] = [nodes]
     while waiting:
-        for node in waiting.pop().node:
+        for node in waiting.pop():
             yield node
             for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else []
-                waiting += attribute.graphs
+                waiting += [attribute.g.node] if attribute.HasField("g") else []
+                waiting += [graph.node for graph in attribute.graphs]
 
 
 def _order(graph: onnx.GraphProto) -> Iterator[str]:
