@@ -7,8 +7,8 @@ Installs every ONNX Runtime version that releases.toml names (CPU wheel from PyP
 into a folder of its own), then loads one-node models of rising ``ir_version`` and opset in a fresh
 process per version. A version that PyPI does not have is replaced by the nearest lower one, and marked.
 Prints the ``[onnxruntime]`` tables of releases.toml. With ``--operators`` it prints operators.toml: from
-which version on an operator has a CPU kernel, as each ONNX Runtime lists its kernels itself. Needs the
-network, numpy<2 (old wheels) and onnx.
+which version on an operator has a CPU kernel, and is known at all, as each ONNX Runtime lists them itself.
+Needs the network, numpy<2 (old wheels) and onnx.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ import json
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 kernels = {(k.domain, k.op_name, *k.version_range)
            for k in state.get_all_opkernel_def() if k.provider == "CPUExecutionProvider"}
-print(json.dumps(sorted(kernels)))
+schemas = {(s.domain, s.name) for s in state.get_all_operator_schema()}
+print(json.dumps([sorted(kernels), sorted(schemas)]))
 """
 OPEN = 2**31 - 1
 """End of a kernel that is for exactly one version of its operator."""
@@ -114,17 +115,21 @@ def measure(version: str, target: Path) -> dict[str, int]:
     return limits
 
 
-def kernels(target: Path, since: dict[tuple[str, str], set[int]]) -> set[tuple[str, str, int]]:
-    """(domain, operator, version of the operator) that the version in that folder runs on a CPU."""
+def kernels(
+    target: Path, since: dict[tuple[str, str], set[int]]
+) -> tuple[set[tuple[str, str, int]], set[tuple[str, str]]]:
+    """(domain, operator, version of the operator) that the version in that folder runs; all it knows."""
     argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{KERNELS}"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    return {
+    entries, schemas = json.loads(done.stdout)
+    runs = {
         (domain, name, version)
-        for domain, name, first, last in json.loads(done.stdout)
+        for domain, name, first, last in entries
         if domain != HIDDEN
         for version in since.get((domain, name), {first})
         if version == first or (last != OPEN and first <= version <= last)
     }
+    return runs, {(domain, name) for domain, name in schemas}
 
 
 def operators(versions: list[str], cache: Path) -> str:
@@ -136,11 +141,15 @@ def operators(versions: list[str], cache: Path) -> str:
     for schema in schemas:
         since.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
     found: dict[tuple[str, str, int], str] = {}
+    schemas_of: dict[tuple[str, str], str] = {}
     available = published()
     for version in versions:
         if version not in available:
             continue
-        have = kernels(install(version, cache), since)
+        have, registered = kernels(install(version, cache), since)
+        own_domains = {entry for entry in registered if entry[0] not in ("", "ai.onnx.ml")}
+        running = {(domain, name) for domain, name, _ in {*found, *have}}
+        schemas_of |= dict.fromkeys(own_domains - schemas_of.keys() - running, version)
         if lost := found.keys() - have:
             raise SystemExit(f"onnxruntime {version} lost kernels: {sorted(lost)}")
         found |= dict.fromkeys(have - found.keys(), version)
@@ -166,7 +175,19 @@ def operators(versions: list[str], cache: Path) -> str:
     for version in versions:
         own = sorted(k for k, first in found.items() if k[0] == "com.microsoft" and first == version)
         lines += [f'"{version}" = {json.dumps([name for _, name, _ in own])}'] if own else []
+    lines += [
+        "",
+        "[known]",
+        "# Of its own domains: what it knows without a CPU kernel, which comes later or never.",
+    ]
+    for version in versions:
+        names = sorted(_full_name(*entry) for entry, first in schemas_of.items() if first == version)
+        lines += [f'"{version}" = {json.dumps(names)}'] if names else []
     return "\n".join(lines) + "\n"
+
+
+def _full_name(domain: str, name: str) -> str:
+    return name if domain == "com.microsoft" else f"{domain}.{name}"
 
 
 def main() -> None:

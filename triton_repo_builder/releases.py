@@ -46,6 +46,12 @@ class Release:
             return domain != CONTRIB
         return _order(first) <= _order(self.onnxruntime)
 
+    def knows(self, domain: str, operator: str) -> bool:
+        """Whether its ONNX Runtime knows an operator of its own domains, with a CPU kernel or without."""
+        first = _known().get(operator if domain == CONTRIB else f"{domain}.{operator}")
+        known = first is not None and _order(first) <= _order(self.onnxruntime)
+        return known or (domain == CONTRIB and self.runs(domain, operator, 1))
+
 
 @cache
 def _document() -> dict[str, Any]:
@@ -55,10 +61,18 @@ def _document() -> dict[str, Any]:
 @cache
 def _first_versions() -> dict[str, str]:
     """Operators that not every ONNX Runtime has, by the version that brought them."""
+    return _versions("standard") | _versions("contrib")
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Operators of ONNX Runtime's own domains without a CPU kernel in the version that brought them."""
+    return _versions("known")
+
+
+def _versions(table: str) -> dict[str, str]:
     document = load_toml(_OPERATORS.read_text(encoding="utf-8"))
-    return {
-        name: version for table in document.values() for version, names in table.items() for name in names
-    }
+    return {name: version for version, names in document[table].items() for name in names}
 
 
 def _order(version: str) -> tuple[tuple[int, ...], bool]:

@@ -40,8 +40,10 @@ class RepositoryContext:
     release: Release
     image: Image = STOCK
     _models: dict[str, ModelContext] = field(default_factory=dict)
+    _importable: dict[Path, frozenset[str]] = field(default_factory=dict)
     _sources: dict[Path, PythonSource] = field(default_factory=dict)
     _faults: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    _kernels: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _graphs: dict[Path, ModelSignature | TrbError] = field(default_factory=dict)
 
     @cached_property
@@ -63,8 +65,16 @@ class RepositoryContext:
         if path not in self._faults:
             from triton_repo_builder.graph import soundness
 
-            self._faults[path] = tuple(soundness.faults(skeleton.read(path)))
+            self._faults[path] = tuple(soundness.faults(skeleton.read(path), self.release))
         return self._faults[path]
+
+    def without_kernel(self, path: Path) -> tuple[str, ...]:
+        """What ONNX Runtime would refuse in a graph that it can read, on a CPU."""
+        if path not in self._kernels:
+            from triton_repo_builder.graph import soundness
+
+            self._kernels[path] = tuple(soundness.without_kernel(skeleton.read(path), self.release))
+        return self._kernels[path]
 
     def python(self, path: Path) -> PythonSource:
         """A parsed model.py."""
@@ -72,6 +82,13 @@ class RepositoryContext:
             major, _, minor = self.release.python.partition(".")
             self._sources[path] = python_source.read(path, (int(major), int(minor)))
         return self._sources[path]
+
+    def importable(self, folder: Path) -> frozenset[str]:
+        """Names of the modules and folders in a folder, as an import writes them."""
+        if folder not in self._importable:
+            entries = [entry for entry in folder.iterdir() if entry.is_dir() or "." in entry.name]
+            self._importable[folder] = frozenset(entry.name.partition(".")[0] for entry in entries)
+        return self._importable[folder]
 
     def of(self, model: Model) -> ModelContext:
         """One of its models."""
@@ -139,6 +156,12 @@ class ModelContext:
         return self.backend not in backends.NEVER_COMPLETING
 
     @cached_property
+    def scattered(self) -> frozenset[str]:
+        """Outputs that a ``batch_output`` cuts into pieces."""
+        entries = self.messages("batch_output")
+        return frozenset(str(name) for item in entries for name in item.get("target_name", []))
+
+    @cached_property
     def rows(self) -> int | None:
         """``max_batch_size`` once the model is loaded; None if it cannot be known."""
         if self.max_batch_size > 0 or not self.completes:
@@ -152,6 +175,11 @@ class ModelContext:
     def join(self, *segments: str) -> Path:
         """A path below the model's folder as the server joins it: a leading slash means nothing."""
         return Path("/".join((str(self.model.path), *(part.removeprefix("/") for part in segments))))
+
+    def absent(self, path: str) -> Severity:
+        """How bad it is that a path leads nowhere: an absolute one may be there where the server is."""
+        here = str(self.repo.repository.path.absolute())
+        return "error" if not path.startswith("/") or path.startswith(f"{here}/") else "warning"
 
     @cached_property
     def selected(self) -> tuple[int, ...]:
@@ -190,9 +218,11 @@ class ModelContext:
         file = self.model.path / CONFIG
         return f"{file}:{found.line}:{found.column}" if found else str(file)
 
-    def finding(self, code: str, message: str, *path: str | int, remedy: str = "") -> Finding:
+    def finding(
+        self, code: str, message: str, *path: str | int, remedy: str = "", severity: Severity | None = None
+    ) -> Finding:
         """A finding at a field of config.pbtxt."""
-        return report(code, self.at(*path), message, remedy=remedy)
+        return report(code, self.at(*path), message, remedy=remedy, severity=severity)
 
 
 def report(

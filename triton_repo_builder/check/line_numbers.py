@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
+
+from triton_repo_builder.repository import text_tokens
 
 _TOKEN = re.compile(
-    r"""(?P<skip>\s+|\#[^\n]*) | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
-      | (?P<mark>[{}<>\[\]:;,]) | (?P<word>[^\s{}<>\[\]:;,"'\#]+)""",
+    r"""(?P<skip>\s+|\#[^\n]*) | (?P<string>["']) | (?P<mark>[{}<>\[\]:;,])
+      | (?P<word>[^\s{}<>\[\]:;,"'\#]+)""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -96,8 +99,7 @@ def _key(item: Field) -> str:
     return next((inner.value for inner in item.fields.by_name.get("key", ())), "")
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     line: int
@@ -107,14 +109,17 @@ class _Token:
 def _tokens(text: str) -> Iterator[_Token]:
     at, row, begin = 0, 1, 0
     while match := _TOKEN.match(text, at):
-        kind = str(match.lastgroup)
+        kind, end = str(match.lastgroup), match.end()
+        if kind == "string":
+            end = text_tokens.closing(text, at) + 1
+            if end > len(text):
+                break
         if kind != "skip":
-            value = match[0][1:-1] if kind == "string" else match[0]
-            yield _Token(kind, value, row, at - begin + 1)
-        if breaks := match[0].count("\n"):
+            yield _Token(kind, text[at + 1 : end - 1] if kind == "string" else match[0], row, at - begin + 1)
+        if breaks := text.count("\n", at, end):
             row += breaks
-            begin = at + match[0].rindex("\n") + 1
-        at = match.end()
+            begin = text.rindex("\n", at, end) + 1
+        at = end
 
 
 class _Reader:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 CLASS = "TritonPythonModel"
+CALLED = ("__init__", "auto_complete_config", "initialize")
+"""Methods that run before the first request."""
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _DYNAMIC = frozenset({"exec", "globals", "setattr", "vars", "__import__"})
 
 
@@ -54,6 +67,54 @@ class PythonSource:
         nodes = ast.walk(self.tree) if self.tree else ()
         return any(isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir") for node in nodes)
 
+    def ending(self) -> ast.stmt | None:
+        """The first statement that always raises on import, or in what is called before the first request."""
+        called = [method for name in CALLED if (method := self.method(name))]
+        bodies = [self.tree.body if self.tree else [], *(method.body for method in called)]
+        return next((node for body in bodies for node in body if _raises(node)), None)
+
+    def raised(self, ending: ast.stmt) -> str:
+        """What such a statement raises, in Python's words where they are to be seen."""
+        error = ending.exc if isinstance(ending, ast.Raise) else None
+        if isinstance(error, ast.Call) and len(error.args) == 1 and isinstance(error.args[0], ast.Constant):
+            return f"{ast.unparse(error.func)}: {error.args[0].value!s}"
+        return f"{ast.unparse(ending).splitlines()[0][:100]}: the model never loads"
+
+    def method(self, name: str) -> ast.FunctionDef | None:
+        """A method of the class that is defined there, with no decorator but a static or class method's."""
+        same = [node for node in (self.model.body if self.model else []) if getattr(node, "name", "") == name]
+        found = same[-1] if same else None
+        return found if isinstance(found, ast.FunctionDef) and _bound(found) is not None else None
+
+    def refuses(self, name: str, arguments: int) -> str:
+        """Why a method cannot be called with so many arguments by position; empty if it can."""
+        method = self.method(name)
+        if method is None:
+            return ""
+        given, spec = arguments + int(_bound(method) or 0), method.args
+        positional = [*spec.posonlyargs, *spec.args]
+        start = f"TypeError: {CLASS}.{name}()"
+        if given > len(positional) and spec.vararg is None:
+            takes = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
+            return f"{start} takes {takes} but {given} {'was' if given == 1 else 'were'} given"
+        keywords = [
+            arg for arg, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is None
+        ]
+        lacking = [*positional[given : len(positional) - len(spec.defaults)], *keywords]
+        if not lacking:
+            return ""
+        kind = "positional" if lacking[0] in positional else "keyword-only"
+        names = " and ".join(f"'{arg.arg}'" for arg in lacking)
+        return f"{start} missing {len(lacking)} required {kind} argument{'s' * (len(lacking) > 1)}: {names}"
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether ``auto_complete_config`` ends without a value."""
+        method = self.method("auto_complete_config")
+        inner = list(ast.walk(method)) if method else []
+        ends = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
+        return method is not None and not any(isinstance(node, ends) for node in inner)
+
     @property
     def completes(self) -> bool:
         """Whether the model may fill in its own configuration."""
@@ -70,6 +131,11 @@ class PythonSource:
                 yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 yield node.module.partition(".")[0], node.lineno
+            elif isinstance(node, ast.ImportFrom) and node.level:
+                names = (
+                    [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
+                )
+                yield from (("." * node.level + name, node.lineno) for name in names)
             elif isinstance(node, ast.stmt | ast.ExceptHandler):
                 waiting += reversed([child for child in _children(node) if isinstance(child, ast.AST)])
 
@@ -80,7 +146,12 @@ def read(file: Path, python: tuple[int, int]) -> PythonSource:
     if b"\0" in source:
         return PythonSource(tree=None, error="SyntaxError: source code cannot contain null bytes")
     try:
-        return PythonSource(tree=ast.parse(source, filename=file.name, feature_version=python))
+        tree = ast.parse(source, filename=file.name, feature_version=python)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Finds what the parser alone takes: a return outside of functions. Nothing is run.
+            compile(source, file.name, "exec", dont_inherit=True)
+        return PythonSource(tree=tree)
     except SyntaxError as error:
         message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
         return PythonSource(tree=None, error=message, line=error.lineno or 0, column=error.offset or 0)
@@ -101,7 +172,7 @@ def _executed(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     """The statements of the branches that can run."""
-    if isinstance(node, ast.If):
+    if isinstance(node, ast.If | ast.While):
         yield from (*([] if _never(node.test) else node.body), *([] if _always(node.test) else node.orelse))
     elif isinstance(node, ast.Try):
         optional = any(_catches_imports(handler) for handler in node.handlers)
@@ -120,12 +191,34 @@ def _imports(node: ast.stmt) -> bool:
 
 
 def _never(test: ast.expr) -> bool:
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
-    return name == "TYPE_CHECKING" or (isinstance(test, ast.Constant) and not test.value)
+    return _truth(test) is False
 
 
 def _always(test: ast.expr) -> bool:
-    return isinstance(test, ast.Constant) and bool(test.value)
+    return _truth(test) is True
+
+
+def _truth(test: ast.expr) -> bool | None:
+    """What a condition of constants is; None for any other."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _truth(test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        parts = [_truth(part) for part in test.values]
+        decides = isinstance(test.op, ast.Or)
+        return decides if decides in parts else None if None in parts else not decides
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = test.left, test.comparators[0]
+        compare = _COMPARISONS.get(type(test.ops[0]))
+        if compare and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            try:
+                return bool(compare(left.value, right.value))
+            except TypeError:  # 1 < "a"
+                return None
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    if name == "TYPE_CHECKING":
+        return False
+    return bool(test.value) if isinstance(test, ast.Constant) else None
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
@@ -153,3 +246,19 @@ def _binds(node: ast.stmt, name: str) -> bool:
         if isinstance(expression, ast.Call) and getattr(expression.func, "id", "") in _DYNAMIC:
             return True
     return False
+
+
+def _bound(method: ast.FunctionDef) -> bool | None:
+    """Whether the object, or the class, is its first argument; None if a decorator makes that unknown."""
+    names = [getattr(decorator, "id", "") for decorator in method.decorator_list]
+    if any(name not in ("staticmethod", "classmethod") for name in names):
+        return None
+    return "staticmethod" not in names
+
+
+def _raises(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assert):
+        return _never(node.test)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func) in ("sys.exit", "exit", "quit")
+    return isinstance(node, ast.Raise)

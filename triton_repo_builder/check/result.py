@@ -49,5 +49,7 @@ def meaning(code: str) -> str:
 
 def printable(text: str) -> str:
     """A text on one line, in characters that every terminal and every file takes."""
+    if text.isascii() and text.isprintable():
+        return text
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid)

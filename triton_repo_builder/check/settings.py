@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.check import policies
+from triton_repo_builder.check import installed, policies
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.selection import Selection, unknown
@@ -30,6 +30,7 @@ KEYS = (
 )
 MODULES = {
     "beautifulsoup4": "bs4",
+    "nvidia-pytriton": "pytriton",
     "opencv-contrib-python": "cv2",
     "opencv-python": "cv2",
     "opencv-python-headless": "cv2",
@@ -120,12 +121,14 @@ def select(
 
 
 def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:
-    """What an image brings; a module may be a file of requirements (``requirements.txt``)."""
+    """What an image brings; a module may be a file of requirements, or an image of ``trb image build``."""
     names: set[str] = set()
     for module in modules:
         file = folder / module
         if file.is_file():
             names |= {_module(line) for line in file.read_text(encoding="utf-8").splitlines()}
+        elif ":" in module:
+            names |= {_module(line) for line in installed.requirements(module)}
         else:
             names.add(_module(module))
     return Image(backends=frozenset(backends), modules=frozenset(names - {""}), gpus=gpus)

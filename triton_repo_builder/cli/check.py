@@ -37,7 +37,9 @@ CONFIG = Path("trb.toml")
 @click.option("--baseline", type=Place(), metavar="FILE", help="Accept the findings of this file.")
 @click.option("--write-baseline", type=Place(), metavar="FILE", help="Write the findings to it; exit 0.")
 @click.option("--since", metavar="REVISION", help="Only models that differ from this git revision.")
-@click.option("--modules", metavar="NAMES", help="Python modules of the image, or its requirements.txt.")
+@click.option(
+    "--modules", metavar="NAMES", help="Python modules of the image, its requirements.txt, or its name:tag."
+)
 @click.option("--backends", metavar="NAMES", help="Backends of the image.  [default: the stock image's]")
 @click.option("--gpus", type=click.IntRange(0), help="GPUs of the machine that serves.")
 @click.option("--live", metavar="URL", help="Compare with the server that runs there, too.")

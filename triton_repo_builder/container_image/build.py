@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_repo_builder import __version__, releases, repository
+from triton_repo_builder.check import installed
 from triton_repo_builder.container_image import context, wheels
 from triton_repo_builder.container_image.context import Request
 from triton_repo_builder.errors import Code, TrbError
@@ -73,6 +74,7 @@ def build(request: Request, progress: Progress | None = None) -> Built:
             image = client.images.get(request.tag)
         finally:
             _clean(client)
+    installed.record(request.tag, wheels.pinned())
     return Built(tag=request.tag, id=image.id, size=int(image.attrs["Size"]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 
 from triton_repo_builder.graph import reader, walk
@@ -18,18 +20,27 @@ def lacking(graph: Skeleton, release: Release) -> tuple[str, ...]:
 
     What the model defines itself as a function is none of ONNX Runtime's.
     """
+    found: dict[str, None] = {}
+    for node, since in without_kernel(graph, release):
+        domain = STANDARD.get(node.domain, node.domain)
+        found[f"{domain}.{node.op_type}" if domain else f"{node.op_type} of opset {since}"] = None
+    return tuple(found)
+
+
+def without_kernel(graph: Skeleton, release: Release) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """The first node of each such operator, and the opset that its version of it came with."""
     model = reader.load(graph)
     own = {(function.domain, function.name) for function in model.functions}
     versions = {STANDARD.get(entry.domain, entry.domain): int(entry.version) for entry in model.opset_import}
-    found: dict[str, None] = {}
+    seen: set[tuple[str, str]] = set()
     for node in walk.nodes(model):
         domain = STANDARD.get(node.domain, node.domain)
-        if (node.domain, node.op_type) in own:
+        if (node.domain, node.op_type) in own or (node.domain, node.op_type) in seen:
             continue
+        seen.add((node.domain, node.op_type))
         since = _since(node.op_type, versions.get(domain, 1), domain)
         if not release.runs(domain, node.op_type, since):
-            found[f"{domain}.{node.op_type}" if domain else f"{node.op_type} of opset {since}"] = None
-    return tuple(found)
+            yield node, since
 
 
 def _since(operator: str, opset: int, domain: str) -> int:

@@ -72,8 +72,10 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
         ) from None
     # Operator sets follow the graph: a file that is cut off just there still decodes.
     imported = {entry.domain or "ai.onnx" for entry in model.opset_import}
-    # ONNX Runtime takes its own operators without an import.
-    missing = {node.domain or "ai.onnx" for node in model.graph.node} - imported - {"com.microsoft"}
+    # ONNX Runtime takes operators of any set that it knows without an import, but for the standard one.
+    missing = (
+        {node.domain or "ai.onnx" for node in model.graph.node} - imported - {"com.microsoft", "ai.onnx.ml"}
+    )
     if not imported or missing:
         what = f"the operator set '{min(missing)}'" if missing else "any operator set"
         raise TrbError(

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import operators, reader
+from triton_repo_builder.graph import node_rules, operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.releases import CONTRIB, Release
 
 _ONNX = ("", "ai.onnx")
-_CONTRIB = frozenset(
-    {
-        "ai.onnx.preview.training",
-        "ai.onnx.training",
-        "com.microsoft",
-        "com.microsoft.dml",
-        "com.microsoft.experimental",
-        "com.microsoft.extensions",
-        "com.microsoft.nchwc",
-        "com.ms.internal.nhwc",
-        "org.pytorch.aten",
-    }
-)
-"""Domains whose operators ONNX Runtime brings itself."""
 _OLD = frozenset(
     [
         "ATen",
@@ -45,45 +32,71 @@ _OLD = frozenset(
 """Operators of ONNX's own domain that ONNX Runtime knows in any opset."""
 
 
-def faults(graph: Skeleton) -> Iterator[str]:
-    """Each fault in ONNX Runtime's words; nothing for a graph with libraries of its own operators."""
+def faults(graph: Skeleton, release: Release) -> Iterator[str]:
+    """Each fault in the words of the release's ONNX Runtime, on any device."""
     model = reader.load(graph)
     opsets = {entry.domain or "": entry.version for entry in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
-    own = {(function.domain, function.name) for function in model.functions}
-    seen: set[tuple[str, str]] = set()
-    for node in _nodes(model.graph):
-        key = (node.domain, node.op_type)
-        if key not in own and key not in seen and (message := _operator(node, opsets)):
-            yield message
-        seen.add(key)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    seen: set[str] = set()
+    called: set[tuple[str, str]] = set()
+    waiting = [(_nodes(model.graph), opsets)]
+    while waiting:
+        nodes, versions = waiting.pop()
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if (function := functions.get(key)) is None:
+                message = _operator(node, versions, release)
+                if message and message not in seen:
+                    seen.add(message)
+                    yield message
+            elif key not in called:
+                called.add(key)
+                own = {entry.domain: entry.version for entry in function.opset_import}
+                waiting.append((_below(function.node), opsets | own))
+    if opsets.get(CONTRIB, 1) > 1:
+        yield f"Current official support for domain {CONTRIB} is till opset 1."
     yield from _unwritten(model.graph, frozenset())
     yield from _order(model.graph)
 
 
-def _operator(node: onnx.NodeProto, opsets: dict[str, int]) -> str:
-    if node.domain in _CONTRIB:
-        return ""
+def without_kernel(graph: Skeleton, release: Release) -> Iterator[str]:
+    """Operators that the release's ONNX Runtime knows and cannot run on a CPU, in its words."""
+    for node, since in operators.without_kernel(graph, release):
+        if node.domain != CONTRIB or release.knows(node.domain, node.op_type):
+            name = f" node with name '{node.name}'"
+            yield f"Could not find an implementation for {node.op_type}({since}){name}"
+
+
+def _operator(node: onnx.NodeProto, opsets: dict[str, int], release: Release) -> str:
     if node.domain not in (*_ONNX, "ai.onnx.ml"):
+        if release.knows(node.domain, node.op_type):
+            return ""
         return f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op"
     domain = "" if node.domain in _ONNX else node.domain
     version = opsets.get(domain, 0)
     newest = onnx.defs.onnx_opset_version() if not domain else operators.LATEST
     if not version or version > newest or node.op_type in _OLD:
         return ""
-    if version < 0 or not onnx.defs.has(node.op_type, version, domain):
+    rules = None if version < 0 else node_rules.schema(node.op_type, version, domain)
+    if rules is None:
         return f"No Op registered for {node.op_type} with domain_version of {version}"
-    return ""
+    return node_rules.fault(node, rules, version)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    waiting = [graph]
+    return _below(graph.node)
+
+
+def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of the graphs in their attributes."""
+    waiting: list[Iterable[onnx.NodeProto]] = [nodes]
     while waiting:
-        for node in waiting.pop().node:
+        for node in waiting.pop():
             yield node
             for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else []
-                waiting += attribute.graphs
+                waiting += [attribute.g.node] if attribute.HasField("g") else []
+                waiting += [graph.node for graph in attribute.graphs]
 
 
 def _order(graph: onnx.GraphProto) -> Iterator[str]:

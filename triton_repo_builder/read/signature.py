@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from triton_repo_builder.dtypes import DType
 
@@ -81,6 +82,11 @@ class ModelSignature:
     """``metadata_props``: what the exporter says of the model."""
     half_precision: bool = False
     """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
+
+    @cached_property
+    def input_symbols(self) -> frozenset[str]:
+        """Names of the open sizes of the inputs."""
+        return frozenset(dim for spec in self.inputs for dim in spec.shape or () if isinstance(dim, str))
 
     @property
     def opset(self) -> int:

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from triton_repo_builder.repository.text_format import Normalized
 
 _POLICY = re.compile(
     r"(?:# Of the version folders .*\n)?^version_policy\s*:?\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[ \t]*\n?",
@@ -31,6 +34,10 @@ class PbtxtError(Exception):
 
     def __str__(self) -> str:
         return f"{self.line}:{self.column}: {self.reason}"
+
+
+LONGEST = 2000
+"""Characters of a reason: it may quote a value."""
 
 
 @cache
@@ -91,31 +98,38 @@ def parse(text: str) -> dict[str, Any]:
 
     from triton_repo_builder.repository.text_format import Refusal, normalized
 
+    descriptor = messages().ModelConfig.DESCRIPTOR
     try:
-        message = _parsed(normalized(text))
+        read = normalized(text, descriptor)
     except Refusal as refusal:
         before = text[: refusal.offset]
         line, column = before.count("\n") + 1, refusal.offset - before.rfind("\n")
         try:
-            _parsed(normalized(before))
+            _parsed(normalized(before, descriptor))
+        except Refusal:
+            pass  # a string that is cut off there
         except PbtxtError as error:
             if error.line < line:  # the server stops there
                 raise error from None
         raise PbtxtError(line, column, refusal.reason) from None
-    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return _integers(whole, messages().ModelConfig.DESCRIPTOR)
+    whole = json_format.MessageToDict(_parsed(read), preserving_proto_field_name=True)
+    return _integers(read.restored_in(whole) if read.strings else whole, descriptor)
 
 
-def _parsed(text: str) -> Any:
+def _parsed(read: Normalized) -> Any:
     from google.protobuf import text_format
 
     try:
-        return text_format.Parse(text, messages().ModelConfig())
+        return text_format.Parse(read.text, messages().ModelConfig())
     except text_format.ParseError as error:
         position = re.match(r"(\d+):(\d+) : ", str(error))
         reason = str(error)[position.end() :] if position else str(error)
         # With an excerpt, protobuf prints 'source line': reason; the reason is the last part.
-        raise PbtxtError(error.GetLine() or 1, error.GetColumn() or 1, reason) from None
+        row = (error.GetLine() or 1) - 1
+        lines = read.text.split("\n", row + 1)
+        excerpt = lines[row] if row < len(lines) else ""
+        reason = reason.removeprefix(f"'{excerpt}': ").removeprefix("'': ")
+        raise PbtxtError(row + 1, error.GetColumn() or 1, read.restored(reason)[:LONGEST]) from None
     except (ValueError, RecursionError) as error:  # a number that no field holds, a text nested without end
         raise PbtxtError(1, 1, str(error)) from None
 
@@ -197,7 +211,7 @@ def _text(message: Any, *, one_line: bool) -> str:
 
 
 def _integers(value: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
-    """The JSON mapping of protobuf writes 64-bit integers as strings; make them integers again."""
+    """The JSON mapping of protobuf writes 64-bit integers and NaN as strings; make them numbers again."""
     result: dict[str, Any] = {}
     for name, item in value.items():
         field = descriptor.fields_by_name[name]
@@ -210,6 +224,8 @@ def _integers(value: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
             result[name] = items if many else items[0]
         elif field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
             result[name] = [int(element) for element in item] if isinstance(item, list) else int(item)
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):  # "NaN", "-Infinity"
+            result[name] = [float(element) for element in item] if isinstance(item, list) else float(item)
         else:
             result[name] = item
     return result

@@ -1,8 +1,8 @@
 """The text of a config.pbtxt as the server's parser reads it, which is protobuf's for C++.
 
-Protobuf's parser for Python takes what the server refuses (``1_000``, a no-break space, ``"\\q"``), and
-refuses what the server takes (``- 1``). ``normalized`` raises on the former and rewrites the latter. Source:
-protobuf's src/google/protobuf/io/tokenizer.cc, as text_format.cc sets it up.
+Protobuf's parser for Python takes what the server refuses (``1_000``, a no-break space, ``"\\q"``, ``-0`` for
+a number without sign), and refuses what the server takes (``- 1``, ``01`` for true, ``"\\377"``).
+``normalized`` raises on the former and rewrites the latter. Source: protobuf's tokenizer.cc, text_format.cc.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-_TOKEN = re.compile(
-    r"""(?P<skip>(?:[ \t\v\f\r\n]+|\#[^\n]*)+)
-      | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
-      | (?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[fF]?)
-      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
-      | (?P<mark>[{}<>\[\]:;,./-])
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
+from triton_repo_builder.repository.text_tokens import Token, tokens
+
 _ESCAPE = re.compile(
-    r"""\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|(?P<bad>.))""",
-    re.DOTALL,
+    rb"""\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|([0-7]{1,3})|x([0-9a-fA-F]{1,2})
+      |u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))""",
+    re.DOTALL | re.VERBOSE,
 )
-
-
+_NAMED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
+_OCTAL = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]+")
 _CONTROL = "Invalid control characters encountered in text."
+_FLOATS, _UNSIGNED, _PLAIN = (5, 6), (3, 4), (7, 8)
+"""Numbers of ``cpp_type``: double and float, both unsigned integers, bool and enum."""
+_LONG = 200
+"""Blanks, comments and strings longer than this are kept from protobuf: 80 bytes for each character."""
+_DECODED = 2**16
+"""Characters of a string up to which its escapes are read: nothing longer is a name or a path."""
 
 
 @dataclass(frozen=True)
@@ -37,51 +38,167 @@ class Refusal(Exception):
     reason: str
 
 
-def normalized(text: str) -> str:
+@dataclass(frozen=True)
+class Normalized:
+    """A text that both parsers take, with the strings that were taken out of it."""
+
+    text: str
+    mark: str
+    strings: tuple[str, ...]
+
+    def restored(self, text: str) -> str:
+        """A value of the parsed message, or protobuf's word on the text, with the strings in their place."""
+        if self.mark not in text:
+            return text
+        return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda match: self.strings[int(match[1])], text)
+
+    def restored_in(self, value: Any) -> Any:
+        """The plain values of a message with their strings."""
+        if isinstance(value, str):
+            return self.restored(value)
+        if isinstance(value, list):
+            return [self.restored_in(item) for item in value]
+        if isinstance(value, dict):
+            return {self.restored(key): self.restored_in(item) for key, item in value.items()}
+        return value
+
+
+def normalized(text: str, message: Any) -> Normalized:
     """The same message in a text that both parsers take; lines keep their numbers.
 
-    Raises ``Refusal`` for what only protobuf's parser for Python would take.
+    ``message`` is its descriptor. Raises ``Refusal`` for what only protobuf's parser for Python would take.
     """
-    return "".join(_pieces(text))
+    mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
+    writer = _Writer(message, mark)
+    text = "".join(writer.pieces(text))
+    return Normalized(text, mark, tuple(writer.strings))
 
 
-def _pieces(text: str) -> Iterator[str]:
-    minus, before = "", ""
-    for match in _TOKEN.finditer(text):
-        kind, token = match.lastgroup, match[0]
-        if kind == "skip":
-            if "\0" in token:
-                raise Refusal(match.start() + token.index("\0"), _CONTROL)
-            yield token
-        elif token == "-":
-            yield minus
-            minus = "-"
-        else:
-            if reason := _refused(str(kind), token, before):
-                raise Refusal(match.start(), reason)
-            yield minus + token
-            minus = ""
-        before = str(kind)
-    yield minus
+class _Writer:
+    """Follows the fields as they are written, for a value is read by the type of its field."""
+
+    def __init__(self, message: Any, mark: str) -> None:
+        self._mark = mark
+        self.strings: dict[str, int] = {}
+        self._message, self._field, self._listed = message, None, False
+        self._outer: list[tuple[Any, Any, bool]] = []
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """The text again, token by token."""
+        run: list[Token] = []
+        minus: Token | None = None
+        before = ""
+        for token in tokens(text):
+            if reason := _refused(token, before):
+                raise Refusal(token.fault, reason)
+            before = token.kind
+            if token.kind == "string" or (run and token.kind == "skip"):
+                if minus:
+                    yield "-"
+                    minus = None
+                run.append(token)
+                continue
+            yield from self._string(run)
+            run = []
+            if token.kind == "skip":
+                yield _skipped(token.text)
+            elif token.text == "-":
+                yield "-" if minus else ""
+                minus = token
+            else:
+                sign = "-" if minus else ""
+                yield self._value(token, minus) if token.kind in ("number", "word") else sign + token.text
+                minus = None
+                self._follow(token)
+        yield from self._string(run)
+        yield "-" if minus else ""
+
+    def _follow(self, token: Token) -> None:
+        """Where the next token stands: which message, which field of it, inside of a list or not."""
+        if token.text in ("{", "<"):
+            self._outer.append((self._message, self._field, self._listed))
+            inner = self._field.message_type if self._field is not None else None
+            self._message, self._field, self._listed = inner, None, False
+        elif token.text in ("}", ">") and self._outer:
+            self._message, self._field, self._listed = self._outer.pop()
+            self._ended()
+        elif token.text in ("[", "]"):
+            self._listed = token.text == "["
+            self._ended()
+        elif token.kind == "word" and self._field is None and self._message is not None:
+            self._field = self._message.fields_by_name.get(token.text)
+        elif token.text != ":":
+            self._ended()
+
+    def _ended(self) -> None:
+        if not self._listed:
+            self._field = None
+
+    def _value(self, token: Token, minus: Token | None) -> str:
+        """A number, or a word, as protobuf's parser for Python takes it."""
+        text, sign = token.text, "-" if minus else ""
+        kind = self._field.cpp_type if self._field is not None else 0
+        if kind in _FLOATS and token.kind == "word" and text.lower() not in ("inf", "infinity", "nan"):
+            raise Refusal(token.start, f"Expected double, got: {text}")
+        if kind in _UNSIGNED and minus:
+            raise Refusal(minus.start, "Expected integer, got: -")
+        if kind in _PLAIN and _OCTAL.fullmatch(text):
+            text = str(int(text, 16 if text[1] in "xX" else 8)).ljust(len(text))
+        return sign + text
+
+    def _string(self, run: list[Token]) -> Iterator[str]:
+        """Strings in a row, which are one; it is taken out unless it stands there as it is."""
+        if not run:
+            return
+        self._ended()
+        strings = [token.text for token in run if token.kind == "string"]
+        if all("\\" not in text and len(text) <= _LONG for text in strings):
+            yield from (_skipped(token.text) if token.kind == "skip" else token.text for token in run)
+            return
+        # The server hands configurations on as JSON, which loses what is not UTF-8.
+        value = b"".join(map(_bytes, strings)).decode("utf-8", "ignore")
+        index = self.strings.setdefault(value, len(self.strings))
+        yield f'"{self._mark}{index}{self._mark}"'.ljust(min(len(strings[0]), _LONG))
+        for token in run[1:]:
+            yield _skipped(token.text) if token.kind == "skip" else " " * min(len(token.text), _LONG)
 
 
-def _refused(kind: str, token: str, before: str) -> str:
-    if kind == "other":
-        return _unexpected(token)
-    if kind == "word" and before == "number":
+def _bytes(literal: str) -> bytes:
+    """The bytes of a string: escapes may make up half a character, or none."""
+    body = literal[1:-1].encode("utf-8", "surrogatepass")
+    return _ESCAPE.sub(_escaped, body) if b"\\" in body and len(body) <= _DECODED else body
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    head, trail, octal, hexadecimal, short, long, other = match.groups()
+    if octal or hexadecimal:
+        return bytes([(int(octal, 8) if octal else int(hexadecimal, 16)) & 0xFF])
+    if other:
+        return bytes([_NAMED.get(other[0], other[0])])
+    code = int(short or long or b"0", 16)
+    if head:
+        code = 0x10000 + (int(head, 16) - 0xD800) * 0x400 + int(trail, 16) - 0xDC00
+    return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b"\xff"
+
+
+def _skipped(text: str) -> str:
+    """Blanks or a comment, which are shorter where nobody reads them."""
+    return text if len(text) <= _LONG else "\n" * text.count("\n") or " "
+
+
+def _refused(token: Token, before: str) -> str:
+    if token.kind == "skip" and "\0" in token.text:
+        return _CONTROL
+    if token.kind == "other":
+        return _unexpected(token.text)
+    if token.kind == "word" and before == "number":
         return "Need space between number and identifier."
-    if kind == "number" and token[0] == "0" and re.fullmatch(r"0[0-9]*[89][0-9]*", token):
+    if token.kind == "number" and re.fullmatch(r"0[0-9]*[89][0-9]*", token.text):
         return "Numbers starting with leading zero must be in octal."
-    if kind == "string" and "\n" in token:
-        return "String literals cannot cross line boundaries."
-    if kind == "string" and "\\" in token and any(match["bad"] for match in _ESCAPE.finditer(token)):
-        return "Invalid escape sequence in string literal."
-    return ""
+    return token.reason
 
 
 def _unexpected(character: str) -> str:
-    if character in "\"'":
-        return "Unexpected end of string."
     if character < " " or character == "\x7f":
         return _CONTROL
     shown = f"{character} (U+{ord(character):04X})" if character > "~" else character

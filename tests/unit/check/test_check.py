@@ -81,3 +81,12 @@ def test_a_missing_model_py_hangs_only_older_releases(tmp_path: Path) -> None:
     repository = lay_out("model-file-missing-python", tmp_path / "repository")
     assert "never ends" in str(findings(repository, releases.get("25.08")))
     assert "never ends" not in str(findings(repository, releases.get("25.09")))
+
+
+def test_a_batch_input_without_a_target_beside_warm_up(tmp_path: Path) -> None:
+    repository = lay_out("batch-input-kind", tmp_path / "repository")
+    config = repository / "m" / "config.pbtxt"
+    text = config.read_text().replace('target_name: "T" ', "")
+    warmup = 'inputs { key: "T" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
+    config.write_text(f'{text}model_warmup {{ name: "w" batch_size: 1 {warmup} }}\n')
+    assert {"batch-input", "warmup-inputs"} <= {finding.code for finding in findings(repository)}

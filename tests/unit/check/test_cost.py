@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from triton_repo_builder import check, releases, repository
+from triton_repo_builder.check import line_numbers
+from triton_repo_builder.repository import pbtxt
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
 IO = (
@@ -57,6 +62,36 @@ def steps(root: Path, size: int) -> None:
     put(root, "m", f'backend: "python"\n{IO}')
 
 
+def onnx_names(root: Path, size: int) -> None:
+    onnx_model(root, "".join(f"float[N,4] X{i}, " for i in range(size)), "Z")
+
+
+def onnx_types(root: Path, size: int) -> None:
+    onnx_model(root, "".join(f"float[N,4] X{i}, " for i in range(size)), "X")
+
+
+def onnx_model(root: Path, inputs: str, names: str) -> None:
+    """A graph of many inputs, each of them wrong in config.pbtxt; half of the outputs are cut into pieces."""
+    size = inputs.count("float")
+    outputs = ", ".join(f"float[N,4] Y{i}" for i in range(size))
+    nodes = " ".join(f"Y{i} = Identity(X{i})" for i in range(size))
+    opsets = '"" : 17, "com.microsoft" : 1'
+    text = f"<ir_version: 8, opset_import: [{opsets}]> g ({inputs[:-2]}) => ({outputs}) {{ {nodes} }}"
+    wrong = "".join(f'input {{ name: "{names}{i}" data_type: TYPE_INT64 dims: 5 }}\n' for i in range(size))
+    wrong += "".join(f'output {{ name: "Y{i}" data_type: TYPE_FP32 dims: 5 }}\n' for i in range(size))
+    cut = "".join(f'batch_output {{ target_name: "Y{i}" source_input: "X0" }}\n' for i in range(0, size, 2))
+    (root / "m" / "1").mkdir(parents=True)
+    (root / "m" / "config.pbtxt").write_text(f'backend: "onnxruntime"\nmax_batch_size: 4\n{wrong}{cut}')
+    (root / "m" / "1" / "model.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+
+
+def modules(root: Path, size: int) -> None:
+    put(root, "m", f'backend: "python"\n{IO}', f"from . import m0\n{MODEL}")
+    for index in range(size):
+        source = f"from . import m{index + 1}, m0\n" if index < size - 1 else "from . import m0\n"
+        (root / "m" / "1" / f"m{index}.py").write_text(source)
+
+
 def calls(root: Path) -> int:
     profile = cProfile.Profile()
     profile.enable()
@@ -65,7 +100,7 @@ def calls(root: Path) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", [inputs, chain, ring, steps])
+@pytest.mark.parametrize("make", [inputs, chain, ring, steps, onnx_names, onnx_types, modules])
 def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> None:
     made = []
     for size in (10, 100, 400):  # the first one pays for imports
@@ -74,6 +109,18 @@ def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> No
         make(root, size)
         made.append(calls(root))
     assert made[2] < 5 * made[1]
+
+
+@pytest.mark.parametrize("escape", ["a", "\\n", '\\"', "\\101", "\\x41", "\\u00e9", "\\?", "\\\\"])
+def test_memory_of_a_long_string_is_a_few_times_the_text(escape: str) -> None:
+    text = f'parameters {{ key: "a" value {{ string_value: "{escape * 300_000}" }} }} # {"x" * 300_000}\n'
+    pbtxt.parse(text[:0])  # imports
+    tracemalloc.start()
+    pbtxt.parse(text)
+    line_numbers.scan(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * len(text)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import json
+from functools import cache
+from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.formats import FORMATS
 from triton_repo_builder.check.result import Report
 
 NAMES = ("bert", "a b", 'quo"te', "new\nline", "esc\x1b[31m", "bad\udcff", "a,b:c%d", "<m>&", "日本")
+
+
+FILES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1)
 
 
 def report(*names: str) -> Report:
@@ -51,6 +59,37 @@ def test_sarif_points_to_the_region() -> None:
     assert place["artifactLocation"]["uri"] == "r/a%20b/config.pbtxt"
     assert place["region"] == {"startLine": 2, "startColumn": 3}
     assert run["tool"]["driver"]["rules"][run["results"][0]["ruleIndex"]]["id"] == "tensor-dims"
+
+
+@cache
+def sarif_validator() -> jsonschema.Draft4Validator:
+    schema = Path(__file__).parents[2] / "data" / "schemas" / "sarif-2.1.0.json"
+    return jsonschema.Draft4Validator(json.loads(schema.read_text()))
+
+
+@given(st.lists(FILES, max_size=4))
+def test_sarif_is_valid_by_its_schema(names: list[str]) -> None:
+    for findings in (report(*names), report(*NAMES)):
+        sarif_validator().validate(json.loads(FORMATS["sarif"](findings)))
+
+
+@given(FILES)
+def test_each_annotation_is_one_line_and_each_report_xml(name: str) -> None:
+    command, totals = FORMATS["github"](report(name)).split("\n")
+    properties, _, message = command.removeprefix("::error ").partition("::")
+    keys = [entry.partition("=")[0] for entry in properties.split(",")]
+    assert keys == ["file", "line", "col", "title"]
+    assert ":" not in properties
+    assert "wrong in" in message
+    assert totals.startswith("1 model checked")
+    assert len(ElementTree.fromstring(FORMATS["junit"](report(name)))) == 1
+
+
+def test_the_schema_refuses_what_is_wrong() -> None:
+    document = json.loads(FORMATS["sarif"](report("m")))
+    document["runs"][0]["results"][0]["level"] = "fatal"
+    with pytest.raises(jsonschema.ValidationError):
+        sarif_validator().validate(document)
 
 
 def test_github_escapes_what_ends_a_property() -> None:

@@ -75,7 +75,7 @@ def test_integers_are_integers(text: str, expected: dict[str, object]) -> None:
         ("batch_size: 8", (1, 1)),
         ("max_batch_size: 8\nmax_batch_size: 8", (2, 17)),
         ('name: "a"\n\ninput [', (3, 8)),
-        ('name: "\\377"', (1, 13)),
+        ('name: "\\q"', (1, 9)),
     ],
 )
 def test_errors_have_a_position(text: str, where: tuple[int, int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from triton_repo_builder.repository import pbtxt
@@ -14,11 +16,21 @@ from triton_repo_builder.repository import pbtxt
         ("max_batch_size: 8input { }", (1, 18), "Need space between number and identifier."),
         ("max_batch_size: +4", (1, 17), "Expected identifier, got: +"),
         ("max_batch_size: 08", (1, 17), "Numbers starting with leading zero must be in octal."),
-        ('\nname: "\\q"', (2, 7), "Invalid escape sequence in string literal."),
-        ('name: "\\x"', (1, 7), "Invalid escape sequence in string literal."),
-        ('name: "a\nb"', (1, 7), "String literals cannot cross line boundaries."),
-        ('name: "a', (1, 7), "Unexpected end of string."),
+        ('\nname: "\\q"', (2, 9), "Invalid escape sequence in string literal."),
+        ('name: "\\x"', (1, 9), "Invalid escape sequence in string literal."),
+        ('name: "a\nb"', (1, 9), "String literals cannot cross line boundaries."),
+        ('name: "a', (1, 9), "Unexpected end of string."),
         ('name: "a"\u00a0', (1, 10), "Expected identifier, got: \u00a0 (U+00A0)"),
+        ('name: "\0"', (1, 8), "Unexpected end of string."),
+        ('name: "\\X41"', (1, 9), "Invalid escape sequence in string literal."),
+        ('name: "\\u12"', (1, 9), "Invalid escape sequence in string literal."),
+        ("dynamic_batching { max_queue_delay_microseconds: -0 }", (1, 50), "Expected integer, got: -"),
+        (
+            "sequence_batching { direct { minimum_slot_utilization: inff } }",
+            (1, 56),
+            "Expected double, got: inff",
+        ),
+        ("input { dims: [ - ] }", (1, 18), "Couldn't parse integer: -"),
         ('\ufeffname: "a"', (1, 1), "Expected identifier, got: \ufeff (U+FEFF)"),
         ("# \0", (1, 3), "Invalid control characters encountered in text."),
         ("<<\n=", (1, 1), "Expected identifier or number, got <."),
@@ -40,6 +52,16 @@ def test_what_the_server_refuses(text: str, where: tuple[int, int], reason: str)
         ("max_batch_size: 0x8 # caf\ufffd \x01", {"max_batch_size": 8}),
         ('name: "a" \'b\'; platform: "\\x41\\101\\u0041"', {"name": "ab", "platform": "AAA"}),
         (
+            "input { is_shape_tensor: 0x1 data_type: 013 }",
+            {"input": [{"is_shape_tensor": True, "data_type": "TYPE_FP32"}]},
+        ),
+        ('name: "\\303\\251" "\\xc3" \'\\xa9\\777\'', {"name": "\u00e9\u00e9"}),
+        ('name: "\\ud83d\\ude00\\ud83d\\?\\"\\7"', {"name": '\U0001f600?"\a'}),
+        (
+            'parameters { key: "\\x41" value { string_value: "\\U0011ffff" } }',
+            {"parameters": {"A": {"string_value": ""}}},
+        ),
+        (
             "sequence_batching { direct { minimum_slot_utilization: .5f } }",
             {"sequence_batching": {"direct": {"minimum_slot_utilization": 0.5}}},
         ),
@@ -54,3 +76,12 @@ def test_defaults_and_inner_messages() -> None:
     assert pbtxt.default("ModelInstanceGroup", "gpus") is None
     assert pbtxt.inner("ModelConfig", "dynamic_batching") == "ModelDynamicBatching"
     assert pbtxt.inner("ModelConfig", "parameters") == ""
+
+
+def test_floats_are_floats() -> None:
+    text = "sequence_batching {{ direct {{ minimum_slot_utilization: {} }} }}"
+    for written, value in (("- inf", -math.inf), ("Infinity", math.inf), ("1", 1.0)):
+        parsed = pbtxt.parse(text.format(written))["sequence_batching"]["direct"]["minimum_slot_utilization"]
+        assert parsed == value
+    parsed = pbtxt.parse(text.format("nan"))
+    assert math.isnan(parsed["sequence_batching"]["direct"]["minimum_slot_utilization"])

@@ -96,7 +96,8 @@ def _strategy(context: ModelContext) -> Iterator[Finding]:
         )
     elif not Path(path).exists():
         message = f"Batching library path not found: {path}"
-        yield context.finding("batch-strategy", message, "parameters", Key(STRATEGY))
+        severity = context.absent(path)
+        yield context.finding("batch-strategy", message, "parameters", Key(STRATEGY), severity=severity)
 
 
 def _cache(context: ModelContext) -> Iterator[Finding]:
@@ -116,6 +117,10 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
     for index, group in enumerate(groups):
         kind = group.get("kind", "KIND_AUTO")
         start = f"instance group {group.get('name') or f'{context.name}_{index}'} of model {context.name}"
+        if isinstance(kind, int):
+            message = f"{start} has unexpected kind KIND_AUTO"  # the server's word for any other number
+            remedy = "write KIND_CPU, KIND_GPU or KIND_MODEL"
+            yield context.finding("instance-gpus", message, "instance_group", index, "kind", remedy=remedy)
         if kind in ("KIND_CPU", "KIND_MODEL") and group.get("gpus"):
             message = f"{start} has kind {kind} but specifies one or more GPUs"
             yield context.finding("instance-gpus", message, "instance_group", index, "gpus")

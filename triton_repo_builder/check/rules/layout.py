@@ -281,8 +281,9 @@ def _labels(context: ModelContext) -> Iterator[Finding]:
         if label and path.is_dir():
             message = f"{path} is a folder: the server dies when it reads it as a file"
             yield context.finding("labels-missing", message, "output", index, "label_filename")
-        elif label and not path.is_file():
-            message = f"failed to open text file for read {path}: No such file or directory"
+        elif label and (not path.is_file() or label.endswith("/")):
+            reason = "Not a directory" if path.is_file() else "No such file or directory"
+            message = f"failed to open text file for read {path}: {reason}"
             yield context.finding("labels-missing", message, "output", index, "label_filename")
         elif (
             label

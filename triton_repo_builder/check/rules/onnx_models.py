@@ -7,7 +7,7 @@ from pathlib import Path
 
 from triton_repo_builder import releases
 from triton_repo_builder.check.context import ModelContext, report
-from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules import onnx_options, onnx_tensors
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
@@ -63,9 +63,22 @@ def _nodes(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator
     for fault in context.repo.faults(file):
         if not (libraries and "is not a registered function/op" in fault):
             yield report("onnx-graph", str(file), fault)
+    yield from _kernels(context, file)
     for library in libraries:
         if not Path(library).exists():
             message = (
                 f"Failed to load library {library} with error: {library}: cannot open shared object file"
             )
-            yield context.finding("onnx-library", message, "model_operations", "op_library_filename")
+            where, severity = ("model_operations", "op_library_filename"), context.absent(library)
+            yield context.finding("onnx-library", message, *where, severity=severity)
+
+
+def _kernels(context: ModelContext, file: Path) -> Iterator[Finding]:
+    """Operators without a kernel for the CPU: an instance on a GPU may have one."""
+    kinds = {group.get("kind", "KIND_AUTO") for group in context.messages("instance_group")} or {"KIND_AUTO"}
+    certain = kinds & {"KIND_CPU", "KIND_MODEL"} or (context.image.gpus == 0 and "KIND_AUTO" in kinds)
+    if kinds == {"KIND_GPU"}:
+        return
+    severity: Severity = "error" if certain else "warning"
+    for fault in context.repo.without_kernel(file):
+        yield report("onnx-kernel", str(file), fault, severity=severity)

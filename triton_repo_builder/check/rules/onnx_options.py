@@ -85,8 +85,11 @@ def check(context: ModelContext) -> Iterator[Finding]:
     for key in _NUMBERS:
         value = parameters.get(key, "0")
         message = ""
-        if not re.match(r"\s*[-+]?\d", value):
+        number = re.match(r"\s*[-+]?\d+", value)
+        if not number:
             message = f"failed to convert '{value}' to integral number"
+        elif not -(2**31) <= int(number[0]) < 2**31:
+            message = f"the server dies of {key} = '{value}', which is no 32-bit integer"
         elif key == "execution_mode" and value not in ("0", "1"):
             message = (
                 f"Invalid configuration value provided. Expected values for  {key} are 0 or 1 but got "

@@ -59,11 +59,11 @@ class Pair:
     def open(self) -> bool:
         """Whether config.pbtxt fixes a size that ONNX Runtime may know though ONNX does not."""
         foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
-        inputs = {dim for tensor in self.graph.inputs for dim in tensor.shape or () if isinstance(dim, str)}
+        if not (self.fits and self.role == "output" and foreign):
+            return False
         sizes = zip(self.spec.shape or (), self.full, strict=False)
         # A symbol that an input has, too, stays what it is.
-        doubtful = [dim for dim, size in sizes if size != -1 and dim not in inputs]
-        return self.fits and self.role == "output" and foreign and bool(doubtful)
+        return any(size != -1 and dim not in self.graph.input_symbols for dim, size in sizes)
 
     @property
     def fits(self) -> bool:
@@ -119,5 +119,4 @@ def _compare(pair: Pair) -> Iterator[Finding]:
 
 def _scattered(pair: Pair) -> bool:
     """Whether a batch_output cuts the tensor into pieces, so that the graph's shape is not the answer's."""
-    entries = pair.context.messages("batch_output")
-    return any(pair.spec.name in item.get("target_name", []) for item in entries)
+    return pair.spec.name in pair.context.scattered

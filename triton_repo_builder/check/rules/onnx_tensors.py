@@ -35,11 +35,12 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
         yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
         named = _specs(graph, role)
+        optional = {spec.name for spec in graph.optional_inputs} if role == "input" else set()
         for index, item in enumerate(items):
             stated = named.get(str(item.get("name", "")))
             if stated is not None and stated.kind == "tensor":
                 yield from _type(context, role, index, item, stated)
-                if stated in graph.optional_inputs and rows > 0:
+                if stated.name in optional and rows > 0:
                     continue  # _count refuses it with any shape.
                 yield from onnx_shapes.check(Pair.of(context, graph, role, index, stated, rows))
 

@@ -88,7 +88,12 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
         return
     if not file.exists():
         message = f"Failed to get the canonical path for {file}."
-        yield context.finding("python-environment", message, *at)
+        severity = "error" if path.startswith(MODEL_DIRECTORY) else context.absent(path)
+        elsewhere = (
+            f'put it there where the server runs; "{MODEL_DIRECTORY}/{file.name}" travels with the model'
+        )
+        remedy = elsewhere if severity == "warning" else ""
+        yield context.finding("python-environment", message, *at, remedy=remedy, severity=severity)
     elif file.is_file() and not _is_archive(file):
         message = f"{file} is not an archive: the server cannot unpack it"
         yield context.finding("python-environment", message, *at)
@@ -109,10 +114,7 @@ def _is_archive(file: Path) -> bool:
 def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
     source = context.repo.python(file)
     if source.tree is None:
-        python = tuple(int(part) for part in context.release.python.split("."))
-        # An older interpreter than the server's may not know what the server accepts.
-        old = sys.version_info[:2] < python or source.deep
-        severity: Severity = "warning" if old else "error"
+        severity: Severity = "warning" if _older(context) or source.deep else "error"
         where = f"{file}:{source.line}:{source.column}" if source.line else str(file)
         yield report("python-syntax", where, source.error, severity=severity)
         return
@@ -120,7 +122,11 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
+    if ending := source.ending():
+        message = source.raised(ending)
+        yield report("python-raises", f"{file}:{ending.lineno}:{ending.col_offset + 1}", message)
     yield from _class(context, file, source)
+    yield from _methods(context, file, source)
     yield from _imports(context, file, source)
 
 
@@ -136,22 +142,80 @@ def _class(context: ModelContext, file: Path, source: PythonSource) -> Iterator[
         yield context.finding("python-io-missing", message)
 
 
+def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+    """What the backend calls, as it calls it."""
+    calls = {"__init__": 0, "auto_complete_config": 1, "initialize": 1, "execute": 1}
+    for name, arguments in calls.items():
+        method = source.method(name)
+        if method is None:
+            continue
+        message = source.refuses(name, arguments)
+        if not message and name == "auto_complete_config" and source.returns_nothing:
+            message = f"{name} function in model '{context.name}' must return a valid pb.ModelConfig object."
+        if message:
+            yield report("python-signature", f"{file}:{method.lineno}:{method.col_offset + 1}", message)
+
+
 def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
     """Modules that neither the image nor the model brings; those under ``try`` are optional."""
+    sources = _local(context, file, source)
+    for module, inner in sources.items():
+        if inner.tree is None and not inner.deep:
+            severity: Severity = "warning" if _older(context) else "error"
+            yield report("python-syntax", f"{module}:{inner.line}", inner.error, severity=severity)
+        yield from _relative(context, module, inner)
     if ENVIRONMENT in context.config.parameters:
         return
     provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
     seen: set[str] = set()
+    for module, inner in sources.items():
+        for name, line in inner.imports():
+            if (
+                name[0] == "."
+                or name in provided
+                or name in seen
+                or _travels(context, file.parent, source, name)
+            ):
+                continue
+            seen.add(name)
+            image = "image" if context.image.modules else f"stock image of {context.release.name}"
+            yield report("python-import", f"{module}:{line}", f"module '{name}' is not in the {image}")
+
+
+def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:
+    """The model's file, and those beside it that it imports, directly or through another."""
+    sources, waiting = {file: source}, [(file, source)]
+    while waiting:
+        importing, inner = waiting.pop()
+        for name, _ in inner.imports():
+            module = importing.parent / f"{name.removeprefix('.')}.py"
+            if module not in sources and name not in sys.stdlib_module_names and module.is_file():
+                sources[module] = context.repo.python(module)
+                waiting.append((module, sources[module]))
+    return sources
+
+
+def _relative(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+    """Relative imports that lead nowhere: nothing outside of the model can bring them."""
     for name, line in source.imports():
-        if name in provided or name in seen or _travels(context, file.parent, source, name):
-            continue
-        seen.add(name)
-        image = "image" if context.image.modules else f"stock image of {context.release.name}"
-        yield report("python-import", f"{file}:{line}", f"module '{name}' is not in the {image}")
+        base = name.lstrip(".")
+        message = ""
+        if name.startswith(".."):
+            message = "ImportError: attempted relative import beyond top-level package"
+        elif name != base and not {base, "__init__"} & context.repo.importable(file.parent):
+            message = f"ImportError: cannot import name '{base}' from '{file.parent.name}'"
+        if message:
+            remedy = f"put {base}.py beside model.py and write from .{base} import …"
+            yield report("python-import", f"{file}:{line}", message, severity="error", remedy=remedy)
+
+
+def _older(context: ModelContext) -> bool:
+    """Whether this interpreter may not know what the server's does."""
+    return sys.version_info[:2] < tuple(int(part) for part in context.release.python.split("."))
 
 
 def _travels(context: ModelContext, folder: Path, source: PythonSource, name: str) -> bool:
     """Whether the model or its version holds that module, or a folder that is put on ``sys.path``."""
     inner = [entry for entry in folder.iterdir() if entry.is_dir()] if source.extends_path else []
     places = [folder, context.model.path, *inner]
-    return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
+    return any(name in context.repo.importable(place) for place in places)

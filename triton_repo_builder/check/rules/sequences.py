@@ -28,7 +28,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         return
     yield from _controls(context, sequence)
     low = sequence.get("direct", {}).get("minimum_slot_utilization", 0)
-    if not 0 <= low <= 1:
+    if low < 0 or low > 1:  # The server compares so, and takes nan.
         message = f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {context.name}"
         yield context.finding("sequence-slot", message, FIELD, "direct", "minimum_slot_utilization")
     yield from _states(context, sequence)

@@ -52,7 +52,7 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r"cannot cross line", "close the quote on its line; strings in a row are joined"),
     (r"^Expected string but found", "quotes round text"),
     (r"got /", "comments start with #"),
-    (r"^Value out of range: -", "0 or more"),
+    (r"^Expected integer, got: -$", "0 or more, without a sign"),
     (r"should not have multiple", "keep one"),
     (r"another member of oneof \"scheduling_choice\"", "keep one scheduler per model"),
 )

@@ -98,6 +98,7 @@ def _batch_inputs(context: ModelContext) -> Iterator[Finding]:
     inputs = {str(item.get("name", "")) for item in context.messages("input")}
     for index, item in enumerate(context.messages("batch_input")):
         kind = item.get("kind", "BATCH_ELEMENT_COUNT")
+        yield from _kind(context, "batch-input", "batch_input", index, item)
         sources = item.get("source_input", [])
         if len(sources) != 1:
             message = (
@@ -124,6 +125,7 @@ def _batch_outputs(context: ModelContext) -> Iterator[Finding]:
     outputs = {str(item.get("name", "")) for item in context.messages("output")}
     inputs = {str(item.get("name", "")) for item in context.messages("input")}
     for index, item in enumerate(context.messages("batch_output")):
+        yield from _kind(context, "batch-output", "batch_output", index, item)
         seen: set[str] = set()
         kind = item.get("kind", "BATCH_SCATTER_WITH_INPUT_SHAPE")
         sources = item.get("source_input", [])
@@ -160,3 +162,13 @@ def _ragged(context: ModelContext) -> Iterator[Finding]:
                 f"ragged input '{item.get('name')}' without batch_input: answers are cut to one row, silently"
             )
             yield context.finding("ragged-alone", message, "input", index, "allow_ragged_batch")
+
+
+def _kind(
+    context: ModelContext, code: str, field: str, index: int, item: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """A number that is no kind: the parser takes any, and the server's JSON has no name for it."""
+    if isinstance(item.get("kind"), int):
+        message = "attempt to access JSON non-string as string"
+        remedy = "write the name of a kind"
+        yield context.finding(code, message, field, index, "kind", remedy=remedy)

@@ -104,7 +104,9 @@ def _controls(context: ModelContext) -> set[str]:
     sequence = context.config.raw.get("sequence_batching", {})
     names = {str(item.get("name", "")) for item in sequence.get("control_input", [])}
     names |= {str(item.get("input_name", "")) for item in sequence.get("state", [])}
-    return names | {str(name) for item in context.messages("batch_input") for name in item["target_name"]}
+    return names | {
+        str(name) for item in context.messages("batch_input") for name in item.get("target_name", [])
+    }
 
 
 def _against(

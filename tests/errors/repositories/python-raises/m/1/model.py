@@ -1,0 +1,6 @@
+raise RuntimeError("not ported yet")
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return []

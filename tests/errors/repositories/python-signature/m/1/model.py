@@ -1,0 +1,6 @@
+class TritonPythonModel:
+    def initialize(self):
+        pass
+
+    def execute(self, requests):
+        return []

@@ -1,0 +1,6 @@
+from .helper import scale
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return scale(requests)

@@ -1,0 +1,33 @@
+"""The packages of an image of ``trb image build``: the build writes them, ``trb check`` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from triton_repo_builder import transfer
+from triton_repo_builder.errors import Code, TrbError
+
+
+def record(tag: str, requirements: Iterable[str]) -> None:
+    """Remember what was installed into an image, in the cache of this machine."""
+    file = _file(tag)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{line}\n" for line in requirements), encoding="utf-8")
+
+
+def requirements(tag: str) -> list[str]:
+    """The packages of an image that was built on this machine. Raises USAGE for any other."""
+    try:
+        return _file(tag).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise TrbError(
+            Code.USAGE,
+            f"trb image build has not built '{tag}' on this machine",
+            where="--modules",
+            remedy="build it, or name the file of requirements that its packages come from",
+        ) from None
+
+
+def _file(tag: str) -> Path:
+    return transfer.cache_folder() / "images" / f"{tag.replace('/', '+')}.txt"

@@ -1,0 +1,62 @@
+"""What the schema of a standard operator says against a node, in onnx's words, which ONNX Runtime repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Of an operator's schema what is compared."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    attributes: Mapping[str, str]
+    required: tuple[str, ...]
+    deprecated: bool
+
+
+@cache
+def schema(operator: str, version: int, domain: str) -> Schema | None:
+    """The schema in that version of the operator set; None if there is none."""
+    try:
+        found = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    attributes = found.attributes
+    return Schema(
+        inputs=(found.min_input, found.max_input),
+        outputs=(found.min_output, found.max_output),
+        attributes={name: attribute.type.name for name, attribute in attributes.items()},
+        required=tuple(name for name, attribute in attributes.items() if attribute.required),
+        deprecated=found.deprecated,
+    )
+
+
+def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:
+    """The first that ``OpSchema::Verify`` of onnx refuses, types apart; empty if it takes the node."""
+    if rules.deprecated:
+        return f"Op registered for {node.op_type} is deprecated in domain_version of {version}"
+    for role, count, (least, most) in (
+        ("input", len(node.input), rules.inputs),
+        ("output", len(node.output), rules.outputs),
+    ):
+        if not least <= count <= most:
+            return f"Node ({node.name}) has {role} size {count} not in range [min={least}, max={most}]."
+    for attribute in node.attribute:
+        expected = rules.attributes.get(attribute.name)
+        actual = onnx.AttributeProto.AttributeType.Name(attribute.type)
+        if attribute.name.startswith("__"):
+            continue
+        if expected is None:
+            return f"Unrecognized attribute: {attribute.name} for operator {node.op_type}"
+        if actual not in ("UNDEFINED", expected):
+            place = f"{node.name} : {attribute.name}"
+            return f"Mismatched attribute type in '{place}'. Expected: '{expected}', actual: '{actual}'"
+    names = {attribute.name for attribute in node.attribute}
+    lacking = next((name for name in rules.required if name not in names), "")
+    return f"Required attribute '{lacking}' is missing." if lacking else ""
