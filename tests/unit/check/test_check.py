@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bad_repositories import ACCEPTED, FOLDER, GOOD, NAMES, findings, lay_out, release_of
 
-from triton_repo_builder import releases
+from triton_repo_builder import check, releases
+from triton_repo_builder import repository as repository_package
 from triton_repo_builder.check.codes import CODES, document
 
 ROOT = Path(__file__).parents[3]
@@ -90,3 +92,18 @@ def test_a_batch_input_without_a_target_beside_warm_up(tmp_path: Path) -> None:
     warmup = 'inputs { key: "T" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     config.write_text(f'{text}model_warmup {{ name: "w" batch_size: 1 {warmup} }}\n')
     assert {"batch-input", "warmup-inputs"} <= {finding.code for finding in findings(repository)}
+
+
+def test_links_after_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = lay_out("max-batch-size-negative", tmp_path / "repository")
+    (repository / "z").symlink_to("nowhere")
+    read = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path == repository / "m":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    model = check.check(repository_package.read(repository, lenient=True), releases.default())
+    assert {"link-dangling", "file-unreadable"} <= {finding.code for finding in model}

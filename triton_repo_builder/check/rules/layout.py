@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from triton_repo_builder.check import backends
@@ -40,13 +41,16 @@ def links(repository: Repository) -> Iterator[Finding]:
     """Links that lead nowhere, at the top and among a model's own entries: the server stops at them."""
     names = {model.name for model in repository.models}
     for entry in sorted(repository.path.iterdir()):
+        inside: list[Path] = []
         if entry.is_symlink() and not entry.exists():
             message = (
                 f"failed to stat file {entry}: the server reads no model of a repository with such a link"
             )
             yield report("link-dangling", str(entry), message)
         elif entry.name in names:
-            for inner in sorted(entry.iterdir()):
+            with suppress(OSError):  # The model's own rules say that it cannot be read.
+                inside = sorted(entry.iterdir())
+            for inner in inside:
                 if inner.is_symlink() and not inner.exists():
                     yield report("link-dangling", str(inner), f"failed to stat file {inner}")
 
