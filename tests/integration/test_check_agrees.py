@@ -31,11 +31,9 @@ log = logging.getLogger(__name__)
 REFUSED = [
     "backend-unknown",
     "backend-unknown-case",
-    "batch-input-kind",
     "batch-input-source",
     "batch-input-type",
     "batch-input-unknown",
-    "batch-output-kind",
     "batch-output-unknown",
     "batch-strategy-sequence",
     "cache-unsupported-decoupled",
@@ -199,6 +197,8 @@ ACCEPTED = [
 ]
 """Warnings only: the server takes these."""
 REFUSED_OTHERWISE = [
+    "batch-input-kind",
+    "batch-output-kind",
     "batch-strategy",
     "model-file-missing-folder",
     "model-filename-outside",

@@ -167,8 +167,8 @@ def _ragged(context: ModelContext) -> Iterator[Finding]:
 def _kind(
     context: ModelContext, code: str, field: str, index: int, item: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """A number that is no kind: the parser takes any, and the server's JSON has no name for it."""
+    """A number that is no kind: the parser takes any; a server that completes it stumbles over its JSON."""
     if isinstance(item.get("kind"), int):
-        message = "attempt to access JSON non-string as string"
+        message = f"unknown {code.replace('-', ' ')} kind '' for {context.name}"
         remedy = "write the name of a kind"
         yield context.finding(code, message, field, index, "kind", remedy=remedy)
