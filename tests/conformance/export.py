@@ -25,12 +25,13 @@ import torch
 import transformers
 
 from conformance import families, inputs, references, tasks
-from conformance.architectures import Architecture
+from conformance.architecture import Architecture
 from conformance.heads import HEADS, Head
 from conformance.tasks import Cell, Task, slug
 
 HERE = Path(__file__).parent
-MODEL_SOURCES = ("architectures.py", "heads.py", "families.py", "corpus.py", "export.py")
+MODEL_SOURCES = ("heads.py", "families.py", "corpus.py", "export.py")
+"""Beside the row itself: another row makes no export stale."""
 ANSWER_SOURCES = (*MODEL_SOURCES, "references.py", "inputs.py", "images.py", "sounds.py")
 OPSET = 17
 

@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance import inputs
-from conformance.architectures import (
-    ARCHITECTURES,
-    MORE_ROWS,
-    POSITION_ROWS,
-    TOKENIZER_ROWS,
-    Architecture,
-)
+from conformance.architecture import Architecture
+from conformance.architectures import ARCHITECTURES, MORE_ROWS, POSITION_ROWS, TOKENIZER_ROWS
 
 Entry = Mapping[str, Any]
 """One request's inputs by name; a tuple is several values of one row."""

@@ -57,18 +57,13 @@ def server(
         made = build.build(options)
         assert made.entry.served.facts["rows"] == "groups"
         publish.publish(publish.prepare(made, repository))
-    quantised = tmp_path_factory.mktemp("int8") / "int8"
-    shutil.copytree(exported / "minilm_fp32", quantised, ignore=shutil.ignore_patterns("model.onnx"))
-    quantize_dynamic(exported / "minilm_fp32" / "model.onnx", quantised / "model.onnx")
-    made = build.build(BuildOptions(model=quantised, output=repository, instances=1))
-    assert made.entry.served.facts["rows"] == "single"
-    publish.publish(publish.prepare(made, repository))
-    asked = tmp_path_factory.mktemp("asked") / "asked"
-    shutil.copytree(TASKS / "qa", asked, ignore=shutil.ignore_patterns("model.onnx"))
-    quantize_dynamic(TASKS / "qa" / "model.onnx", asked / "model.onnx")
-    made = build.build(BuildOptions(model=asked, output=repository, instances=1))
-    assert made.entry.served.facts["rows"] == "single"
-    publish.publish(publish.prepare(made, repository))
+    for name, source in (("int8", exported / "minilm_fp32"), ("asked", TASKS / "qa")):
+        quantised = tmp_path_factory.mktemp(name) / name
+        shutil.copytree(source, quantised, ignore=shutil.ignore_patterns("model.onnx"))
+        quantize_dynamic(source / "model.onnx", quantised / "model.onnx")
+        made = build.build(BuildOptions(model=quantised, output=repository, instances=1))
+        assert made.entry.served.facts["rows"] == "single"
+        publish.publish(publish.prepare(made, repository))
     with zoo.serving(repository) as running:
         yield running
 

@@ -124,7 +124,7 @@ def _moved(
 ) -> str:
     """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may.
 
-    Also of examples that are no golden case, since noise may decide their answer.
+    Also for examples that were not kept as golden cases because noise may decide their answer.
     """
     noise = tolerance.together(recorded, model.own_noise, model.rounding)
     cases_by_name = {case.name: case for case in recorded}

@@ -27,7 +27,7 @@ class Token(NamedTuple):
     text: str
     start: int
     reason: str = ""
-    """Why it is no string after all."""
+    """Why the server refuses the literal."""
     reached: int = 0
     """Characters of it that were read before that."""
 

@@ -380,7 +380,7 @@ def test_rows_that_mix_are_found_behind_scores_of_1(tmp_path: Path) -> None:
 def test_rows_that_mix_are_found_where_no_answer_is_stable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What float noise decides is no golden case; the outputs that it is made of show whether rows mix."""
+    """An answer that float noise decides is not recorded; the outputs behind it show whether rows mix."""
     folder = tiny.describe(tmp_path / "ner", architectures=["BertForTokenClassification"])
     tiny.text_model(folder / "model.onnx", output="token_logits", rows=tiny.ROWS)
     tiny.put_json(folder / "config.json", {**NER, "id2label": {str(n): f"B-{n}" for n in range(tiny.ROWS)}})
