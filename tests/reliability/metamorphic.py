@@ -203,7 +203,8 @@ def _note(tally: Tally, graph: Graph, relation: str, got: Rows, expected: Rows) 
     tally.compared[relation] += len(expected)
     for number, (one, other) in enumerate(zip(got, expected, strict=True)):
         for name, array in other.items():
-            share = apart(one[name].reshape(-1), array.reshape(-1))
+            pairs = zip(parts(name, one[name]), parts(name, array), strict=True)
+            share = max(apart(mine, theirs) for mine, theirs in pairs)
             if share <= 1:
                 tally.largest = max(tally.largest, share)
             else:
@@ -211,6 +212,17 @@ def _note(tally: Tally, graph: Graph, relation: str, got: Rows, expected: Rows) 
                     f"{graph.name}: {relation}: answer {number}, {name}: {one[name].tolist()} for "
                     f"{array.tolist()} ({graph.about})"
                 )
+
+
+def parts(name: str, array: Array) -> tuple[Array, ...]:
+    """What is compared of an output: of entities as one JSON text the words, and the scores as numbers."""
+    flat = array.reshape(-1)
+    if name != WHOLE:
+        return (flat,)
+    found = [entity for text in flat.tolist() for entity in json.loads(_text(text))]
+    words = [json.dumps({**entity, "score": None}) for entity in found]
+    scores = [entity["score"] for entity in found]
+    return np.array(words, dtype=object), np.array(scores, dtype=np.float32)
 
 
 def apart(got: Array, expected: Array) -> float:
