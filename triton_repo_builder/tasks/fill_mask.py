@@ -113,12 +113,25 @@ def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
         # Byte-pair tokens carry their spaces: cleaning would change them (as transformers 5 knows).
         clean = bool(settings.get("clean_up_tokenization_spaces")) and type(library.model).__name__ != "BPE"
         largest = max(library.get_vocab(with_added_tokens=True).values(), default=-1)
-        names = [library.decode([number], skip_special_tokens=False) for number in range(largest + 1)]
+        added = library.get_added_tokens_decoder()
+        names = [
+            _spelled(library, added, number, library.decode([number], skip_special_tokens=False))
+            for number in range(largest + 1)
+        ]
         if clean:
             names = [_cleaned(name) for name in names]
         return {"tokens.json": (json.dumps(names, ensure_ascii=False, indent=0) + "\n").encode()}
 
     return tokens_json
+
+
+def _spelled(library: Any, added: Mapping[int, Any], number: int, text: str) -> str:
+    """A decoded token as its vocabulary spells it.
+
+    tokenizers 0.23 keeps the normalised form of an added token: ``[UNK]`` of a lower-casing tokenizer is decoded
+    to ``[unk]``, by 0.22 it was not.
+    """
+    return text.replace(library.id_to_token(number), added[number].content) if number in added else text
 
 
 def _cleaned(text: str) -> str:
@@ -133,7 +146,12 @@ def _reference(logits: str, mask_id: int, top_k: int) -> Any:
         values = run.outputs[logits][0][: len(ids)][ids == mask_id].astype(np.float64)
         shares = reference.softmax(values)
         best = np.argsort(-shares, axis=1, kind="stable")[:, :top_k]
-        names = [[run.tokenizer.decode([number]).encode() for number in row] for row in best.tolist()]
+        library = run.tokenizer.backend_tokenizer
+        added = library.get_added_tokens_decoder()
+        names = [
+            [_spelled(library, added, number, run.tokenizer.decode([number])).encode() for number in row]
+            for row in best.tolist()
+        ]
         return {
             "tokens": np.array([names], dtype=object),
             "scores": np.take_along_axis(shares, best, axis=1)[None].astype(np.float32),

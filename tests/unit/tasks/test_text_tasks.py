@@ -337,6 +337,17 @@ def test_tokens_are_listed_by_their_ids(tmp_path: Path) -> None:
     assert len(names) == len(tiny.WORDS) + 1
 
 
+def test_an_added_token_is_spelled_as_in_its_file(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", MLM)
+    document = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    added = next(entry for entry in document["added_tokens"] if entry["content"] == "[CLS]")
+    added["normalized"] = True
+    tiny.put_json(path / "tokenizer.json", {**document, "normalizer": {"type": "Lowercase"}})
+    made = plan(path, "fill-mask")
+    assert made.post is not None
+    assert json.loads(made.post.files()["tokens.json"])[2] == "[CLS]"
+
+
 @pytest.mark.parametrize("number", [7, -1, "two", None])
 def test_a_label_number_that_cannot_be_is_no_entailment(number: Any, tmp_path: Path) -> None:
     path = folder(tmp_path / "m", classes(3), label2id={"entailment": number})
