@@ -53,7 +53,9 @@ def slim(client: Any) -> str:
         unavailable(f"there is no image {BASE}; .ci/docker makes it, or: docker pull {BASE}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(ROOT / ".cache"))
-        return container_image.build(container_image.Request(tag=SLIM, base=BASE)).tag
+        tag = container_image.build(container_image.Request(tag=SLIM, base=BASE)).tag
+    assert not images_of(client)
+    return tag
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +84,15 @@ def nothing_left(client: Any) -> Iterator[None]:
 def dangling(client: Any) -> set[str]:
     """Images without a name."""
     return {image.id for image in client.images.list(filters={"dangling": True})}
+
+
+def images_of(client: Any) -> list[str]:
+    """Unnamed images that builds of trb made, and what keeps them."""
+    found = []
+    for image in client.images.list(filters={"dangling": True, "label": cleanup.BUILD}):
+        users = client.api.containers(all=True, filters={"ancestor": image.id})
+        found.append(f"{image.id} of {image.labels[cleanup.BUILD]}, used by {users}")
+    return found
 
 
 def ours(client: Any) -> list[str]:

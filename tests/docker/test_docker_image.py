@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.docker.conftest import BASE
+from tests.docker.conftest import BASE, images_of
 from tests.support import serve_repository as made
 from triton_repo_builder import container_image
 from triton_repo_builder.errors import Code
@@ -124,9 +124,26 @@ def test_a_build_that_is_interrupted_leaves_nothing(
     assert not images_of(client)
 
 
-def images_of(client: Any) -> list[str]:
-    """Unnamed images that builds of trb made."""
-    return [image.id for image in client.images.list(filters={"dangling": True, "label": cleanup.BUILD})]
+def test_a_step_that_outlives_its_build_is_ended(tmp_path: Path, client: Any, slim: str) -> None:
+    gone = subprocess.Popen(["sleep", "60"])
+    builder = cleanup.owner(gone.pid)
+    gone.kill()
+    gone.wait()
+    made_by = f"FROM {BASE}\nLABEL {cleanup.BUILD}={builder}"
+    images = []
+    for stage in ("", f" {cleanup.STAGE}=assembled"):
+        (tmp_path / "Dockerfile").write_text(made_by + stage)
+        images.append(client.images.build(path=str(tmp_path), nocache=True, rm=True)[0])
+    served, _ = [client.containers.run(image.id, ["sleep", "60"], detach=True) for image in images]
+    try:
+        cleanup.remove_dangling(client)
+        (kept,) = images_of(client)
+        assert images[0].id in kept, "a container of the user's own keeps its image"
+        assert [one.id for one in client.containers.list(all=True)] == [served.id]
+    finally:
+        served.remove(force=True)
+    cleanup.remove_dangling(client)
+    assert not images_of(client)
 
 
 def test_two_builds_hold_the_same_files(client: Any, slim: str, wheels: Path) -> None:

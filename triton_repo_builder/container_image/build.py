@@ -73,15 +73,20 @@ def build(request: Request, progress: Progress | None = None) -> Built:
                 _run(client, replace(request, wheels=folder, cache=True), labels, tell)
             image = client.images.get(request.tag)
         finally:
-            _clean(client)
+            _clean(client, tell)
     installed.record(request.tag, wheels.pinned())
     return Built(tag=request.tag, id=image.id, size=int(image.attrs["Size"]))
 
 
-def _clean(client: Any) -> None:
+def _clean(client: Any, tell: Progress) -> None:
     """Remove what the build left; of one that was interrupted, when the daemon has ended its last step."""
     deadline = time.monotonic() + PATIENCE
-    while cleanup.remove_dangling(client) and time.monotonic() < deadline:
+    while remaining := cleanup.remove_dangling(client):
+        if time.monotonic() > deadline:
+            tell(
+                f"the daemon still uses {remaining} unnamed image(s) of this build: the next one removes them"
+            )
+            break
         time.sleep(TICK)
 
 

@@ -128,8 +128,8 @@ def _names(source: Source) -> Callable[[], Mapping[str, bytes]]:
 def _spelled(library: Any, added: Mapping[int, Any], number: int, text: str) -> str:
     """A decoded token as its vocabulary spells it.
 
-    tokenizers 0.23 keeps the normalised form of an added token: ``[UNK]`` of a lower-casing tokenizer is decoded
-    to ``[unk]``, by 0.22 it was not.
+    tokenizers 0.23 keeps the normalised form of an added token: a lower-casing tokenizer decodes ``[UNK]`` to
+    ``[unk]``, with 0.22 it did not.
     """
     return text.replace(library.id_to_token(number), added[number].content) if number in added else text
 

@@ -25,6 +25,8 @@ OWNER = f"{TRB}.owner"
 """``machine/pid/start time`` of the ``trb`` that looks after it."""
 BUILD = f"{TRB}.build"
 """The same, of the ``trb`` that built an image (docker/Dockerfile)."""
+STAGE = f"{TRB}.stage"
+"""Marks what only a build makes, never an image that is served (docker/Dockerfile)."""
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """Characters that Docker refuses in a name."""
 
@@ -106,18 +108,29 @@ def remove_strays(client: Any) -> list[str]:
 def remove_dangling(client: Any) -> int:
     """Remove untagged images of builds by this process, or by a ``trb`` that is gone. Never raises.
 
-    These are stages, the last layers of builds that failed, and images whose tag a new build took.
-    Returns how many of this process's remain.
+    These are stages, the last layers of builds that failed, and images whose tag a new build took. The
+    containers of a stage's steps go first: one that the daemon could not remove itself (its disk was busy, it
+    ended) would keep the image. Returns how many of this process's images remain.
     """
     remaining = 0
     with suppress(*daemon.errors()):
+        steps = {"label": STAGE}
+        for container in client.containers.list(all=True, filters=steps, sparse=True):
+            if _abandoned(container.attrs.get("Labels") or {}):
+                with suppress(*daemon.errors()):
+                    client.api.remove_container(container.id, force=True, v=True)
         for image in client.api.images(filters={"dangling": True, "label": BUILD}):
             marks = image.get("Labels") or {}
-            mine = marks.get(BUILD) == owner(os.getpid())
-            if mine or stray(marks, BUILD):
+            if _abandoned(marks):
+                mine = marks.get(BUILD) == owner(os.getpid())
                 remaining += mine
                 # Without force: an image that a container still uses stays.
                 with suppress(*daemon.errors()):
                     client.api.remove_image(image["Id"])
                     remaining -= mine
     return remaining
+
+
+def _abandoned(marks: Mapping[str, str]) -> bool:
+    """Whether a build made it that is over: one by this process, or by a ``trb`` that is gone."""
+    return marks.get(BUILD) == owner(os.getpid()) or stray(marks, BUILD)
