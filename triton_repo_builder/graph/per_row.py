@@ -18,7 +18,7 @@ of an embedding table have a scale each, too: most bytes of a small encoder are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,7 @@ def quantise(
     folder, kept = graph.path.parent, frozenset(excluded)
     matrices = _matrices(model)
     work = _Rewrite(opset=_opset(model), prefix=names.prefix(model.graph) + "int8/")
+    constants = {tensor.name for tensor in model.graph.initializer}
     gelu.approximate(model.graph, work.prefix)
     own, total, done = list(model.graph.node), len(model.graph.node), 0
     for number, node in enumerate(own):
@@ -172,6 +173,7 @@ def quantise(
         elif node.op_type == "Gather" and _is_table(node, matrices):
             _table(work, node, matrices[node.input[0]], folder)
         else:
+            _bias_last(node, constants)
             work.nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(work.nodes)
@@ -180,6 +182,12 @@ def quantise(
     weights.save(model, output, folder, metadata or {}, work.initializers)
     progress(total, total)
     return done
+
+
+def _bias_last(node: onnx.NodeProto, constants: Set[str]) -> None:
+    """ONNX Runtime fuses a constant term only if it is the second one (skip_layer_norm_fusion.cc)."""
+    if node.op_type == "Add" and node.input[0] in constants and node.input[1] not in constants:
+        node.input[:] = [node.input[1], node.input[0]]
 
 
 def _opset(model: onnx.ModelProto) -> int:

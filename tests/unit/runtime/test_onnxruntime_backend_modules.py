@@ -235,6 +235,16 @@ def test_gpu_instance_with_cuda_opens(tmp_path: Path, monkeypatch: pytest.Monkey
     runtime = Onnxruntime(monkeypatch, ALL, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert session.open_session(config(), tmp_path, "GPU", "1") is runtime
     assert runtime.options["providers"][0][1]["device_id"] == "1"
+    assert runtime.options["disabled_optimizers"] == []
+
+
+def test_a_kernel_that_is_slower_on_a_cpu_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.onnx").touch()
+    runtime = Onnxruntime(monkeypatch, ALL, ["CPUExecutionProvider"])
+    assert session.open_session(config(), tmp_path, "CPU", "0") is runtime
+    assert runtime.options["disabled_optimizers"] == ["SkipLayerNormFusion"]
 
 
 def test_the_wheel_has_the_extras_that_the_refusal_names() -> None:
