@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import ModelContext, RepositoryContext, report
+from triton_repo_builder.check.context import ModelContext, RepositoryContext, readable, report
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.policies import Policy
@@ -17,6 +16,7 @@ from triton_repo_builder.check.rules import (
     ensemble_flow,
     ensemble_steps,
     ensembles,
+    entries,
     features,
     layout,
     manifest,
@@ -30,9 +30,6 @@ from triton_repo_builder.check.rules import (
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, Model, Repository
-
-LONGEST = 100
-"""Characters of a file's name in a message."""
 
 
 class Rule(Protocol):
@@ -72,7 +69,10 @@ def check(
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
     names = {model.name for model in repository.models}
-    return arrange(finding.found_in(repository.path, names) for finding in _all(repo, policies, only))
+    pipes = {str(pipe) for pipe in repository.pipes}
+    found = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
+    piped = entries.pipes(repository, only)
+    return arrange(finding.found_in(repository.path, names) for finding in (*found, *piped))
 
 
 def refuse_errors(
@@ -108,9 +108,9 @@ def _all(
                     yield from policy.check(repo.of(model))
     if only is None:
         path = repo.repository.path
-        yield from _readable(path, lambda: layout.links(repo.repository))
-        yield from _readable(path, lambda: layout.case_clashes(repo.repository))
-        yield from _readable(path, lambda: manifest.check(repo.repository))
+        yield from readable(path, lambda: entries.links(repo.repository))
+        yield from readable(path, lambda: entries.case_clashes(repo.repository))
+        yield from readable(path, lambda: manifest.check(repo.repository))
 
 
 def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
@@ -124,14 +124,4 @@ def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     else:
         context = repo.of(model)
         for rule in RULES.values():
-            yield from _readable(model.path, functools.partial(rule, context))
-
-
-def _readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of one rule; a file that cannot be read is one more, and the other rules go on."""
-    try:
-        yield from findings()
-    except OSError as error:
-        file = Path(str(error.filename or path))
-        shown = str(file) if len(file.name) <= LONGEST else f"{file.parent}/{file.name[:LONGEST]}…"
-        yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")
+            yield from readable(model.path, functools.partial(rule, context))

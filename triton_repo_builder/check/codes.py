@@ -36,7 +36,7 @@ _TEXT = _group(
      "put the file itself there"),
     ("error", "repository-empty", "No model in the repository: a wrong path passes any check.",
      "name the folder that holds the model directories; --allow-empty accepts it"),
-    ("error", "file-unreadable", "A file or folder that cannot be read.",
+    ("error", "file-unreadable", "A file or folder that cannot be read, or a pipe, a socket, a device.",
      "make it readable, or remove it"),
     ("error", "metrics", "`model_metrics` without a field that it needs, or a wrong name in `metric_tags`.",
      "write metric_control { metric_identifier { family } histogram_options { buckets } }"),

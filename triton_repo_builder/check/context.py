@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,9 @@ from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
+
+LONGEST = 100
+"""Characters of a file's name in a message."""
 
 
 def _read(path: Path) -> ModelSignature:
@@ -237,3 +240,16 @@ def report(
         message=message,
         remedy=remedy or entry.remedy,
     )
+
+
+def readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings of one rule, on what is at or below a path.
+
+    A file that cannot be read is one more, and the other rules go on.
+    """
+    try:
+        yield from findings()
+    except OSError as error:
+        file = Path(str(error.filename or path))
+        shown = str(file) if len(file.name) <= LONGEST else f"{file.parent}/{file.name[:LONGEST]}…"
+        yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")

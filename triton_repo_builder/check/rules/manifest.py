@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import functools
+from collections.abc import Collection, Iterator, Mapping
 
 from triton_repo_builder import files
-from triton_repo_builder.check.context import report
+from triton_repo_builder.check.context import readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import (
     CONFIG,
@@ -19,6 +20,7 @@ from triton_repo_builder.repository import (
     provenance,
 )
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.provenance import Facts
 
 BY_THE_SERVER = frozenset({"__pycache__"})
@@ -34,15 +36,9 @@ def check(repository: Repository) -> Iterator[Finding]:
         yield from _lost(repository)
         return
     recorded, changed = repository.manifest.files, set[str]()
-    for altered in integrity.altered(repository.path, recorded):
-        where = str(repository.path / altered.path)
-        if altered.missing:
-            message = "manifest.json lists this file, but it does not exist"
-            remedy = f"get it with: trb fetch {repository.path}" if recorded[altered.path].url else ""
-            yield report("manifest-missing", where, message, remedy=remedy)
-        else:
-            changed.add(altered.path)
-            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
+    for name in recorded:
+        one = functools.partial(_altered, repository, recorded, name, changed)
+        yield from readable(repository.path / name, one)
     yield from _sources(repository)
     yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
@@ -54,6 +50,21 @@ def check(repository: Repository) -> Iterator[Finding]:
             served = present.is_file() or present.is_symlink()  # Triton follows a link to a folder
             if served and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
                 yield report("manifest-extra", str(present), "manifest.json does not list this file")
+
+
+def _altered(
+    repository: Repository, recorded: Mapping[str, FileRecord], path: str, changed: set[str]
+) -> Iterator[Finding]:
+    """One recorded file that is gone, or has other bytes: then it is one of ``changed``, too."""
+    where = str(repository.path / path)
+    for altered in integrity.altered(repository.path, {path: recorded[path]}):
+        if altered.missing:
+            message = "manifest.json lists this file, but it does not exist"
+            remedy = f"get it with: trb fetch {repository.path}" if recorded[path].url else ""
+            yield report("manifest-missing", where, message, remedy=remedy)
+        else:
+            changed.add(path)
+            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:
