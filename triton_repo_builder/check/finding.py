@@ -33,7 +33,8 @@ class Finding:
     def found_in(self, root: Path, models: Collection[str]) -> Finding:
         """The finding with its place as fields of their own: names may hold colons."""
         file, line, column = _position(self.where)
-        name = file.removeprefix(f"{root}/").partition("/")[0] if file.startswith(f"{root}/") else ""
+        prefix = below(root)
+        name = file.removeprefix(prefix).partition("/")[0] if file.startswith(prefix) else ""
         model = name if name in models else ""
         return replace(self, file=file, line=line, column=column, model=model)
 
@@ -42,17 +43,23 @@ class Finding:
 
     def relative_to(self, root: Path, base: str = "") -> Finding:
         """The finding with paths below ``root`` stated from there, or as those below ``base``."""
-        prefix = f"{root}/"
+        prefix, own = below(root), base.rstrip("/") or "."
+        if prefix == base:
+            return self
 
         def moved(path: str) -> str:
+            if path == str(root):
+                return own
             return base + path.removeprefix(prefix) if path.startswith(prefix) else path
 
         return replace(
             self,
             where=moved(self.where),
             file=moved(self.file),
-            message=self.message.replace(prefix, base),
-            remedy=self.remedy.replace(prefix, base),
+            message=self.message.replace(prefix, base) if prefix else self.message,
+            remedy=re.sub(rf"{re.escape(str(root))}(?!\S)", lambda _: own, self.remedy.replace(prefix, base))
+            if prefix
+            else self.remedy,
         )
 
     @property
@@ -62,7 +69,14 @@ class Finding:
         return path, line, column, self.severity, self.code, self.message
 
 
+def below(root: Path) -> str:
+    """What a path below ``root`` begins with: nothing for the current folder, whose name pathlib drops."""
+    return str(root / "_")[:-1]
+
+
 def _position(where: str) -> tuple[str, int, int]:
+    if "://" in where:  # a server's URL, which ends in a port; no path has two slashes in a row
+        return where, 0, 0
     match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
     assert match  # Every part is optional.
     return match[1], int(match[2] or 0), int(match[3] or 0)

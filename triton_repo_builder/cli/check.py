@@ -94,6 +94,7 @@ def command(
     """
     from triton_repo_builder import check, releases
     from triton_repo_builder.check import baseline as known
+    from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
     from triton_repo_builder.check.result import Report
 
@@ -124,9 +125,9 @@ def command(
                 fresh = known.new(findings, entries, read.path)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
-            base = f"{place.rstrip('/')}/" if "://" in place else f"{read.path}/"
+            base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)
             findings = [finding.relative_to(read.path, base) for finding in findings]
-            texts |= {base + path.removeprefix(f"{read.path}/"): text for path, text in _texts(read).items()}
+            texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
             if fix:
                 _fix(read, settings, release, write=write)
             found += findings

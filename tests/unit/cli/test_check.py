@@ -55,6 +55,33 @@ def test_json(tmp_path: Path) -> None:
     ]
 
 
+def test_the_current_folder_is_a_repository_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = lay_out("name-mismatch", tmp_path / "r")
+    monkeypatch.chdir(repository)
+    entry = json.loads(run(".", "--json")[1])[0]
+    assert (entry["model"], entry["file"]) == ("m", "m/config.pbtxt")
+    assert run(".")[1].splitlines()[1].strip() == 'name: "bert"'
+    (repository / "trb.toml").write_text('[check.models]\nm = ["name-mismatch"]\n')
+    assert run(".")[0] == 0
+
+
+def test_a_server_that_does_not_answer_has_no_line(tmp_path: Path) -> None:
+    repository = lay_out("queue-delay-clearml", tmp_path / "r")
+    entry = json.loads(run(repository, "--select", "live-*", "--live", "http://127.0.0.1:1", "--json")[1])[0]
+    assert (entry["file"], entry["line"]) == ("http://127.0.0.1:1", 0)
+
+
+def test_a_baseline_holds_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r").mkdir()
+    assert run(tmp_path / "r", "--write-baseline", tmp_path / "known.json")[0] == 0
+    monkeypatch.chdir(tmp_path / "r")
+    assert run(".", "--baseline", tmp_path / "known.json")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert run("r", "--baseline", tmp_path / "known.json")[0] == 0
+
+
 def test_several_repositories_are_one_report(tmp_path: Path) -> None:
     one = lay_out("name-mismatch", tmp_path / "one")
     two = lay_out("queue-delay-clearml", tmp_path / "two")
