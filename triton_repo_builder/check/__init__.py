@@ -29,7 +29,7 @@ from triton_repo_builder.check.rules import (
 )
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
-from triton_repo_builder.repository import CONFIG, Model, Repository
+from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository
 
 
 class Rule(Protocol):
@@ -65,14 +65,22 @@ def check(
 ) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing.
 
-    With ``only`` the findings on these models and on none else; what they need of others is read.
+    With ``only`` the findings on these entries of the repository and on none else; what they need of others
+    is read.
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
     names = {model.name for model in repository.models}
     pipes = {str(pipe) for pipe in repository.pipes}
     found = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
-    piped = entries.pipes(repository, only)
-    return arrange(finding.found_in(repository.path, names) for finding in (*found, *piped))
+    found += entries.pipes(repository)
+    placed = [finding.found_in(repository.path, names) for finding in found]
+
+    def counts(finding: Finding) -> bool:
+        """A manifest that has changed may be wrong about models that have not."""
+        by_manifest = finding.code.startswith("manifest-") and MANIFEST in (only or ())
+        return only is None or by_manifest or finding.entry(repository.path) in only
+
+    return arrange(filter(counts, placed))
 
 
 def refuse_errors(
@@ -106,11 +114,10 @@ def _all(
             if model.error is None:
                 for policy in policies:
                     yield from policy.check(repo.of(model))
-    if only is None:
-        path = repo.repository.path
-        yield from readable(path, lambda: entries.links(repo.repository))
-        yield from readable(path, lambda: entries.case_clashes(repo.repository))
-        yield from readable(path, lambda: manifest.check(repo.repository))
+    path = repo.repository.path
+    yield from readable(path, lambda: entries.links(repo.repository))
+    yield from readable(path, lambda: entries.case_clashes(repo.repository))
+    yield from readable(path, lambda: manifest.check(repo.repository, only))
 
 
 def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:

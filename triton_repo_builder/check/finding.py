@@ -33,10 +33,14 @@ class Finding:
     def found_in(self, root: Path, models: Collection[str]) -> Finding:
         """The finding with its place as fields of their own: names may hold colons."""
         file, line, column = _position(self.where)
+        placed = replace(self, file=file, line=line, column=column)
+        name = placed.entry(root)
+        return replace(placed, model=name) if name in models else placed
+
+    def entry(self, root: Path) -> str:
+        """The entry at the top of the repository that its file is, or is in; empty for the whole."""
         prefix = below(root)
-        name = file.removeprefix(prefix).partition("/")[0] if file.startswith(prefix) else ""
-        model = name if name in models else ""
-        return replace(self, file=file, line=line, column=column, model=model)
+        return self.file.removeprefix(prefix).partition("/")[0] if self.file.startswith(prefix) else ""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"

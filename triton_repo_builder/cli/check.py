@@ -119,7 +119,7 @@ def command(
             findings += _empty(read, allow_empty=allow_empty or only is not None)
             findings += _live(read, live)
             findings = settings.selection.of(findings, read)
-            models += len(read.models if only is None else only)
+            models += sum(only is None or model.name in only for model in read.models)
             kept += [finding.relative_to(read.path) for finding in findings]
             if entries is not None:
                 fresh = known.new(findings, entries, read.path)
@@ -202,7 +202,7 @@ def _changed(read: Repository, since: str | None) -> set[str] | None:
         return None
     from triton_repo_builder.vcs import changed
 
-    return changed.models(read, since)
+    return changed.entries(read, since)
 
 
 def _empty(read: Repository, *, allow_empty: bool) -> list[Finding]:

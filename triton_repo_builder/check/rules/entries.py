@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,11 +14,10 @@ from triton_repo_builder.repository import MANIFEST, Repository
 from triton_repo_builder.repository.model import NO_PIPE, PIPE
 
 
-def pipes(repository: Repository, only: Collection[str] | None) -> Iterator[Finding]:
-    """What nobody can read to its end, in the models of ``only``; without it everywhere."""
+def pipes(repository: Repository) -> Iterator[Finding]:
+    """What nobody can read to its end."""
     for pipe in repository.pipes:
-        if only is None or pipe.relative_to(repository.path).parts[0] in only:
-            yield report("file-unreadable", str(pipe), PIPE, remedy=NO_PIPE)
+        yield report("file-unreadable", str(pipe), PIPE, remedy=NO_PIPE)
 
 
 def links(repository: Repository) -> Iterator[Finding]:

@@ -27,8 +27,12 @@ BY_THE_SERVER = frozenset({"__pycache__"})
 """Files that running the models leaves behind."""
 
 
-def check(repository: Repository) -> Iterator[Finding]:
-    """Files changed, removed or added since the build, and configurations that name other sources."""
+def check(repository: Repository, only: Collection[str] | None = None) -> Iterator[Finding]:
+    """Files changed, removed or added since the build, and configurations that name other sources.
+
+    With ``only`` no file of another entry is read, unless the manifest itself is among them.
+    """
+    every = only is None or MANIFEST in only
     if repository.damage:
         yield report("manifest-unreadable", str(repository.path / MANIFEST), repository.damage)
         return
@@ -36,14 +40,14 @@ def check(repository: Repository) -> Iterator[Finding]:
         yield from _lost(repository)
         return
     recorded, changed = repository.manifest.files, set[str]()
-    for name in recorded:
+    for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
         one = functools.partial(_altered, repository, recorded, name, changed)
         yield from readable(repository.path / name, one)
     yield from _sources(repository)
     yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
-        if model.name not in built:
+        if model.name not in built or not (every or model.name in (only or ())):
             continue
         for present in sorted(model.path.rglob("*")):
             path = present.relative_to(repository.path)
