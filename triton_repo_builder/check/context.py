@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
-from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.python_source import PythonSource
 from triton_repo_builder.check.step_graph import StepGraph
@@ -213,13 +213,13 @@ class ModelContext:
         path = self.join(str(version), name)
         return path / "model.onnx" if self.backend == "onnxruntime" and path.is_dir() else path
 
-    def at(self, *path: str | int) -> str:
-        """Location of a field: ``repo/bert/config.pbtxt:12``."""
+    def at(self, *path: str | int) -> Place:
+        """Location of a field."""
         if self.model.text is None:
-            return str(self.model.path)
+            return Place(self.model.path)
         found = line_numbers.find(self.fields, path)
         file = self.model.path / CONFIG
-        return f"{file}:{found.line}:{found.column}" if found else str(file)
+        return Place(file, found.line, found.column) if found else Place(file)
 
     def finding(
         self, code: str, message: str, *path: str | int, remedy: str = "", severity: Severity | None = None
@@ -233,10 +233,14 @@ def report(
 ) -> Finding:
     """A finding anywhere; severity and remedy are the code's own unless given."""
     entry = CODES[code]
+    place = where if isinstance(where, Place) else Place(where)
     return Finding(
         severity=severity or entry.severity,
         code=code,
-        where=where,
+        where=str(place),
+        file=place.file,
+        line=place.line,
+        column=place.column,
         message=message,
         remedy=remedy or entry.remedy,
     )

@@ -11,6 +11,24 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 
+class Place(str):
+    """A path with the line and the column of the place behind it, if known: ``repo/bert/config.pbtxt:12:1``.
+
+    The three are kept apart as well: names of folders may end like a line, ``1:2``.
+    """
+
+    file: str
+    line: int
+    column: int
+
+    def __new__(cls, file: str | Path, line: int = 0, column: int = 0) -> Place:
+        """The place of a file, a folder, or a server's URL."""
+        numbers = [str(number) for number in (line, column) if number]
+        place = super().__new__(cls, ":".join((str(file), *numbers)))
+        place.file, place.line, place.column = str(file), line, column
+        return place
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong, or probably not meant."""
@@ -31,11 +49,9 @@ class Finding:
     column: int = 0
 
     def found_in(self, root: Path, models: Collection[str]) -> Finding:
-        """The finding with its place as fields of their own: names may hold colons."""
-        file, line, column = _position(self.where)
-        placed = replace(self, file=file, line=line, column=column)
-        name = placed.entry(root)
-        return replace(placed, model=name) if name in models else placed
+        """The finding with the model that its file belongs to."""
+        name = self.entry(root)
+        return replace(self, model=name) if name in models else self
 
     def entry(self, root: Path) -> str:
         """The entry at the top of the repository that its file is, or is in; empty for the whole."""
@@ -69,21 +85,12 @@ class Finding:
     @property
     def order(self) -> tuple[object, ...]:
         """By file, then by line; findings without a line first."""
-        path, line, column = (self.file, self.line, self.column) if self.file else _position(self.where)
-        return path, line, column, self.severity, self.code, self.message
+        return self.file, self.line, self.column, self.severity, self.code, self.message
 
 
 def below(root: Path) -> str:
     """What a path below ``root`` begins with: nothing for the current folder, whose name pathlib drops."""
     return str(root / "_")[:-1]
-
-
-def _position(where: str) -> tuple[str, int, int]:
-    if "://" in where:  # a server's URL, which ends in a port; no path has two slashes in a row
-        return where, 0, 0
-    match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
-    assert match  # Every part is optional.
-    return match[1], int(match[2] or 0), int(match[3] or 0)
 
 
 def arrange(findings: Iterable[Finding]) -> list[Finding]:

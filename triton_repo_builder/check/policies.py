@@ -66,10 +66,14 @@ class Policy:
         return ""
 
     def _finding(self, context: ModelContext, place: Place, message: str) -> Finding:
+        at = context.at(*place)
         return Finding(
             severity=self.severity,
             code=f"{POLICY}{self.name}",
-            where=context.at(*place),
+            where=str(at),
+            file=at.file,
+            line=at.line,
+            column=at.column,
             message=f"{self.message} ({message})" if self.message else message,
             remedy=self.fix or "follow the policy, or ask who wrote it",
         )

@@ -67,6 +67,13 @@ def test_the_current_folder_is_a_repository_like_any_other(
     assert run(".")[0] == 0
 
 
+def test_a_folder_whose_name_ends_like_a_line(tmp_path: Path) -> None:
+    (tmp_path / "r" / "d:5:7").mkdir(parents=True)
+    entry = json.loads(run(tmp_path / "r", "--json")[1])[0]
+    place = (entry["code"], entry["model"], entry["file"], entry["line"])
+    assert place == ("not-a-model", "d:5:7", f"{tmp_path}/r/d:5:7", 0)
+
+
 def test_a_server_that_does_not_answer_has_no_line(tmp_path: Path) -> None:
     repository = lay_out("queue-delay-clearml", tmp_path / "r")
     entry = json.loads(run(repository, "--select", "live-*", "--live", "http://127.0.0.1:1", "--json")[1])[0]
