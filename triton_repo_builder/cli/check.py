@@ -103,6 +103,7 @@ def command(
 
         click.echo(pages.page(explain).rstrip("\n"))
         return 0
+    _refuse(repos, fix=fix, write=write)
     settings = _settings(config, select, ignore, policies, modules, backends, gpus, baseline)
     name = triton_release or settings.release
     release = releases.get(name) if name else releases.default()
@@ -129,7 +130,7 @@ def command(
             findings = [finding.relative_to(read.path, base) for finding in findings]
             texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
             if fix:
-                _fix(read, settings, release, write=write)
+                _fix(read, settings, release, only, write=write)
             found += findings
     if write_baseline:
         write_baseline.write_text(known.render(kept), encoding="utf-8")
@@ -139,6 +140,21 @@ def command(
     if not fix:
         _echo(RENDERERS["json" if as_json else form](report))
     return int(any(strict or finding.severity == "error" for finding in found))
+
+
+def _refuse(repos: tuple[str, ...], *, fix: bool, write: bool) -> None:
+    """What ``--write`` cannot mean."""
+    from triton_repo_builder.errors import Code, TrbError
+
+    if write and not fix:
+        raise TrbError(Code.USAGE, "--write writes the corrections of --fix", remedy="add --fix")
+    if remote := next((place for place in repos if write and "://" in place), None):
+        raise TrbError(
+            Code.USAGE,
+            "--fix --write changes files of this machine only",
+            where=remote,
+            remedy="correct the repository that was pushed, then push it again",
+        )
 
 
 def _settings(
@@ -229,20 +245,26 @@ def _texts(read: Repository) -> dict[str, str]:
     return {str(model.path / CONFIG): model.text for model in read.models if model.text is not None}
 
 
-def _fix(read: Repository, settings: Settings, release: Release, *, write: bool) -> None:
+def _fix(
+    read: Repository, settings: Settings, release: Release, only: set[str] | None, *, write: bool
+) -> None:
     """Print what would change; write it if asked to."""
     from triton_repo_builder import check
     from triton_repo_builder.check import fixes
 
-    texts = _texts(read)
+    texts = {path: fixes.exact(path) for path in _texts(read)}
 
     def judged(changed: Mapping[str, str]) -> list[Finding]:
-        findings = check.check(read.with_texts(changed), release, image=settings.image)
+        findings = check.check(read.with_texts(changed), release, image=settings.image, only=only)
         return settings.selection.of(findings, read)
 
     changed = fixes.correct(texts, judged)
     for path, text in changed.items():
-        _echo(fixes.diff(path, texts[path], text).rstrip("\n"))
+        shown = fixes.diff(path, texts[path], text)
+        if sys.stdout.isatty():
+            _echo(shown.rstrip("\n"))
+        else:  # a patch, to the byte
+            click.echo(shown.encode("utf-8", "surrogateescape"), nl=False)
     if write:
         fixes.write(changed)
     what = "corrected" if write else "would change; write them with --fix --write"

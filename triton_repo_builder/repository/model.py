@@ -21,6 +21,7 @@ from triton_repo_builder.repository.manifest import read as read_manifest
 SHARED = "shared"
 """Subfolder of a version: its own copy of the files outside of version folders (``write/versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
 PIPE = "a pipe, a socket or a device, not a file: whoever reads it, Triton too, may wait for ever"
 NO_PIPE = "remove it, and restore the file that was there"
 LARGEST_VERSION = 2**63 - 1
@@ -88,7 +89,10 @@ class Repository:
         return {model.name: model for model in self.models}
 
     def with_texts(self, texts: Mapping[str, str]) -> Repository:
-        """The repository with other texts of config.pbtxt, by their paths; nothing is written."""
+        """The repository with other texts of config.pbtxt, by their paths; nothing is written.
+
+        A text may have the file's own line ends, and bytes that are no UTF-8 as surrogates.
+        """
         models = tuple(
             _with_text(model, texts[path]) if (path := str(model.path / CONFIG)) in texts else model
             for model in self.models
@@ -189,7 +193,8 @@ def _model(folder: Path, *, lenient: bool) -> Model:
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
 
 
-def _with_text(model: Model, text: str) -> Model:
+def _with_text(model: Model, exact: str) -> Model:
+    text = _plain(exact)
     try:
         return replace(model, text=text, config=ModelConfig(pbtxt.parse(text)), error=None)
     except pbtxt.PbtxtError as error:
@@ -201,4 +206,9 @@ def _decode(content: bytes, *, lenient: bool) -> str:
 
     What is to be written again must be UTF-8.
     """
-    return content.decode("utf-8", "replace" if lenient else "strict").replace("\r\n", "\n")
+    return _plain(content.decode("utf-8", "surrogateescape" if lenient else "strict"))
+
+
+def _plain(exact: str) -> str:
+    """A text whose lines and columns are the file's: one character for each byte that is no UTF-8."""
+    return _NO_UTF8.sub("\ufffd", exact).replace("\r\n", "\n")

@@ -139,7 +139,13 @@ def test_a_page_of_each_code_and_of_none(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["nowhere"], 4), (["--triton-release", "1.0", "nowhere"], 2)]
+    ("arguments", "code"),
+    [
+        (["--write", "."], 2),
+        (["--fix", "--write", "s3://b/r"], 2),
+        (["nowhere"], 4),
+        (["--triton-release", "1.0", "nowhere"], 2),
+    ],
 )
 def test_refusals(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
