@@ -176,8 +176,9 @@ class ModelContext:
         return ort_rules.DEFAULT_MAX_BATCH_SIZE if graph.batch.possible else 0
 
     def join(self, *segments: str) -> Path:
-        """A path below the model's folder as the server joins it: a leading slash means nothing."""
-        return Path("/".join((str(self.model.path), *(part.removeprefix("/") for part in segments))))
+        """A path below the model's folder as the server opens it: a leading slash means nothing."""
+        joined = "/".join((str(self.model.path), *(part.removeprefix("/") for part in segments)))
+        return Path(c_string(joined))
 
     def absent(self, path: str) -> Severity:
         """How bad it is that a path leads nowhere: an absolute one may be there where the server is."""
@@ -226,6 +227,11 @@ class ModelContext:
     ) -> Finding:
         """A finding at a field of config.pbtxt."""
         return report(code, self.at(*path), message, remedy=remedy, severity=severity)
+
+
+def c_string(text: str) -> str:
+    """A path as the operating system gets it from the server, in C: up to the first NUL."""
+    return text.partition("\0")[0]
 
 
 def report(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder.check import backends
-from triton_repo_builder.check.context import ModelContext, readable, report
+from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.files import is_folder
 from triton_repo_builder.repository import Model
@@ -109,7 +109,7 @@ def _runtime(context: ModelContext) -> Iterator[Finding]:
     if (
         not runtime
         or not backend
-        or runtime.rsplit("/", 1)[-1] == usual
+        or c_string(runtime).rsplit("/", 1)[-1] == usual
         or (runtime == "model.py" and backend != "python")
     ):
         return

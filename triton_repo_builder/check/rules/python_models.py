@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder.check.context import ModelContext, report
+from triton_repo_builder.check.context import ModelContext, c_string, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
@@ -82,11 +82,11 @@ def _parameters(context: ModelContext) -> Iterator[Finding]:
 
 
 def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
-    file = Path(path.replace(MODEL_DIRECTORY, str(context.model.path), 1))
+    file = Path(c_string(path).replace(MODEL_DIRECTORY, str(context.model.path), 1))
     at: tuple[str | int, ...] = ("parameters", Key(ENVIRONMENT))
     if "://" in path:
         return
-    if not file.exists():
+    if not c_string(path) or not file.exists():
         message = f"Failed to get the canonical path for {file}."
         severity = "error" if path.startswith(MODEL_DIRECTORY) else context.absent(path)
         elsewhere = (
