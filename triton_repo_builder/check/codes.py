@@ -40,6 +40,8 @@ _TEXT = _group(
      "make it readable, or remove it"),
     ("error", "metrics", "`model_metrics` without a field that it needs, or a wrong name in `metric_tags`.",
      "write metric_control { metric_identifier { family } histogram_options { buckets } }"),
+    ("error", "repository-agents", "`model_repository_agents` without an agent (the server dies), or a name.",
+     'write agents [ { name: "checksum" … } ], or drop model_repository_agents'),
 )  # fmt: skip
 
 _LAYOUT = _group(

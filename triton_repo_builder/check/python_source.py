@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 CLASS = "TritonPythonModel"
+OF_CLASS = "auto_complete_config"
+"""The method that the backend calls before there is an object."""
 CALLED = ("__init__", "auto_complete_config", "initialize")
 """Methods that run before the first request."""
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -253,6 +255,8 @@ def _bound(method: ast.FunctionDef) -> bool | None:
     names = [getattr(decorator, "id", "") for decorator in method.decorator_list]
     if any(name not in ("staticmethod", "classmethod") for name in names):
         return None
+    if method.name == OF_CLASS:
+        return "classmethod" in names
     return "staticmethod" not in names
 
 
