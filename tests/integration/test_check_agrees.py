@@ -3,8 +3,8 @@
 Python models and ensembles of the bad repositories; the ONNX ones are compared with the texts that
 test_onnxruntime_refusals.py proves. Left out are the faults that kill the server (version-overflow,
 warmup-batch-size, config-folder, metrics-tag, repository-agents, a folder in the place of a file,
-sequence-state-huge, and sometimes sequence-state-size) or hang the load (model-file-missing-python, version-misread, python-name,
-model-filename-absolute).
+sequence-state-huge, and sometimes sequence-state-size) or hang the load (model-file-missing-python,
+version-misread, python-name, model-filename-absolute).
 """
 
 from __future__ import annotations

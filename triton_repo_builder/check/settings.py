@@ -6,13 +6,14 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.check import installed, policies
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
-from triton_repo_builder.check.selection import Selection, unknown
+from triton_repo_builder.check.selection import POLICY, Selection, unknown
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 
@@ -92,8 +93,18 @@ def read(path: Path | None) -> Settings:
 
 
 def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
-    """The policies of some files. Raises USAGE."""
-    return tuple(policy for file in files for policy in policies.read(_load(file), str(file)))
+    """The policies of some files, each of which must have one. Raises USAGE."""
+    read: list[Policy] = []
+    for file in files:
+        document = _load(file)
+        if strange := sorted(set(document) - {"policy"}):
+            message = f"'{strange[0]}' does not belong into a file of policies"
+            raise _refused(file, message, "write [policy.NAME]; a trb.toml is read with --config")
+        found = policies.read(document, str(file))
+        if not found:
+            raise _refused(file, "has no policy", "write [policy.NAME]")
+        read += found
+    return tuple(read)
 
 
 def select(
@@ -118,6 +129,15 @@ def select(
         remedy = "docs/checks.md lists all codes; 'onnx-*' means all that begin so"
         raise TrbError(Code.USAGE, f"no finding has the code '{wrong[0]}'", where=where, remedy=remedy)
     return selection
+
+
+def check_selected(codes: Iterable[str], rules: Iterable[Policy]) -> None:
+    """Raise USAGE for a selected policy that there is not: nothing would be found."""
+    known = [f"{POLICY}{rule.name}" for rule in rules]
+    for code in codes:
+        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in known):
+            remedy = f"there are: {', '.join(known)}" if known else "give a file of policies with --policy"
+            raise TrbError(Code.USAGE, f"no policy has the code '{code}'", remedy=remedy)
 
 
 def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:

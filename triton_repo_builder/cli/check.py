@@ -31,16 +31,23 @@ CONFIG = Path("trb.toml")
 @click.option(
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )
-@click.option("--select", metavar="CODES", help="Show these findings only, e.g. 'onnx-*,config-syntax'.")
-@click.option("--ignore", metavar="CODES", help="Leave these findings out.")
+@click.option(
+    "--select", metavar="CODES", multiple=True, help="Show these findings only: 'onnx-*,config-syntax'."
+)
+@click.option("--ignore", metavar="CODES", multiple=True, help="Leave these findings out.")
 @click.option("--policy", "policies", type=Place(), multiple=True, help="TOML file of policies; repeatable.")
 @click.option("--baseline", type=Place(), metavar="FILE", help="Accept the findings of this file.")
 @click.option("--write-baseline", type=Place(), metavar="FILE", help="Write the findings to it; exit 0.")
 @click.option("--since", metavar="REVISION", help="Only models that differ from this git revision.")
 @click.option(
-    "--modules", metavar="NAMES", help="Python modules of the image, its requirements.txt, or its name:tag."
+    "--modules",
+    metavar="NAMES",
+    multiple=True,
+    help="Python modules of the image, its requirements.txt, or its name:tag.",
 )
-@click.option("--backends", metavar="NAMES", help="Backends of the image.  [default: the stock image's]")
+@click.option(
+    "--backends", metavar="NAMES", multiple=True, help="Backends of the image.  [default: the stock image's]"
+)
 @click.option("--gpus", type=click.IntRange(0), help="GPUs of the machine that serves.")
 @click.option("--live", metavar="URL", help="Compare with the server that runs there, too.")
 @click.option("--fix", is_flag=True, help="Show corrections that have one safe form, as a diff.")
@@ -56,14 +63,14 @@ CONFIG = Path("trb.toml")
 def command(
     repos: tuple[str, ...],
     triton_release: str | None,
-    select: str | None,
-    ignore: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
     policies: tuple[Path, ...],
     baseline: Path | None,
     write_baseline: Path | None,
     since: str | None,
-    modules: str | None,
-    backends: str | None,
+    modules: tuple[str, ...],
+    backends: tuple[str, ...],
     gpus: int | None,
     live: str | None,
     fix: bool,
@@ -159,11 +166,11 @@ def _refuse(repos: tuple[str, ...], *, fix: bool, write: bool) -> None:
 
 def _settings(
     config: Path | None,
-    select: str | None,
-    ignore: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
     policies: tuple[Path, ...],
-    modules: str | None,
-    backends: str | None,
+    modules: tuple[str, ...],
+    backends: tuple[str, ...],
     gpus: int | None,
     baseline: Path | None,
 ) -> Settings:
@@ -174,6 +181,8 @@ def _settings(
     read = settings.read(file)
     flags = settings.select(_split(select) or read.selection.select, _split(ignore))
     image = settings.image(_split(backends), _split(modules), gpus)
+    rules = (*read.policies, *settings.read_policies(policies))
+    settings.check_selected(flags.select, rules)
     return replace(
         read,
         selection=replace(
@@ -186,12 +195,13 @@ def _settings(
             gpus=read.image.gpus if gpus is None else gpus,
         ),
         baseline=baseline or read.baseline,
-        policies=(*read.policies, *settings.read_policies(policies)),
+        policies=rules,
     )
 
 
-def _split(names: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in names.split(",") if part.strip()) if names else ()
+def _split(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of an option that may be repeated, each time with several."""
+    return tuple(part.strip() for names in given for part in names.split(",") if part.strip())
 
 
 @contextlib.contextmanager

@@ -116,6 +116,14 @@ def test_selection_baseline_and_policies_together(tmp_path: Path) -> None:
     assert (code, output) == (0, "2 models checked, no findings; 9 findings of the baseline not shown\n")
 
 
+def test_an_option_that_is_given_twice_adds_up(tmp_path: Path) -> None:
+    repository = lay_out("several", tmp_path / "r")
+    output = run(repository, "--select", "name-mismatch", "--select", "tensor-dims,tensor-duplicate")[1]
+    assert output.endswith("2 models checked: 3 errors, 0 warnings\n")
+    output = run(repository, "--ignore", "tensor-*,queue-*", "--ignore", "ensemble-*")[1]
+    assert output.endswith("2 models checked: 2 errors, 0 warnings\n")
+
+
 def test_a_fix_is_shown_and_written_only_if_asked_to(tmp_path: Path) -> None:
     repository = lay_out("name-mismatch", tmp_path / "r")
     config = repository / "m" / "config.pbtxt"
