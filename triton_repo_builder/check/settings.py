@@ -71,6 +71,9 @@ def read(path: Path | None) -> Settings:
     models = table.get("models", {})
     if not isinstance(models, Mapping):
         raise _refused(path, "[check.models] must be a table", 'write "NAME" = ["CODE"]')
+    for key in ("release", "baseline"):
+        if not isinstance(table.get(key, ""), str):
+            raise _refused(path, f"{key} = {table[key]!r}", f'a text: {key} = "…"')
     listed = _listed(path)
     files = [path.parent / name for name in listed("policies", table.get("policies", []))]
     return Settings(
@@ -147,6 +150,9 @@ def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, fol
         file = folder / module
         if file.is_file():
             names |= {_module(line) for line in file.read_text(encoding="utf-8").splitlines()}
+        elif module.endswith(".txt") or ("/" in module and ":" not in module):
+            remedy = "name a module, a file of requirements, or the name:tag of an image"
+            raise TrbError(Code.USAGE, "no such file of modules", where=str(file), remedy=remedy)
         elif ":" in module:
             names |= {_module(line) for line in installed.requirements(module)}
         else:

@@ -99,7 +99,7 @@ def command(
       trb check --live http://localhost:8000
       trb check --json | jq '.[] | select(.severity == "error")'
     """
-    from triton_repo_builder import check, releases
+    from triton_repo_builder import check, files, releases
     from triton_repo_builder.check import baseline as known
     from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
@@ -140,7 +140,7 @@ def command(
                 _fix(read, settings, release, only, write=write)
             found += findings
     if write_baseline:
-        write_baseline.write_text(known.render(kept), encoding="utf-8")
+        files.write(write_baseline, known.render(kept).encode())
         click.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
         return 0
     report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())

@@ -89,6 +89,12 @@ def test_a_baseline_holds_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert run("r", "--baseline", tmp_path / "known.json")[0] == 0
 
 
+def test_a_baseline_of_names_that_are_no_text_in_a_folder_that_is_new(tmp_path: Path) -> None:
+    (tmp_path / "r" / "bad\udcff").mkdir(parents=True)
+    assert run(tmp_path / "r", "--write-baseline", tmp_path / "new" / "known.json")[0] == 0
+    assert run(tmp_path / "r", "--baseline", tmp_path / "new" / "known.json")[0] == 0
+
+
 def test_several_repositories_are_one_report(tmp_path: Path) -> None:
     one = lay_out("name-mismatch", tmp_path / "one")
     two = lay_out("queue-delay-clearml", tmp_path / "two")
