@@ -207,11 +207,13 @@ REFUSED_OTHERWISE = [
     "python-environment-no-archive",
     "python-import-initialize",
     "python-import-helper",
+    "python-import-name",
     "python-import-relative",
     "python-import-repository",
     "python-import-subfolder",
     "python-name-instance",
     "python-raises",
+    "python-raises-helper",
     "python-raises-initialize",
     "python-syntax-helper",
 ]

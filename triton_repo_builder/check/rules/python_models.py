@@ -11,6 +11,7 @@ from triton_repo_builder.check.context import ModelContext, c_string, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
+from triton_repo_builder.check.rules import helpers
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 ENVIRONMENT = "EXECUTION_ENV_PATH"
@@ -164,6 +165,7 @@ def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterato
             severity: Severity = "warning" if _older(context) else "error"
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
         yield from _relative(context, module, inner)
+    yield from helpers.check(file, sources)
     if ENVIRONMENT in context.config.parameters:
         return
     provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
@@ -189,7 +191,9 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
         importing, inner = waiting.pop()
         for name, _ in inner.imports():
             module = importing.parent / f"{name.removeprefix('.')}.py"
-            if module not in sources and name not in sys.stdlib_module_names and module.is_file():
+            if module in sources or name in sys.stdlib_module_names or not module.is_file():
+                continue
+            if not (module.with_suffix("") / "__init__.py").exists():  # a package goes before a module
                 sources[module] = context.repo.python(module)
                 waiting.append((module, sources[module]))
     return sources
