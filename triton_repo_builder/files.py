@@ -222,6 +222,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; what this user may not see is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 """What code raises that reads a document of another shape than it expects."""
 DEEPEST = 100

@@ -2,9 +2,9 @@
 
 Python models and ensembles of the bad repositories; the ONNX ones are compared with the texts that
 test_onnxruntime_refusals.py proves. Left out are the faults that kill the server (version-overflow,
-warmup-batch-size, config-folder, metrics-tag, a folder in the place of a file, sequence-state-huge, and
-sometimes sequence-state-size) or hang the load (model-file-missing-python, version-misread, python-name,
-model-filename-absolute).
+warmup-batch-size, config-folder, metrics-tag, repository-agents, a folder in the place of a file,
+sequence-state-huge, and sometimes sequence-state-size) or hang the load (model-file-missing-python,
+version-misread, python-name, model-filename-absolute).
 """
 
 from __future__ import annotations
@@ -207,11 +207,13 @@ REFUSED_OTHERWISE = [
     "python-environment-no-archive",
     "python-import-initialize",
     "python-import-helper",
+    "python-import-name",
     "python-import-relative",
     "python-import-repository",
     "python-import-subfolder",
     "python-name-instance",
     "python-raises",
+    "python-raises-helper",
     "python-raises-initialize",
     "python-syntax-helper",
 ]
@@ -372,6 +374,12 @@ def test_what_a_model_completes_loads(completing: Bench, name: str) -> None:
     errors, said = completing.judge(name, GOOD)
     assert errors == []
     assert said == ""
+
+
+def test_a_completing_server_refuses_in_our_words(completing: Bench) -> None:
+    errors, said = completing.judge("python-signature-auto-complete-self")
+    assert len(errors) == 1
+    assert errors[0] in said
 
 
 def test_a_good_ensemble_has_no_finding_and_loads(bench: Bench) -> None:

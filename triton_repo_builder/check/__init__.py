@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import ModelContext, RepositoryContext, report
+from triton_repo_builder.check.context import ModelContext, RepositoryContext, readable, report
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.policies import Policy
@@ -17,6 +16,7 @@ from triton_repo_builder.check.rules import (
     ensemble_flow,
     ensemble_steps,
     ensembles,
+    entries,
     features,
     layout,
     manifest,
@@ -29,10 +29,7 @@ from triton_repo_builder.check.rules import (
 )
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.releases import Release
-from triton_repo_builder.repository import CONFIG, Model, Repository
-
-LONGEST = 100
-"""Characters of a file's name in a message."""
+from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository
 
 
 class Rule(Protocol):
@@ -68,11 +65,22 @@ def check(
 ) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing.
 
-    With ``only`` the findings on these models and on none else; what they need of others is read.
+    With ``only`` the findings on these entries of the repository and on none else; what they need of others
+    is read.
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
     names = {model.name for model in repository.models}
-    return arrange(finding.found_in(repository.path, names) for finding in _all(repo, policies, only))
+    pipes = {str(pipe) for pipe in repository.pipes}
+    found = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
+    found += entries.pipes(repository)
+    placed = [finding.found_in(repository.path, names) for finding in found]
+
+    def counts(finding: Finding) -> bool:
+        """A manifest that has changed may be wrong about models that have not."""
+        by_manifest = finding.code.startswith("manifest-") and MANIFEST in (only or ())
+        return only is None or by_manifest or finding.entry(repository.path) in only
+
+    return arrange(filter(counts, placed))
 
 
 def refuse_errors(
@@ -106,11 +114,10 @@ def _all(
             if model.error is None:
                 for policy in policies:
                     yield from policy.check(repo.of(model))
-    if only is None:
-        path = repo.repository.path
-        yield from _readable(path, lambda: layout.links(repo.repository))
-        yield from _readable(path, lambda: layout.case_clashes(repo.repository))
-        yield from _readable(path, lambda: manifest.check(repo.repository))
+    path = repo.repository.path
+    yield from readable(path, lambda: entries.links(repo.repository))
+    yield from readable(path, lambda: entries.case_clashes(repo.repository))
+    yield from readable(path, lambda: manifest.check(repo.repository, only))
 
 
 def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
@@ -124,14 +131,4 @@ def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     else:
         context = repo.of(model)
         for rule in RULES.values():
-            yield from _readable(model.path, functools.partial(rule, context))
-
-
-def _readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of one rule; a file that cannot be read is one more, and the other rules go on."""
-    try:
-        yield from findings()
-    except OSError as error:
-        file = Path(str(error.filename or path))
-        shown = str(file) if len(file.name) <= LONGEST else f"{file.parent}/{file.name[:LONGEST]}…"
-        yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")
+            yield from readable(model.path, functools.partial(rule, context))

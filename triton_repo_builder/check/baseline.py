@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.result import valid
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_json
 
@@ -50,4 +51,4 @@ def new(findings: Sequence[Finding], known: Known, root: Path) -> list[Finding]:
 
 
 def _key(finding: Finding) -> tuple[str, str, str]:
-    return finding.file, finding.code, finding.message
+    return valid(finding.file), finding.code, valid(finding.message)

@@ -36,10 +36,12 @@ _TEXT = _group(
      "put the file itself there"),
     ("error", "repository-empty", "No model in the repository: a wrong path passes any check.",
      "name the folder that holds the model directories; --allow-empty accepts it"),
-    ("error", "file-unreadable", "A file or folder that cannot be read.",
+    ("error", "file-unreadable", "A file or folder that cannot be read, or a pipe, a socket, a device.",
      "make it readable, or remove it"),
     ("error", "metrics", "`model_metrics` without a field that it needs, or a wrong name in `metric_tags`.",
      "write metric_control { metric_identifier { family } histogram_options { buckets } }"),
+    ("error", "repository-agents", "`model_repository_agents` without an agent (the server dies), or a name.",
+     'write agents [ { name: "checksum" … } ], or drop model_repository_agents'),
 )  # fmt: skip
 
 _LAYOUT = _group(
@@ -224,9 +226,9 @@ _PYTHON = _group(
     ("error", "python-signature",
      "A method that cannot be called as the backend does, or that gives nothing back.",
      "write initialize(self, args), execute(self, requests); auto_complete_config returns its argument"),
-    ("error", "python-raises", "A statement that always raises, on import or in `initialize`.",
+    ("error", "python-raises", "A statement that always raises, on import (helpers too) or in `initialize`.",
      "remove it; a condition may stand before it"),
-    ("warning", "python-import", "A module that neither the image nor the version directory has.",
+    ("warning", "python-import", "A module that neither image nor folder has, or a name that a helper lacks.",
      "put it beside model.py, build an image with it, or set EXECUTION_ENV_PATH"),
     ("error", "python-name", "A name that the Python backend cannot take: it goes through a shell and ASCII.",
      "use letters, digits, '_', '-' and '.' only"),

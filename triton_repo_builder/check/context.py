@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
-from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.python_source import PythonSource
 from triton_repo_builder.check.step_graph import StepGraph
@@ -21,6 +21,9 @@ from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
+
+LONGEST = 100
+"""Characters of a file's name in a message."""
 
 
 def _read(path: Path) -> ModelSignature:
@@ -173,8 +176,9 @@ class ModelContext:
         return ort_rules.DEFAULT_MAX_BATCH_SIZE if graph.batch.possible else 0
 
     def join(self, *segments: str) -> Path:
-        """A path below the model's folder as the server joins it: a leading slash means nothing."""
-        return Path("/".join((str(self.model.path), *(part.removeprefix("/") for part in segments))))
+        """A path below the model's folder as the server opens it: a leading slash means nothing."""
+        joined = "/".join((str(self.model.path), *(part.removeprefix("/") for part in segments)))
+        return Path(c_string(joined))
 
     def absent(self, path: str) -> Severity:
         """How bad it is that a path leads nowhere: an absolute one may be there where the server is."""
@@ -210,13 +214,13 @@ class ModelContext:
         path = self.join(str(version), name)
         return path / "model.onnx" if self.backend == "onnxruntime" and path.is_dir() else path
 
-    def at(self, *path: str | int) -> str:
-        """Location of a field: ``repo/bert/config.pbtxt:12``."""
+    def at(self, *path: str | int) -> Place:
+        """Location of a field."""
         if self.model.text is None:
-            return str(self.model.path)
+            return Place(self.model.path)
         found = line_numbers.find(self.fields, path)
         file = self.model.path / CONFIG
-        return f"{file}:{found.line}:{found.column}" if found else str(file)
+        return Place(file, found.line, found.column) if found else Place(file)
 
     def finding(
         self, code: str, message: str, *path: str | int, remedy: str = "", severity: Severity | None = None
@@ -225,15 +229,37 @@ class ModelContext:
         return report(code, self.at(*path), message, remedy=remedy, severity=severity)
 
 
+def c_string(text: str) -> str:
+    """A path as the operating system gets it from the server, in C: up to the first NUL."""
+    return text.partition("\0")[0]
+
+
 def report(
     code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None
 ) -> Finding:
     """A finding anywhere; severity and remedy are the code's own unless given."""
     entry = CODES[code]
+    place = where if isinstance(where, Place) else Place(where)
     return Finding(
         severity=severity or entry.severity,
         code=code,
-        where=where,
+        where=str(place),
+        file=place.file,
+        line=place.line,
+        column=place.column,
         message=message,
         remedy=remedy or entry.remedy,
     )
+
+
+def readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings of one rule, on what is at or below a path.
+
+    A file that cannot be read is one more, and the other rules go on.
+    """
+    try:
+        yield from findings()
+    except OSError as error:
+        file = Path(str(error.filename or path))
+        shown = str(file) if len(file.name) <= LONGEST else f"{file.parent}/{file.name[:LONGEST]}…"
+        yield report("file-unreadable", str(path), f"cannot be read: {error.strerror or error}: {shown}")

@@ -11,6 +11,24 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 
+class Place(str):
+    """A path with the line and the column of the place behind it, if known: ``repo/bert/config.pbtxt:12:1``.
+
+    The three are kept apart as well: names of folders may end like a line, ``1:2``.
+    """
+
+    file: str
+    line: int
+    column: int
+
+    def __new__(cls, file: str | Path, line: int = 0, column: int = 0) -> Place:
+        """The place of a file, a folder, or a server's URL."""
+        numbers = [str(number) for number in (line, column) if number]
+        place = super().__new__(cls, ":".join((str(file), *numbers)))
+        place.file, place.line, place.column = str(file), line, column
+        return place
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong, or probably not meant."""
@@ -31,41 +49,48 @@ class Finding:
     column: int = 0
 
     def found_in(self, root: Path, models: Collection[str]) -> Finding:
-        """The finding with its place as fields of their own: names may hold colons."""
-        file, line, column = _position(self.where)
-        name = file.removeprefix(f"{root}/").partition("/")[0] if file.startswith(f"{root}/") else ""
-        model = name if name in models else ""
-        return replace(self, file=file, line=line, column=column, model=model)
+        """The finding with the model that its file belongs to."""
+        name = self.entry(root)
+        return replace(self, model=name) if name in models else self
+
+    def entry(self, root: Path) -> str:
+        """The entry at the top of the repository that its file is, or is in; empty for the whole."""
+        prefix = below(root)
+        return self.file.removeprefix(prefix).partition("/")[0] if self.file.startswith(prefix) else ""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.severity}: {self.message} [{self.code}]\n  fix: {self.remedy}"
 
     def relative_to(self, root: Path, base: str = "") -> Finding:
         """The finding with paths below ``root`` stated from there, or as those below ``base``."""
-        prefix = f"{root}/"
+        prefix, own = below(root), base.rstrip("/") or "."
+        if prefix == base:
+            return self
 
         def moved(path: str) -> str:
+            if path == str(root):
+                return own
             return base + path.removeprefix(prefix) if path.startswith(prefix) else path
 
         return replace(
             self,
             where=moved(self.where),
             file=moved(self.file),
-            message=self.message.replace(prefix, base),
-            remedy=self.remedy.replace(prefix, base),
+            message=self.message.replace(prefix, base) if prefix else self.message,
+            remedy=re.sub(rf"{re.escape(str(root))}(?!\S)", lambda _: own, self.remedy.replace(prefix, base))
+            if prefix
+            else self.remedy,
         )
 
     @property
     def order(self) -> tuple[object, ...]:
         """By file, then by line; findings without a line first."""
-        path, line, column = (self.file, self.line, self.column) if self.file else _position(self.where)
-        return path, line, column, self.severity, self.code, self.message
+        return self.file, self.line, self.column, self.severity, self.code, self.message
 
 
-def _position(where: str) -> tuple[str, int, int]:
-    match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
-    assert match  # Every part is optional.
-    return match[1], int(match[2] or 0), int(match[3] or 0)
+def below(root: Path) -> str:
+    """What a path below ``root`` begins with: nothing for the current folder, whose name pathlib drops."""
+    return str(root / "_")[:-1]
 
 
 def arrange(findings: Iterable[Finding]) -> list[Finding]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.check.finding import Finding
 
-ROUNDS = 100
+ROUNDS = 1000
 """Each round corrects one place of a file: what a parser sees after it is only known then."""
+_STRING = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')(?!(?:\s|\#[^\n]*(?:\n|$))*["'])"""
+"""A string that no other follows: the parser joins those in a row."""
 Fix = tuple[str, str, str]
 FIXES: dict[str, tuple[Fix, ...]] = {
     # code → (of the remedy, what stands at the place, what comes there); \\r is the remedy's group
-    "backend-unknown": ((r'write backend: ("\w+")', r'backend\s*:\s*"[^"]*"', r"backend: \r"),),
+    "backend-unknown": ((r'write backend: ("\w+")', rf"(backend\s*:\s*){_STRING}", r"\g<1>\r"),),
     "config-syntax": (
         (r"write an ordinary blank", "[\u00a0\u2000-\u200b\u3000]", " "),
         (
@@ -25,15 +28,19 @@ FIXES: dict[str, tuple[Fix, ...]] = {
         ),
         (r"without BOM", "\ufeff", ""),
         (r"write (TYPE_\w+)", r'"?\w+"?', r"\r"),
-        (r"no quotes round enum values", r'"(\w+)"', r"\g<1>"),
-        (r"no quotes round numbers", r'"(-?\d+)"', r"\g<1>"),
+        (r"no quotes round enum values", r"([\"'])(\w+)\1", r"\g<2>"),
+        (r"no quotes round numbers", r"([\"'])(-?\d+)\1", r"\g<2>"),
         (r"no plus before", r"\+", ""),
     ),
-    "ensemble-step-version": ((r"write model_version: -1", r"[^{]*\{", r"\g<0> model_version: -1"),),
-    "name-mismatch": ((r"make the two equal", r'name\s*:\s*("[^"]*"|\'[^\']*\')', ""),),
+    "ensemble-step-version": (
+        (r"write model_version: -1", r"(?:[^{#]|\#.*\n)*\{", r"\g<0> model_version: -1"),
+    ),
+    "name-mismatch": ((r"make the two equal", rf"name\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),),
     "onnx-type": ((r"write data_type: (\w+)", r"data_type\s*:\s*\w+", r"data_type: \r"),),
-    "parameter-ignored": ((r"did you mean ([\w.]+)\?", r'(?s)([^}]*?key\s*:\s*)"[^"]*"', r'\g<1>"\r"'),),
-    "platform-backend-pair": ((r"drop platform", r'platform\s*:\s*"[^"]*"', ""),),
+    "parameter-ignored": (
+        (r"did you mean ([\w.]+)\?", rf"((?:[^}}#]|\#.*\n)*?key\s*:\s*){_STRING}", r'\g<1>"\r"'),
+    ),
+    "platform-backend-pair": ((r"drop platform", rf"platform\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),),
 }
 
 
@@ -64,20 +71,32 @@ def correct(
     return {path: text for path, text in changed.items() if text != texts[path]}
 
 
+def exact(path: str) -> str:
+    """The text of a file to the byte: its own line ends, and surrogates for what is no UTF-8."""
+    try:
+        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise files.unreadable(Path(path), error) from None
+
+
 def diff(path: str, old: str, new: str) -> str:
-    """A unified diff of one file."""
-    lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    """A unified diff of one file, which ``patch --binary`` applies."""
+    # A line ends with \n and nowhere else, whatever Python's splitlines takes for an end.
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
     shown = path.removeprefix("/")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(*lines, f"a/{shown}", f"b/{shown}")
+        for line in difflib.unified_diff(before, after, f"a/{shown}", f"b/{shown}")
     )
 
 
 def write(changed: Mapping[str, str]) -> None:
-    """Put each text in the place of the file's."""
+    """Put each text in the place of the file's, or of the one that a link leads to, with its mode."""
     for path, text in changed.items():
-        files.write(Path(path), text.encode("utf-8"))
+        file = Path(path).resolve()
+        mode = file.stat().st_mode
+        files.write(file, text.encode("utf-8", "surrogateescape"))
+        file.chmod(stat.S_IMODE(mode))
 
 
 def _offset(text: str, line: int, column: int) -> int | None:

@@ -16,6 +16,15 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
+_NAME = re.compile(r"[\w.-]+")
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "required": (bool, "true or false"),
+    "allowed": (list, "a list"),
+    "forbidden": (list, "a list"),
+    "minimum": ((int, float), "a number"),
+    "maximum": ((int, float), "a number"),
+}
+"""What a value in TOML must be; all others are texts."""
 Place = tuple[str | int, ...]
 
 
@@ -66,10 +75,14 @@ class Policy:
         return ""
 
     def _finding(self, context: ModelContext, place: Place, message: str) -> Finding:
+        at = context.at(*place)
         return Finding(
             severity=self.severity,
             code=f"{POLICY}{self.name}",
-            where=context.at(*place),
+            where=str(at),
+            file=at.file,
+            line=at.line,
+            column=at.column,
             message=f"{self.message} ({message})" if self.message else message,
             remedy=self.fix or "follow the policy, or ask who wrote it",
         )
@@ -95,16 +108,23 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
             place, "it forbids nothing", "add required, allowed, forbidden, minimum, maximum or pattern"
         )
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
-    if steps[0] not in pbtxt.fields("ModelConfig"):
-        raise _refused(place, f"config.pbtxt has no field '{steps[0]}'", "see Triton's model_config.proto")
+    if step := pbtxt.unknown(steps):
+        message = f"config.pbtxt has no field '{entry['field']}': '{step}' is none"
+        raise _refused(place, message, "see Triton's model_config.proto")
+    if not _NAME.fullmatch(name):
+        raise _refused(place, "its name is part of a code", "letters, digits, '_', '-' and '.' only")
+    for key, value in entry.items():
+        kind, expected = _KINDS.get(key, (str, "a text"))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise _refused(place, f"{key} = {value!r}", f"{key} is {expected}")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
     try:
         re.compile(str(entry.get("pattern", "")))
         policy = Policy(name=name, steps=steps, **values)
-    except (re.error, TypeError) as error:
-        raise _refused(place, f"invalid: {error}", "correct it") from None
+    except re.error as error:
+        raise _refused(place, f"pattern is no regular expression: {error}", "correct it") from None
     if policy.severity not in ("error", "warning"):
         raise _refused(place, f"severity '{policy.severity}'", "error or warning")
     return policy

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 CLASS = "TritonPythonModel"
+OF_CLASS = "auto_complete_config"
+"""The method that the backend calls before there is an object."""
 CALLED = ("__init__", "auto_complete_config", "initialize")
 """Methods that run before the first request."""
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -122,20 +124,39 @@ class PythonSource:
 
     def imports(self) -> Iterator[tuple[str, int]]:
         """Every module that is needed, with its line: at the top, and in methods, which run later."""
-        if self.tree is None:
-            return
-        waiting: list[ast.AST] = [*reversed(self.tree.body)]
+        for node in self._needing():
+            yield from ((name, node.lineno) for name in _modules(node))
+
+    def names(self, *, loading: bool) -> Iterator[tuple[str, str, int]]:
+        """Every name that is taken out of a module beside this one: the module's, its own, the line.
+
+        Either those that are taken while the model loads, or those that are taken later, if ever.
+        """
+        called = [method for name in CALLED if (method := self.method(name))]
+        at_load = {*self.top, *(node for method in called for node in ast.walk(method))}
+        for node in self._needing():
+            if (node in at_load) != loading:
+                continue
+            if isinstance(node, ast.ImportFrom) and node.level < 2 and node.module and "." not in node.module:
+                yield from ((node.module, alias.name, node.lineno) for alias in node.names)
+
+    @property
+    def at_once(self) -> tuple[str, ...]:
+        """The modules that are imported with this one, whatever happens."""
+        nodes = [node for node in (self.tree.body if self.tree else []) if _imports(node)]
+        return tuple(name for node in nodes for name in _modules(node))
+
+    @property
+    def stop(self) -> ast.stmt | None:
+        """The first statement at the top that always raises."""
+        return next((node for node in (self.tree.body if self.tree else []) if _raises(node)), None)
+
+    def _needing(self) -> Iterator[ast.Import | ast.ImportFrom]:
+        waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.Import):
-                yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                yield node.module.partition(".")[0], node.lineno
-            elif isinstance(node, ast.ImportFrom) and node.level:
-                names = (
-                    [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
-                )
-                yield from (("." * node.level + name, node.lineno) for name in names)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node
             elif isinstance(node, ast.stmt | ast.ExceptHandler):
                 waiting += reversed([child for child in _children(node) if isinstance(child, ast.AST)])
 
@@ -184,6 +205,16 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             for child in getattr(node, field, []) if not isinstance(node, ast.expr) else []:
                 yield from child.body if isinstance(child, ast.match_case) else (child,)
+
+
+def _modules(node: ast.stmt) -> list[str]:
+    """The first parts of the names of the modules that a statement imports; relative ones begin with dots."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
+    return ["." * node.level + name for name in names]
 
 
 def _imports(node: ast.stmt) -> bool:
@@ -253,6 +284,8 @@ def _bound(method: ast.FunctionDef) -> bool | None:
     names = [getattr(decorator, "id", "") for decorator in method.decorator_list]
     if any(name not in ("staticmethod", "classmethod") for name in names):
         return None
+    if method.name == OF_CLASS:
+        return "classmethod" in names
     return "staticmethod" not in names
 
 

@@ -51,5 +51,9 @@ def printable(text: str) -> str:
     """A text on one line, in characters that every terminal and every file takes."""
     if text.isascii() and text.isprintable():
         return text
-    valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid(text))
+
+
+def valid(text: str) -> str:
+    """A text that is UTF-8: bytes of a file's name that are not are shown as ``\\xff``."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -13,7 +13,8 @@ from triton_repo_builder.repository import Repository
 
 POLICY = "policy-"
 """What the codes of a team's own policies begin with."""
-_COMMENT = re.compile(r"^[ \t]*#[ \t]*trb:[ \t]*ignore[ \t]+(.+)$", re.MULTILINE)
+_STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#([^\n]*)""")
+_IGNORE = re.compile(r"[ \t]*trb:[ \t]*ignore[ \t]+(.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +53,9 @@ def _any(code: str, patterns: Iterable[str]) -> bool:
 
 
 def _comments(text: str) -> tuple[str, ...]:
-    """The codes of each ``# trb: ignore CODE, CODE``."""
-    return tuple(code for match in _COMMENT.finditer(text) for code in re.split(r"[\s,]+", match[1].strip()))
+    """The codes of each ``# trb: ignore CODE, CODE``, on a line of its own or behind a field."""
+    if "trb:" not in text:
+        return ()
+    comments = (match[1] or "" for match in _STRING_OR_COMMENT.finditer(text))
+    stated = filter(None, map(_IGNORE.match, comments))
+    return tuple(code for match in stated for code in re.split(r"[\s,]+", match[1].strip()))

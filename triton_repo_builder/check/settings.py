@@ -6,13 +6,14 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.check import installed, policies
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
-from triton_repo_builder.check.selection import Selection, unknown
+from triton_repo_builder.check.selection import POLICY, Selection, unknown
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 
@@ -70,6 +71,9 @@ def read(path: Path | None) -> Settings:
     models = table.get("models", {})
     if not isinstance(models, Mapping):
         raise _refused(path, "[check.models] must be a table", 'write "NAME" = ["CODE"]')
+    for key in ("release", "baseline"):
+        if not isinstance(table.get(key, ""), str):
+            raise _refused(path, f"{key} = {table[key]!r}", f'a text: {key} = "…"')
     listed = _listed(path)
     files = [path.parent / name for name in listed("policies", table.get("policies", []))]
     return Settings(
@@ -92,8 +96,18 @@ def read(path: Path | None) -> Settings:
 
 
 def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
-    """The policies of some files. Raises USAGE."""
-    return tuple(policy for file in files for policy in policies.read(_load(file), str(file)))
+    """The policies of some files, each of which must have one. Raises USAGE."""
+    read: list[Policy] = []
+    for file in files:
+        document = _load(file)
+        if strange := sorted(set(document) - {"policy"}):
+            message = f"'{strange[0]}' does not belong into a file of policies"
+            raise _refused(file, message, "write [policy.NAME]; a trb.toml is read with --config")
+        found = policies.read(document, str(file))
+        if not found:
+            raise _refused(file, "has no policy", "write [policy.NAME]")
+        read += found
+    return tuple(read)
 
 
 def select(
@@ -120,6 +134,15 @@ def select(
     return selection
 
 
+def check_selected(codes: Iterable[str], rules: Iterable[Policy]) -> None:
+    """Raise USAGE for a selected policy that there is not: nothing would be found."""
+    known = [f"{POLICY}{rule.name}" for rule in rules]
+    for code in codes:
+        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in known):
+            remedy = f"there are: {', '.join(known)}" if known else "give a file of policies with --policy"
+            raise TrbError(Code.USAGE, f"no policy has the code '{code}'", remedy=remedy)
+
+
 def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:
     """What an image brings; a module may be a file of requirements, or an image of ``trb image build``."""
     names: set[str] = set()
@@ -127,6 +150,9 @@ def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, fol
         file = folder / module
         if file.is_file():
             names |= {_module(line) for line in file.read_text(encoding="utf-8").splitlines()}
+        elif module.endswith(".txt") or ("/" in module and ":" not in module):
+            remedy = "name a module, a file of requirements, or the name:tag of an image"
+            raise TrbError(Code.USAGE, "no such file of modules", where=str(file), remedy=remedy)
         elif ":" in module:
             names |= {_module(line) for line in installed.requirements(module)}
         else:

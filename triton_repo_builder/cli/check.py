@@ -31,16 +31,23 @@ CONFIG = Path("trb.toml")
 @click.option(
     "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
 )
-@click.option("--select", metavar="CODES", help="Show these findings only, e.g. 'onnx-*,config-syntax'.")
-@click.option("--ignore", metavar="CODES", help="Leave these findings out.")
+@click.option(
+    "--select", metavar="CODES", multiple=True, help="Show these findings only: 'onnx-*,config-syntax'."
+)
+@click.option("--ignore", metavar="CODES", multiple=True, help="Leave these findings out.")
 @click.option("--policy", "policies", type=Place(), multiple=True, help="TOML file of policies; repeatable.")
 @click.option("--baseline", type=Place(), metavar="FILE", help="Accept the findings of this file.")
 @click.option("--write-baseline", type=Place(), metavar="FILE", help="Write the findings to it; exit 0.")
 @click.option("--since", metavar="REVISION", help="Only models that differ from this git revision.")
 @click.option(
-    "--modules", metavar="NAMES", help="Python modules of the image, its requirements.txt, or its name:tag."
+    "--modules",
+    metavar="NAMES",
+    multiple=True,
+    help="Python modules of the image, its requirements.txt, or its name:tag.",
 )
-@click.option("--backends", metavar="NAMES", help="Backends of the image.  [default: the stock image's]")
+@click.option(
+    "--backends", metavar="NAMES", multiple=True, help="Backends of the image.  [default: the stock image's]"
+)
 @click.option("--gpus", type=click.IntRange(0), help="GPUs of the machine that serves.")
 @click.option("--live", metavar="URL", help="Compare with the server that runs there, too.")
 @click.option("--fix", is_flag=True, help="Show corrections that have one safe form, as a diff.")
@@ -56,14 +63,14 @@ CONFIG = Path("trb.toml")
 def command(
     repos: tuple[str, ...],
     triton_release: str | None,
-    select: str | None,
-    ignore: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
     policies: tuple[Path, ...],
     baseline: Path | None,
     write_baseline: Path | None,
     since: str | None,
-    modules: str | None,
-    backends: str | None,
+    modules: tuple[str, ...],
+    backends: tuple[str, ...],
     gpus: int | None,
     live: str | None,
     fix: bool,
@@ -92,8 +99,9 @@ def command(
       trb check --live http://localhost:8000
       trb check --json | jq '.[] | select(.severity == "error")'
     """
-    from triton_repo_builder import check, releases
+    from triton_repo_builder import check, files, releases
     from triton_repo_builder.check import baseline as known
+    from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
     from triton_repo_builder.check.result import Report
 
@@ -102,6 +110,7 @@ def command(
 
         click.echo(pages.page(explain).rstrip("\n"))
         return 0
+    _refuse(repos, fix=fix, write=write)
     settings = _settings(config, select, ignore, policies, modules, backends, gpus, baseline)
     name = triton_release or settings.release
     release = releases.get(name) if name else releases.default()
@@ -118,20 +127,20 @@ def command(
             findings += _empty(read, allow_empty=allow_empty or only is not None)
             findings += _live(read, live)
             findings = settings.selection.of(findings, read)
-            models += len(read.models if only is None else only)
+            models += sum(only is None or model.name in only for model in read.models)
             kept += [finding.relative_to(read.path) for finding in findings]
             if entries is not None:
                 fresh = known.new(findings, entries, read.path)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
-            base = f"{place.rstrip('/')}/" if "://" in place else f"{read.path}/"
+            base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)
             findings = [finding.relative_to(read.path, base) for finding in findings]
-            texts |= {base + path.removeprefix(f"{read.path}/"): text for path, text in _texts(read).items()}
+            texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
             if fix:
-                _fix(read, settings, release, write=write)
+                _fix(read, settings, release, only, write=write)
             found += findings
     if write_baseline:
-        write_baseline.write_text(known.render(kept), encoding="utf-8")
+        files.write(write_baseline, known.render(kept).encode())
         click.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
         return 0
     report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
@@ -140,13 +149,28 @@ def command(
     return int(any(strict or finding.severity == "error" for finding in found))
 
 
+def _refuse(repos: tuple[str, ...], *, fix: bool, write: bool) -> None:
+    """What ``--write`` cannot mean."""
+    from triton_repo_builder.errors import Code, TrbError
+
+    if write and not fix:
+        raise TrbError(Code.USAGE, "--write writes the corrections of --fix", remedy="add --fix")
+    if remote := next((place for place in repos if write and "://" in place), None):
+        raise TrbError(
+            Code.USAGE,
+            "--fix --write changes files of this machine only",
+            where=remote,
+            remedy="correct the repository that was pushed, then push it again",
+        )
+
+
 def _settings(
     config: Path | None,
-    select: str | None,
-    ignore: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
     policies: tuple[Path, ...],
-    modules: str | None,
-    backends: str | None,
+    modules: tuple[str, ...],
+    backends: tuple[str, ...],
     gpus: int | None,
     baseline: Path | None,
 ) -> Settings:
@@ -157,6 +181,8 @@ def _settings(
     read = settings.read(file)
     flags = settings.select(_split(select) or read.selection.select, _split(ignore))
     image = settings.image(_split(backends), _split(modules), gpus)
+    rules = (*read.policies, *settings.read_policies(policies))
+    settings.check_selected(flags.select, rules)
     return replace(
         read,
         selection=replace(
@@ -169,12 +195,13 @@ def _settings(
             gpus=read.image.gpus if gpus is None else gpus,
         ),
         baseline=baseline or read.baseline,
-        policies=(*read.policies, *settings.read_policies(policies)),
+        policies=rules,
     )
 
 
-def _split(names: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in names.split(",") if part.strip()) if names else ()
+def _split(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of an option that may be repeated, each time with several."""
+    return tuple(part.strip() for names in given for part in names.split(",") if part.strip())
 
 
 @contextlib.contextmanager
@@ -201,7 +228,7 @@ def _changed(read: Repository, since: str | None) -> set[str] | None:
         return None
     from triton_repo_builder.vcs import changed
 
-    return changed.models(read, since)
+    return changed.entries(read, since)
 
 
 def _empty(read: Repository, *, allow_empty: bool) -> list[Finding]:
@@ -228,20 +255,26 @@ def _texts(read: Repository) -> dict[str, str]:
     return {str(model.path / CONFIG): model.text for model in read.models if model.text is not None}
 
 
-def _fix(read: Repository, settings: Settings, release: Release, *, write: bool) -> None:
+def _fix(
+    read: Repository, settings: Settings, release: Release, only: set[str] | None, *, write: bool
+) -> None:
     """Print what would change; write it if asked to."""
     from triton_repo_builder import check
     from triton_repo_builder.check import fixes
 
-    texts = _texts(read)
+    texts = {path: fixes.exact(path) for path in _texts(read)}
 
     def judged(changed: Mapping[str, str]) -> list[Finding]:
-        findings = check.check(read.with_texts(changed), release, image=settings.image)
+        findings = check.check(read.with_texts(changed), release, image=settings.image, only=only)
         return settings.selection.of(findings, read)
 
     changed = fixes.correct(texts, judged)
     for path, text in changed.items():
-        _echo(fixes.diff(path, texts[path], text).rstrip("\n"))
+        shown = fixes.diff(path, texts[path], text)
+        if sys.stdout.isatty():
+            _echo(shown.rstrip("\n"))
+        else:  # a patch, to the byte
+            click.echo(shown.encode("utf-8", "surrogateescape"), nl=False)
     if write:
         fixes.write(changed)
     what = "corrected" if write else "would change; write them with --fix --write"

@@ -15,10 +15,11 @@ def check(repository: Repository, url: str) -> list[Finding]:
     """Models and versions that are missing or not ready, others that run, and configurations that drifted."""
     http = HttpClient(url)
     try:
-        names = {model.name for model in repository.models}
-        return [finding.found_in(repository.path, names) for finding in _all(repository, http)]
+        found = list(_all(repository, http))
     except NoAnswer as error:
-        return [report("live-unreachable", http.url, str(error))]
+        found = [report("live-unreachable", http.url, str(error))]
+    names = {model.name for model in repository.models}
+    return [finding.found_in(repository.path, names) for finding in found]
 
 
 def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:

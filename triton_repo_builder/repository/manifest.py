@@ -257,9 +257,9 @@ def _optional(document: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
 def read(folder: Path) -> Manifest | None:
     """The manifest of a repository; None without one of ours. Raises ``TrbError`` if it is damaged."""
     file = folder / MANIFEST
-    if not file.is_file():
-        return None
     try:
+        if not file.is_file():
+            return None
         document = files.load_json(file.read_bytes())
     except (OSError, ValueError) as error:
         raise _damaged(file, f"cannot be read as JSON: {error}") from None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import unreadable
+from triton_repo_builder.files import is_folder, is_foreign, unreadable
 from triton_repo_builder.repository import composition, pbtxt, provenance
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest
@@ -20,6 +21,9 @@ from triton_repo_builder.repository.manifest import read as read_manifest
 SHARED = "shared"
 """Subfolder of a version: its own copy of the files outside of version folders (``write/versions.py``)."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
+PIPE = "a pipe, a socket or a device, not a file: whoever reads it, Triton too, may wait for ever"
+NO_PIPE = "remove it, and restore the file that was there"
 LARGEST_VERSION = 2**63 - 1
 """The server aborts on a version directory with a larger number."""
 
@@ -73,6 +77,8 @@ class Repository:
     manifest: Manifest | None
     damage: str = ""
     """Why there is no manifest though there is a file; only if it was read leniently."""
+    pipes: tuple[Path, ...] = ()
+    """What is there and is no file, no folder and no link that leads nowhere; only if read leniently."""
 
     def model(self, name: str) -> Model | None:
         """The model of that name, if there is one."""
@@ -83,7 +89,10 @@ class Repository:
         return {model.name: model for model in self.models}
 
     def with_texts(self, texts: Mapping[str, str]) -> Repository:
-        """The repository with other texts of config.pbtxt, by their paths; nothing is written."""
+        """The repository with other texts of config.pbtxt, by their paths; nothing is written.
+
+        A text may have the file's own line ends, and bytes that are no UTF-8 as surrogates.
+        """
         models = tuple(
             _with_text(model, texts[path]) if (path := str(model.path / CONFIG)) in texts else model
             for model in self.models
@@ -109,8 +118,8 @@ class Repository:
 def read(path: Path, *, lenient: bool = False) -> Repository:
     """Read every direct sub-directory as a model, as Triton does; nothing is loaded or checked yet.
 
-    With ``lenient`` a model that cannot be read has an error at line 0, else this raises ``TrbError``; and a
-    config.pbtxt need not be UTF-8.
+    With ``lenient`` a model that cannot be read has an error at line 0 and a pipe is kept, else this raises
+    ``TrbError`` for them; and a config.pbtxt need not be UTF-8.
     """
     if not path.is_dir():
         raise TrbError(
@@ -120,35 +129,44 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
             remedy="name the folder that holds the model directories, or make one with 'trb build'",
         )
     try:
-        folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
+        entries = sorted(path.iterdir())
+        folders = [entry for entry in entries if (is_folder(entry) if lenient else entry.is_dir())]
     except OSError as error:
         raise unreadable(path, error, code=Code.REPOSITORY_UNREADABLE) from None
-    if (pipe := _pipe(path)) is not None:
+    pipes = tuple(_pipes(path))
+    if pipes and not lenient:
         raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            "a pipe, a socket or a device, not a file: whoever reads it, Triton too, may wait for ever",
-            where=str(pipe),
-            remedy="remove it, and restore the file that was there (git checkout)",
+            Code.REPOSITORY_UNREADABLE, PIPE, where=str(pipes[0]), remedy=f"{NO_PIPE} (git checkout)"
         )
     models = tuple(_model(folder, lenient=lenient) for folder in folders)
     try:
-        return Repository(path=path, models=models, manifest=read_manifest(path))
+        return Repository(path=path, models=models, manifest=read_manifest(path), pipes=pipes)
     except TrbError as error:
         if not lenient:
             raise
-        return Repository(path=path, models=models, manifest=None, damage=error.message)
+        return Repository(path=path, models=models, manifest=None, damage=error.message, pipes=pipes)
 
 
-def _pipe(folder: Path) -> Path | None:
-    """The first thing below a folder that is no file, no folder and no link that leads nowhere."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda each: each.name):
-            if entry.is_dir(follow_symlinks=False):
-                if (found := _pipe(Path(entry.path))) is not None:
-                    return found
-            elif not entry.is_file() and not entry.is_dir() and Path(entry.path).exists():
-                return Path(entry.path)
-    return None
+def _pipes(folder: Path) -> Iterator[Path]:
+    """All below a folder that is no file, no folder and no link that leads nowhere, in order.
+
+    What is no part of a repository is left out: git may keep a socket in ``.git``.
+    """
+    try:
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda each: each.name)
+    except OSError:
+        return
+    for entry in entries:
+        if is_foreign(entry.name):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _pipes(Path(entry.path))
+            continue
+        with suppress(OSError):  # a link that this user cannot follow
+            kind = entry.stat().st_mode
+            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                yield Path(entry.path)
 
 
 def _model(folder: Path, *, lenient: bool) -> Model:
@@ -157,11 +175,13 @@ def _model(folder: Path, *, lenient: bool) -> Model:
     versions: tuple[int, ...] = ()
     try:
         versions = tuple(
-            sorted(int(v.name) for v in folder.iterdir() if v.is_dir() and VERSION.fullmatch(v.name))
+            sorted(int(v.name) for v in folder.iterdir() if VERSION.fullmatch(v.name) and is_folder(v))
         )
         if file.is_file():
             text = _decode(file.read_bytes(), lenient=lenient)
             config = ModelConfig(pbtxt.parse(text))
+        elif file.exists() and not file.is_dir():
+            error = pbtxt.PbtxtError(0, 0, PIPE)  # the check names its place, too
     except pbtxt.PbtxtError as problem:
         error = problem
     except UnicodeDecodeError as problem:
@@ -173,7 +193,8 @@ def _model(folder: Path, *, lenient: bool) -> Model:
     return Model(name=folder.name, path=folder, config=config, text=text, error=error, versions=versions)
 
 
-def _with_text(model: Model, text: str) -> Model:
+def _with_text(model: Model, exact: str) -> Model:
+    text = _plain(exact)
     try:
         return replace(model, text=text, config=ModelConfig(pbtxt.parse(text)), error=None)
     except pbtxt.PbtxtError as error:
@@ -185,4 +206,9 @@ def _decode(content: bytes, *, lenient: bool) -> str:
 
     What is to be written again must be UTF-8.
     """
-    return content.decode("utf-8", "replace" if lenient else "strict").replace("\r\n", "\n")
+    return _plain(content.decode("utf-8", "surrogateescape" if lenient else "strict"))
+
+
+def _plain(exact: str) -> str:
+    """A text whose lines and columns are the file's: one character for each byte that is no UTF-8."""
+    return _NO_UTF8.sub("\ufffd", exact).replace("\r\n", "\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,6 +75,22 @@ def inner(message: str, field: str) -> str:
     entry = descriptor.fields_by_name.get(field) if descriptor else None
     kind = entry.message_type if entry else None
     return "" if kind is None or kind.GetOptions().map_entry else str(kind.name)
+
+
+def unknown(path: Sequence[str]) -> str:
+    """The first step of a path in a config.pbtxt that leads nowhere; empty if each is a field or a key."""
+    message = "ModelConfig"
+    for index, step in enumerate(path):
+        descriptor = _descriptor(message)
+        entry = descriptor.fields_by_name.get(step) if descriptor else None
+        if entry is None:
+            return step
+        if entry.message_type is not None and entry.message_type.GetOptions().map_entry:
+            return ""  # keys are anyone's, and what is behind them is short
+        message = inner(message, step)
+        if not message and path[index + 1 :]:
+            return path[index + 1]
+    return ""
 
 
 def default(message: str, field: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,23 +18,24 @@ IO = (
     'input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
     'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] } ]\n'
 )
+MANY = "".join(f'input [ {{ name: "{n}" data_type: TYPE_FP32 dims: [ 4 ] }} ]\n' for n in range(120))
 
 
 def corrected(tmp_path: Path, text: str) -> str:
     (tmp_path / "m" / "1").mkdir(parents=True)
     file = tmp_path / "m" / "config.pbtxt"
-    file.write_bytes(text.encode())
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
     (tmp_path / "m" / "1" / "model.py").write_text(
         "class TritonPythonModel:\n    def execute(self, r): ...\n"
     )
-    read = repository.read(tmp_path)
+    read = repository.read(tmp_path, lenient=True)
 
     def judged(texts: Mapping[str, str]) -> list[Finding]:
         return check.check(read.with_texts(texts), releases.default())
 
-    changed = fixes.correct({str(file): text}, judged)
+    changed = fixes.correct({str(file): fixes.exact(str(file))}, judged)
     fixes.write(changed)
-    return file.read_bytes().decode()
+    return file.read_bytes().decode("utf-8", "surrogateescape")
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,50 @@ def corrected(tmp_path: Path, text: str) -> str:
         ("\ufeff" + HEAD + IO.replace(" data", "\u00a0data"), HEAD + IO),
         (HEAD.replace("python", "Python") + IO, HEAD + IO),
         (HEAD + 'name: "other"\n' + IO, HEAD + "\n" + IO),
+        ((HEAD + IO).replace("TYPE_FP32", "FP32").replace("\n", "\r\n"), (HEAD + IO).replace("\n", "\r\n")),
+        ("# \udce9\n" + HEAD + IO.replace("TYPE_FP32", "FP32"), "# \udce9\n" + HEAD + IO),
+        (HEAD + 'name: "x" "y"\n' + IO, HEAD + 'name: "x" "y"\n' + IO),
+        (HEAD + "name: \"x\" # why\n'y'\n" + IO, HEAD + "name: \"x\" # why\n'y'\n" + IO),
+        (HEAD + 'name: "x\\"y" # why\n' + IO, HEAD + " # why\n" + IO),
+        ('name: "x",' + HEAD + IO, HEAD + IO),
+        ("backend: 'Python'\n" + IO, HEAD + IO),
+        (HEAD + MANY.replace("TYPE_", ""), HEAD + MANY),
         (HEAD + IO + "max_batch_size: -1\n", HEAD + IO + "max_batch_size: -1\n"),
     ],
 )
 def test_texts(tmp_path: Path, text: str, expected: str) -> None:
     assert corrected(tmp_path, text) == expected
+
+
+def test_a_brace_in_a_comment(tmp_path: Path) -> None:
+    step = 'step [ # { "s" }\n{@ model_name: "m" input_map { key: "X" value: "X" } '
+    step += 'output_map { key: "Y" value: "Y" } } ]'
+    text = f'platform: "ensemble"\n{IO}ensemble_scheduling {{ {step} }}\n'
+    for name, config in (("m", HEAD + IO), ("e", text.replace("@", ""))):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.py").write_text(MODEL)
+        (tmp_path / name / "config.pbtxt").write_text(config)
+    read, file = repository.read(tmp_path), str(tmp_path / "e" / "config.pbtxt")
+
+    def judged(texts: Mapping[str, str]) -> list[Finding]:
+        return check.check(read.with_texts(texts), releases.default())
+
+    changed = fixes.correct({file: text.replace("@", "")}, judged)
+    assert changed == {file: text.replace("@", " model_version: -1")}
+
+
+def test_what_is_written_keeps_mode_and_link(tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_text("old")
+    kept.chmod(0o640)
+    link.symlink_to(kept)
+    fixes.write({str(link): "new"})
+    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode), link.is_symlink()) == ("new", 0o640, True)
+
+
+def test_a_line_of_a_diff_ends_where_a_line_of_the_file_does() -> None:
+    diff = fixes.diff("m", "# a\u2028b\x0c\r\nx\n", "# a\u2028b\x0c\r\ny\n")
+    assert diff == "--- a/m\n+++ b/m\n@@ -1,2 +1,2 @@\n # a\u2028b\x0c\r\n-x\n+y\n"
 
 
 def test_a_diff_applies_as_a_patch() -> None:

@@ -71,6 +71,16 @@ def test_findings(tmp_path: Path, entry: dict[str, Any], expected: list[str]) ->
         {"field": "max_batch_size"},
         {"field": "max_batchsize", "required": True},
         {"field": "max_batch_size", "maximun": 4},
+        {"field": "max_batch_size", "maximum": "4"},
+        {"field": "max_batch_size", "maximum": True},
+        {"field": "max_batch_size", "allowed": 8},
+        {"field": "max_batch_size", "forbidden": "8"},
+        {"field": "max_batch_size", "required": "yes"},
+        {"field": "max_batch_size", "maximum": 4, "models": ["m"]},
+        {"field": "max_batch_size", "maximum": 4, "message": 3},
+        {"field": "instance_group.kindd", "forbidden": ["KIND_AUTO"]},
+        {"field": "instance_group.kind.name", "required": True},
+        {"field": "max_batch_size.x", "required": True},
         {"field": "max_batch_size", "pattern": "["},
         {"field": "max_batch_size", "maximum": 4, "severity": "fatal"},
     ],
@@ -79,3 +89,8 @@ def test_what_is_no_policy_is_refused(entry: dict[str, Any]) -> None:
     with pytest.raises(TrbError) as caught:
         policies.read({"policy": {"p": entry}}, "policies.toml")
     assert caught.value.where.startswith("policies.toml")
+
+
+def test_a_name_that_no_code_can_have() -> None:
+    with pytest.raises(TrbError, match="part of a code"):
+        policies.read({"policy": {"a b": {"field": "name", "required": True}}}, "policies.toml")

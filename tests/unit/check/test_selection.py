@@ -41,6 +41,25 @@ def test_a_comment_holds_for_its_model(tmp_path: Path) -> None:
     assert codes(tmp_path, '[check]\nselect = ["tensor-*", "name-*"]') == []
 
 
+def test_a_comment_may_stand_behind_a_field_and_not_in_a_string(tmp_path: Path) -> None:
+    lay_out("several", tmp_path)
+    file = tmp_path / "m" / "config.pbtxt"
+    text = file.read_text()
+    select = '[check]\nselect = ["tensor-*", "name-*"]'
+    metric = 'metric_tags { key: "a" value: "\\"# trb: ignore *" }'
+    file.write_text(f"{metric}\n{text}")
+    assert "name-mismatch" in codes(tmp_path, select)
+    file.write_text(f"{metric} # trb: ignore tensor-*, name-mismatch\n{text}")
+    assert codes(tmp_path, select) == []
+
+
+@pytest.mark.parametrize("text", ["", "[polcy.a]\nfield = 'name'\nrequired = true", "[check.policy.a]"])
+def test_a_file_without_a_policy_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(TrbError):
+        settings.read_policies([tmp_path / "p.toml"])
+
+
 @pytest.mark.parametrize(
     "toml",
     [
@@ -48,6 +67,9 @@ def test_a_comment_holds_for_its_model(tmp_path: Path) -> None:
         '[check]\nignored = ["tensor-dims"]',
         '[check]\nselect = "tensor-dims"',
         "[check]\ngpus = -1",
+        "[check]\nrelease = 24.10",
+        "[check]\nbaseline = 3",
+        '[check]\nmodules = ["nosuch.txt"]',
         "check = 1",
         '[check.models]\nm = "x"',
     ],

@@ -55,6 +55,46 @@ def test_json(tmp_path: Path) -> None:
     ]
 
 
+def test_the_current_folder_is_a_repository_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = lay_out("name-mismatch", tmp_path / "r")
+    monkeypatch.chdir(repository)
+    entry = json.loads(run(".", "--json")[1])[0]
+    assert (entry["model"], entry["file"]) == ("m", "m/config.pbtxt")
+    assert run(".")[1].splitlines()[1].strip() == 'name: "bert"'
+    (repository / "trb.toml").write_text('[check.models]\nm = ["name-mismatch"]\n')
+    assert run(".")[0] == 0
+
+
+def test_a_folder_whose_name_ends_like_a_line(tmp_path: Path) -> None:
+    (tmp_path / "r" / "d:5:7").mkdir(parents=True)
+    entry = json.loads(run(tmp_path / "r", "--json")[1])[0]
+    place = (entry["code"], entry["model"], entry["file"], entry["line"])
+    assert place == ("not-a-model", "d:5:7", f"{tmp_path}/r/d:5:7", 0)
+
+
+def test_a_server_that_does_not_answer_has_no_line(tmp_path: Path) -> None:
+    repository = lay_out("queue-delay-clearml", tmp_path / "r")
+    entry = json.loads(run(repository, "--select", "live-*", "--live", "http://127.0.0.1:1", "--json")[1])[0]
+    assert (entry["file"], entry["line"]) == ("http://127.0.0.1:1", 0)
+
+
+def test_a_baseline_holds_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r").mkdir()
+    assert run(tmp_path / "r", "--write-baseline", tmp_path / "known.json")[0] == 0
+    monkeypatch.chdir(tmp_path / "r")
+    assert run(".", "--baseline", tmp_path / "known.json")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert run("r", "--baseline", tmp_path / "known.json")[0] == 0
+
+
+def test_a_baseline_of_names_that_are_no_text_in_a_folder_that_is_new(tmp_path: Path) -> None:
+    (tmp_path / "r" / "bad\udcff").mkdir(parents=True)
+    assert run(tmp_path / "r", "--write-baseline", tmp_path / "new" / "known.json")[0] == 0
+    assert run(tmp_path / "r", "--baseline", tmp_path / "new" / "known.json")[0] == 0
+
+
 def test_several_repositories_are_one_report(tmp_path: Path) -> None:
     one = lay_out("name-mismatch", tmp_path / "one")
     two = lay_out("queue-delay-clearml", tmp_path / "two")
@@ -82,6 +122,14 @@ def test_selection_baseline_and_policies_together(tmp_path: Path) -> None:
     assert (code, output) == (0, "2 models checked, no findings; 9 findings of the baseline not shown\n")
 
 
+def test_an_option_that_is_given_twice_adds_up(tmp_path: Path) -> None:
+    repository = lay_out("several", tmp_path / "r")
+    output = run(repository, "--select", "name-mismatch", "--select", "tensor-dims,tensor-duplicate")[1]
+    assert output.endswith("2 models checked: 3 errors, 0 warnings\n")
+    output = run(repository, "--ignore", "tensor-*,queue-*", "--ignore", "ensemble-*")[1]
+    assert output.endswith("2 models checked: 2 errors, 0 warnings\n")
+
+
 def test_a_fix_is_shown_and_written_only_if_asked_to(tmp_path: Path) -> None:
     repository = lay_out("name-mismatch", tmp_path / "r")
     config = repository / "m" / "config.pbtxt"
@@ -105,7 +153,13 @@ def test_a_page_of_each_code_and_of_none(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["nowhere"], 4), (["--triton-release", "1.0", "nowhere"], 2)]
+    ("arguments", "code"),
+    [
+        (["--write", "."], 2),
+        (["--fix", "--write", "s3://b/r"], 2),
+        (["nowhere"], 4),
+        (["--triton-release", "1.0", "nowhere"], 2),
+    ],
 )
 def test_refusals(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -82,17 +82,32 @@ def test_no_repository(tmp_path: Path) -> None:
         assert caught.value.code == Code.REPOSITORY_UNREADABLE
 
 
-@pytest.mark.parametrize("lenient", [False, True])
-@pytest.mark.parametrize(
-    "name", ["a/config.pbtxt", "a/1/shared/config.pbtxt", "a/smoke.json", "manifest.json"]
-)
-def test_a_pipe_is_refused_for_reading_it_would_never_end(tmp_path: Path, name: str, lenient: bool) -> None:
+PIPES = ["a/config.pbtxt", "a/1/shared/config.pbtxt", "a/smoke.json", "manifest.json"]
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_is_refused_for_reading_it_would_never_end(tmp_path: Path, name: str) -> None:
     lay_out(tmp_path, {"a/1/shared/labels.txt": "", "b/1/model.onnx": ""})
     os.mkfifo(tmp_path / name)
     with pytest.raises(TrbError) as raised:
-        repository.read(tmp_path, lenient=lenient)
+        repository.read(tmp_path)
     assert raised.value.code is Code.REPOSITORY_UNREADABLE
     assert raised.value.where == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_is_kept_for_the_check(tmp_path: Path, name: str) -> None:
+    lay_out(tmp_path, {"a/1/shared/labels.txt": "", "b/1/model.onnx": ""})
+    os.mkfifo(tmp_path / name)
+    read = repository.read(tmp_path, lenient=True)
+    assert [model.name for model in read.models] == ["a", "b"]
+    assert read.pipes == (tmp_path / name,)
+
+
+def test_a_socket_of_git_is_no_part_of_the_repository(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"a/1/model.onnx": "", ".git/HEAD": ""})
+    os.mkfifo(tmp_path / ".git" / "fsmonitor--daemon.ipc")
+    assert "a" in [model.name for model in repository.read(tmp_path).models]
 
 
 def test_a_link_that_leads_nowhere_is_no_pipe(tmp_path: Path) -> None:

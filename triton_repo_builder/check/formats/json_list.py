@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from triton_repo_builder.check.result import Report
+from triton_repo_builder.check.result import Report, valid
 
 
 def render(report: Report) -> str:
@@ -14,9 +14,4 @@ def render(report: Report) -> str:
 
 
 def _valid(entry: dict[str, object]) -> dict[str, object]:
-    return {
-        key: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        if isinstance(value, str)
-        else value
-        for key, value in entry.items()
-    }
+    return {key: valid(value) if isinstance(value, str) else value for key, value in entry.items()}

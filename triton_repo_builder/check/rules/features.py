@@ -31,6 +31,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
                 remedy=f"remove it, or serve with release {first} or later (this is {context.release.name})",
             )
     yield from _metrics(context)
+    yield from _agents(context)
     allocator = DEVICE_ALLOCATOR in context.config.parameters
     if allocator and "ort_device_allocator_for_initializers" not in context.release.features:
         first = releases.first_with("ort_device_allocator_for_initializers")
@@ -38,6 +39,20 @@ def check(context: ModelContext) -> Iterator[Finding]:
         yield context.finding(
             "parameter-ignored", message, "parameters", remedy=f"it takes effect from {first} on"
         )
+
+
+def _agents(context: ModelContext) -> Iterator[Finding]:
+    """The server takes the first agent without looking whether there is one, and loads each by its name."""
+    if not context.written("model_repository_agents"):
+        return
+    agents = context.config.raw.get("model_repository_agents", {}).get("agents", [])
+    if not agents:
+        message = "model_repository_agents has no agents: the server dies"
+        yield context.finding("repository-agents", message, "model_repository_agents")
+    for index, agent in enumerate(agents):
+        if not agent.get("name"):
+            message = "unable to find 'libtritonrepoagent_.so' for repo agent ''"
+            yield context.finding("repository-agents", message, "model_repository_agents", "agents", index)
 
 
 def _metrics(context: ModelContext) -> Iterator[Finding]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import os
+import functools
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from triton_repo_builder.check import backends
-from triton_repo_builder.check.context import ModelContext, report
-from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.files import is_foreign
-from triton_repo_builder.repository import MANIFEST, Model, Repository
+from triton_repo_builder.check.context import ModelContext, c_string, readable, report
+from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.files import is_folder
+from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION
 
@@ -37,44 +36,6 @@ def not_a_model(model: Model) -> Finding:
     return report("not-a-model", str(model.path), message, remedy=remedy)
 
 
-def links(repository: Repository) -> Iterator[Finding]:
-    """Links that lead nowhere, at the top and among a model's own entries: the server stops at them."""
-    names = {model.name for model in repository.models}
-    for entry in sorted(repository.path.iterdir()):
-        inside: list[Path] = []
-        if entry.is_symlink() and not entry.exists():
-            message = (
-                f"failed to stat file {entry}: the server reads no model of a repository with such a link"
-            )
-            yield report("link-dangling", str(entry), message)
-        elif entry.name in names:
-            with suppress(OSError):  # The model's own rules say that it cannot be read.
-                inside = sorted(entry.iterdir())
-            for inner in inside:
-                if inner.is_symlink() and not inner.exists():
-                    yield report("link-dangling", str(inner), f"failed to stat file {inner}")
-
-
-def case_clashes(repository: Repository) -> Iterator[Finding]:
-    """Names of one folder that a disk which ignores case would mix up: macOS, Windows, some volumes."""
-    ours = {model.name for model in repository.models}
-    if repository.manifest is not None:
-        ours |= {name.split("/")[0] for name in (*repository.manifest.files, MANIFEST)}
-    for top, folders, names in os.walk(repository.path):
-        folders[:] = sorted(name for name in folders if not is_foreign(name))
-        first: dict[str, str] = {}
-        for name in sorted((*folders, *names)):
-            other = first.setdefault(name.casefold(), name)
-            if other == name:
-                continue
-            path = Path(top, name)
-            below = path.relative_to(repository.path).parts
-            needed = below[0] in ours or (len(below) == 1 and other in ours)
-            message = f"differs from {other} only in case: a disk that ignores case keeps one of the two"
-            severity: Severity = "error" if needed else "warning"
-            yield report("case-clash", str(path), message, severity=severity)
-
-
 def check(context: ModelContext) -> Iterator[Finding]:
     """Everything about a model's directory but the content of its files."""
     name = context.config.name
@@ -87,9 +48,8 @@ def check(context: ModelContext) -> Iterator[Finding]:
         )
     yield from _backend(context)
     if not context.relocated:
-        yield from _versions(context)
-        yield from _files(context)
-        yield from _labels(context)
+        for part in (_versions, _files, _labels):
+            yield from readable(context.model.path, functools.partial(part, context))
     yield from _pointers(context)
 
 
@@ -149,7 +109,7 @@ def _runtime(context: ModelContext) -> Iterator[Finding]:
     if (
         not runtime
         or not backend
-        or runtime.rsplit("/", 1)[-1] == usual
+        or c_string(runtime).rsplit("/", 1)[-1] == usual
         or (runtime == "model.py" and backend != "python")
     ):
         return
@@ -173,7 +133,7 @@ def _family(backend: str) -> str | None:
 
 
 def _versions(context: ModelContext) -> Iterator[Finding]:
-    folders = sorted(entry for entry in context.model.path.iterdir() if entry.is_dir())
+    folders = sorted(entry for entry in context.model.path.iterdir() if is_folder(entry))
     numbers: dict[int, str] = {}
     for folder in folders:
         if folder.name in NO_VERSIONS:
@@ -285,7 +245,7 @@ def _labels(context: ModelContext) -> Iterator[Finding]:
         if label and path.is_dir():
             message = f"{path} is a folder: the server dies when it reads it as a file"
             yield context.finding("labels-missing", message, "output", index, "label_filename")
-        elif label and (not path.is_file() or label.endswith("/")):
+        elif label and (not path.exists() or label.endswith("/")):
             reason = "Not a directory" if path.is_file() else "No such file or directory"
             message = f"failed to open text file for read {path}: {reason}"
             yield context.finding("labels-missing", message, "output", index, "label_filename")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import functools
+from collections.abc import Collection, Iterator, Mapping
 
 from triton_repo_builder import files
-from triton_repo_builder.check.context import report
+from triton_repo_builder.check.context import readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import (
     CONFIG,
@@ -19,14 +20,19 @@ from triton_repo_builder.repository import (
     provenance,
 )
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.provenance import Facts
 
 BY_THE_SERVER = frozenset({"__pycache__"})
 """Files that running the models leaves behind."""
 
 
-def check(repository: Repository) -> Iterator[Finding]:
-    """Files changed, removed or added since the build, and configurations that name other sources."""
+def check(repository: Repository, only: Collection[str] | None = None) -> Iterator[Finding]:
+    """Files changed, removed or added since the build, and configurations that name other sources.
+
+    With ``only`` no file of another entry is read, unless the manifest itself is among them.
+    """
+    every = only is None or MANIFEST in only
     if repository.damage:
         yield report("manifest-unreadable", str(repository.path / MANIFEST), repository.damage)
         return
@@ -34,26 +40,35 @@ def check(repository: Repository) -> Iterator[Finding]:
         yield from _lost(repository)
         return
     recorded, changed = repository.manifest.files, set[str]()
-    for altered in integrity.altered(repository.path, recorded):
-        where = str(repository.path / altered.path)
-        if altered.missing:
-            message = "manifest.json lists this file, but it does not exist"
-            remedy = f"get it with: trb fetch {repository.path}" if recorded[altered.path].url else ""
-            yield report("manifest-missing", where, message, remedy=remedy)
-        else:
-            changed.add(altered.path)
-            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
+    for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
+        one = functools.partial(_altered, repository, recorded, name, changed)
+        yield from readable(repository.path / name, one)
     yield from _sources(repository)
     yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
-        if model.name not in built:
+        if model.name not in built or not (every or model.name in (only or ())):
             continue
         for present in sorted(model.path.rglob("*")):
             path = present.relative_to(repository.path)
             served = present.is_file() or present.is_symlink()  # Triton follows a link to a folder
             if served and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
                 yield report("manifest-extra", str(present), "manifest.json does not list this file")
+
+
+def _altered(
+    repository: Repository, recorded: Mapping[str, FileRecord], path: str, changed: set[str]
+) -> Iterator[Finding]:
+    """One recorded file that is gone, or has other bytes: then it is one of ``changed``, too."""
+    where = str(repository.path / path)
+    for altered in integrity.altered(repository.path, {path: recorded[path]}):
+        if altered.missing:
+            message = "manifest.json lists this file, but it does not exist"
+            remedy = f"get it with: trb fetch {repository.path}" if recorded[path].url else ""
+            yield report("manifest-missing", where, message, remedy=remedy)
+        else:
+            changed.add(path)
+            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder.check.context import ModelContext, report
-from triton_repo_builder.check.finding import Finding, Severity
+from triton_repo_builder.check.context import ModelContext, c_string, report
+from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
+from triton_repo_builder.check.rules import helpers
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 ENVIRONMENT = "EXECUTION_ENV_PATH"
@@ -82,11 +83,11 @@ def _parameters(context: ModelContext) -> Iterator[Finding]:
 
 
 def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
-    file = Path(path.replace(MODEL_DIRECTORY, str(context.model.path), 1))
+    file = Path(c_string(path).replace(MODEL_DIRECTORY, str(context.model.path), 1))
     at: tuple[str | int, ...] = ("parameters", Key(ENVIRONMENT))
     if "://" in path:
         return
-    if not file.exists():
+    if not c_string(path) or not file.exists():
         message = f"Failed to get the canonical path for {file}."
         severity = "error" if path.startswith(MODEL_DIRECTORY) else context.absent(path)
         elsewhere = (
@@ -115,7 +116,7 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
     source = context.repo.python(file)
     if source.tree is None:
         severity: Severity = "warning" if _older(context) or source.deep else "error"
-        where = f"{file}:{source.line}:{source.column}" if source.line else str(file)
+        where = Place(file, source.line, source.column if source.line else 0)
         yield report("python-syntax", where, source.error, severity=severity)
         return
     if not source.binds_class:
@@ -124,7 +125,7 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         return
     if ending := source.ending():
         message = source.raised(ending)
-        yield report("python-raises", f"{file}:{ending.lineno}:{ending.col_offset + 1}", message)
+        yield report("python-raises", Place(file, ending.lineno, ending.col_offset + 1), message)
     yield from _class(context, file, source)
     yield from _methods(context, file, source)
     yield from _imports(context, file, source)
@@ -135,7 +136,7 @@ def _class(context: ModelContext, file: Path, source: PythonSource) -> Iterator[
         return
     if "execute" not in source.methods:
         message = f"{CLASS} has no execute: the model loads and every request fails"
-        yield report("python-execute-missing", f"{file}:{source.model.lineno}", message)
+        yield report("python-execute-missing", Place(file, source.model.lineno), message)
     declared = context.config.inputs and context.config.outputs
     if not declared and not source.completes:
         message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"
@@ -153,7 +154,7 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
         if not message and name == "auto_complete_config" and source.returns_nothing:
             message = f"{name} function in model '{context.name}' must return a valid pb.ModelConfig object."
         if message:
-            yield report("python-signature", f"{file}:{method.lineno}:{method.col_offset + 1}", message)
+            yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
 
 
 def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
@@ -162,8 +163,9 @@ def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterato
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
             severity: Severity = "warning" if _older(context) else "error"
-            yield report("python-syntax", f"{module}:{inner.line}", inner.error, severity=severity)
+            yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
         yield from _relative(context, module, inner)
+    yield from helpers.check(file, sources)
     if ENVIRONMENT in context.config.parameters:
         return
     provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
@@ -179,7 +181,7 @@ def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterato
                 continue
             seen.add(name)
             image = "image" if context.image.modules else f"stock image of {context.release.name}"
-            yield report("python-import", f"{module}:{line}", f"module '{name}' is not in the {image}")
+            yield report("python-import", Place(module, line), f"module '{name}' is not in the {image}")
 
 
 def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:
@@ -189,7 +191,9 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
         importing, inner = waiting.pop()
         for name, _ in inner.imports():
             module = importing.parent / f"{name.removeprefix('.')}.py"
-            if module not in sources and name not in sys.stdlib_module_names and module.is_file():
+            if module in sources or name in sys.stdlib_module_names or not module.is_file():
+                continue
+            if not (module.with_suffix("") / "__init__.py").exists():  # a package goes before a module
                 sources[module] = context.repo.python(module)
                 waiting.append((module, sources[module]))
     return sources
@@ -206,7 +210,7 @@ def _relative(context: ModelContext, file: Path, source: PythonSource) -> Iterat
             message = f"ImportError: cannot import name '{base}' from '{file.parent.name}'"
         if message:
             remedy = f"put {base}.py beside model.py and write from .{base} import …"
-            yield report("python-import", f"{file}:{line}", message, severity="error", remedy=remedy)
+            yield report("python-import", Place(file, line), message, severity="error", remedy=remedy)
 
 
 def _older(context: ModelContext) -> bool:

@@ -6,7 +6,7 @@ import difflib
 import re
 
 from triton_repo_builder.check.context import report
-from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.finding import Finding, Place
 from triton_repo_builder.repository import CONFIG, Model, pbtxt
 
 _SHAPES: tuple[tuple[str, str, str], ...] = (
@@ -68,7 +68,7 @@ def finding(model: Model) -> Finding:
     if 0 < model.error.line <= len(lines):
         # Protobuf quotes the whole line before some of its reasons; the position is shorter.
         reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
-    where = f"{model.path / CONFIG}:{model.error.line}:{model.error.column}"
+    where = Place(model.path / CONFIG, model.error.line, model.error.column)
     what, remedy = _named(model.text or "", model.error.line)
     if what:
         return report("config-syntax", where, f"{reason}: this is {what}", remedy=remedy)

@@ -66,10 +66,12 @@ def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]
         message = f"{file} is a folder: the server dies when it reads it as a file"
         yield context.finding("warmup-file", message, *path)
         return
-    if not file.is_file():
+    if not file.exists():
         message = f"failed to open text file for read {file}: No such file or directory"
         yield context.finding("warmup-file", message, *path)
         return
+    if not file.is_file():
+        return  # A pipe is a finding of its own.
     dtype = BY_CONFIG.get(value.get("data_type", ""))
     bytes_wanted = prod(value.get("dims", [])) * dtype.size if dtype else 0
     if file.stat().st_size < bytes_wanted:

@@ -1,0 +1,10 @@
+try:
+    import optional
+except ImportError:
+    optional = None
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        import lazy
+        from optional import nothing

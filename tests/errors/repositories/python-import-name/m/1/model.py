@@ -1,0 +1,4 @@
+from helper import scale
+
+class TritonPythonModel:
+    def execute(self, requests): ...

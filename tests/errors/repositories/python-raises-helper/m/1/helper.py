@@ -1,0 +1,3 @@
+import second
+
+SCALE = 2

@@ -1,0 +1,4 @@
+from helper import SCALE
+
+class TritonPythonModel:
+    def execute(self, requests): ...

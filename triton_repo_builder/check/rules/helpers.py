@@ -1,0 +1,67 @@
+"""Modules beside a model.py: that they can be imported, and have what is taken out of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from triton_repo_builder.check.context import report
+from triton_repo_builder.check.finding import Finding, Place, Severity
+from triton_repo_builder.check.python_source import PythonSource
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning")
+_DYNAMIC = re.compile(
+    rb"import\s*\(?\s*\*|\b(?:__getattr__|__dict__|globals|locals|vars|exec|eval|setattr|modules|__path__)\b"
+)
+"""What may bring a name that stands nowhere in the text."""
+_ELSEWHERE = re.compile(rb"\bsys\s*\.\s*(?:path|modules|meta_path)|\baddsitedir\b|from\s+sys\s+import")
+
+
+def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
+    """On the modules that the model's file imports, directly or through another."""
+    if any(_ELSEWHERE.search(module.read_bytes()) for module in sources):
+        return  # A module of the same name may be found before.
+    for module in sorted(_at_once(file, sources)):
+        if stop := sources[module].stop:
+            where = Place(module, stop.lineno, stop.col_offset + 1)
+            yield report("python-raises", where, sources[module].raised(stop))
+    for severity in SEVERITIES:
+        yield from _names(sources, severity)
+
+
+def _names(sources: Mapping[Path, PythonSource], severity: Severity) -> Iterator[Finding]:
+    """Names that a module does not have: an error in what runs when the model loads."""
+    words: dict[Path, frozenset[bytes] | None] = {}
+    for importing, source in sources.items():
+        for name, taken, line in source.names(loading=severity == "error"):
+            module = importing.parent / f"{name}.py"
+            if module not in sources or sources[module].tree is None or not taken.isidentifier():
+                continue
+            if module not in words:
+                words[module] = _words(module)
+            known = words[module]
+            if known is None or not taken.isascii() or taken.startswith("__") or taken.encode() in known:
+                continue
+            message = f"ImportError: cannot import name '{taken}' from '{name}'"
+            remedy = f"define {taken} in {module.name}, or correct the name"
+            yield report("python-import", Place(importing, line), message, severity=severity, remedy=remedy)
+
+
+def _at_once(file: Path, sources: Mapping[Path, PythonSource]) -> set[Path]:
+    """The modules that run when the model's file is imported, without that file."""
+    seen, waiting = {file}, [file]
+    while waiting:
+        importing = waiting.pop()
+        for name in sources[importing].at_once:
+            module = importing.parent / f"{name.removeprefix('.')}.py"
+            if module in sources and module not in seen:
+                seen.add(module)
+                waiting.append(module)
+    return seen - {file}
+
+
+def _words(module: Path) -> frozenset[bytes] | None:
+    """All words of a module, comments too; None if it may have names that stand nowhere."""
+    content = module.read_bytes()
+    return None if _DYNAMIC.search(content) else frozenset(re.findall(rb"\w+", content))
