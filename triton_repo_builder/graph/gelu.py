@@ -38,7 +38,7 @@ class _Graph:
 
     def times(self, node: onnx.NodeProto | None, constant: float) -> str:
         """The factor of ``node`` = that times the constant; empty if it is anything else."""
-        if node is None:
+        if node is None or len(node.input) != 2:
             return ""
         if node.op_type == "Mul":
             for mine, other in (node.input, node.input[::-1]):
@@ -52,8 +52,9 @@ class _Graph:
     def only(self, name: str, kind: str) -> onnx.NodeProto | None:
         """The one node that reads a tensor, if it is of that kind and nobody else sees the tensor."""
         readers = self.consumers[name]
-        alone = len(readers) == 1 and name not in self.outputs and readers[0].op_type == kind
-        return readers[0] if alone else None
+        if len(readers) != 1 or name in self.outputs:
+            return None
+        return readers[0] if readers[0].op_type == kind and len(readers[0].output) == 1 else None
 
 
 def approximate(graph: onnx.GraphProto, prefix: str) -> int:
@@ -65,7 +66,8 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> int:
     replaced: dict[str, list[onnx.NodeProto]] = {}
     dropped: set[str] = set()
     for node in graph.node:
-        if node.op_type == "Erf" and (found := _match(made, node)):
+        whole = len(node.input) == len(node.output) == 1
+        if whole and node.op_type == "Erf" and (found := _match(made, node)):
             source, gone = found
             replaced[gone[-1].output[0]] = list(_nodes(source, gone[-1].output[0], prefix))
             dropped |= {one.output[0] for one in gone}

@@ -48,14 +48,17 @@ def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:
         if not least <= count <= most:
             return f"Node ({node.name}) has {role} size {count} not in range [min={least}, max={most}]."
     for attribute in node.attribute:
-        expected = rules.attributes.get(attribute.name)
+        # protobuf gives a name that is not UTF-8 as bytes.
+        given: str | bytes = attribute.name
+        name = given if isinstance(given, str) else given.decode("utf-8", "replace")
+        expected = rules.attributes.get(name)
         actual = onnx.AttributeProto.AttributeType.Name(attribute.type)
-        if attribute.name.startswith("__"):
+        if name.startswith("__"):
             continue
         if expected is None:
-            return f"Unrecognized attribute: {attribute.name} for operator {node.op_type}"
+            return f"Unrecognized attribute: {name} for operator {node.op_type}"
         if actual not in ("UNDEFINED", expected):
-            place = f"{node.name} : {attribute.name}"
+            place = f"{node.name} : {name}"
             return f"Mismatched attribute type in '{place}'. Expected: '{expected}', actual: '{actual}'"
     names = {attribute.name for attribute in node.attribute}
     lacking = next((name for name in rules.required if name not in names), "")

@@ -186,7 +186,7 @@ def quantise(
 
 def _bias_last(node: onnx.NodeProto, constants: Set[str]) -> None:
     """ONNX Runtime fuses a constant term only if it is the second one (skip_layer_norm_fusion.cc)."""
-    if node.op_type == "Add" and node.input[0] in constants and node.input[1] not in constants:
+    if node.op_type == "Add" and [name in constants for name in node.input] == [True, False]:
         node.input[:] = [node.input[1], node.input[0]]
 
 

@@ -31,7 +31,7 @@ def state(model: onnx.ModelProto) -> None:
             stated |= {name: shapes[name] for name in pair}
     constants = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type == "Add" and node.output[0] in stated and constants & {*node.input}:
+        if node.op_type == "Add" and stated.keys() & {*node.output} and constants & {*node.input}:
             stated |= {name: shapes[name] for name in node.input if name in shapes}
     kept = [value for value in model.graph.value_info if value.name not in stated]
     del model.graph.value_info[:]
@@ -52,7 +52,8 @@ def _sums(graph: onnx.GraphProto) -> list[tuple[str, str]]:
     return [
         (node.input[0], node.input[1])
         for node in graph.node
-        if node.op_type == "Add" and NORM & readers[node.output[0]]
+        if node.op_type == "Add" and len(node.input) == 2
+        if any(NORM & readers[name] for name in node.output)
     ]
 
 
