@@ -21,6 +21,7 @@ import two_versions
 
 from tests.integration.test_promote import Load, served
 from tests.support import cli
+from tests.support.serve_repository import free_port
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder import serve as serve_module
@@ -246,3 +247,19 @@ def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, 
         assert endpoints["sentiment"]["failed"]["code"] == Code.EDITED_FILE.kind
         assert code == Code.APPLY_FAILED.exit
         assert repository.read(root).model("net") is not None
+
+
+def test_nothing_is_changed_where_smoke_could_not_ask(revisions: Path, root: Path) -> None:
+    """The gRPC address that is taken if none is named is the next port, which may be anybody's."""
+    before = contents(root)
+    with serve(root) as server:
+        closed = f"127.0.0.1:{free_port()}"
+        said = cli.call("apply", revisions / "two", "--url", server.urls.http, "--grpc-url", closed)
+        assert cli.kind(said.stderr) == Code.UNREACHABLE
+        assert "--grpc-url" in said.stderr
+        assert "steps pinned" not in said.stderr
+        assert contents(root) == before
+        dry = cli.call(
+            "apply", revisions / "two", "--url", server.urls.http, "--grpc-url", closed, "--dry-run"
+        )
+        assert dry.returncode == Code.FAILED_CHECKS.exit

@@ -190,6 +190,8 @@ def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
     try:
         bad = preflight.run(move, options)
     except TrbError as error:
+        if error.code in preflight.OF_THIS_MACHINE:
+            raise
         message = (
             f"version {move.new} does not start on a server of its own, nothing was changed\n{error.message}"
         )
