@@ -969,3 +969,15 @@ def test_a_revision_is_read_from_a_folder_below_the_top(
     with revision.opened("HEAD", weights=False) as found:
         assert found.name.endswith(":services/model_repository")
         assert found.sha256("sentiment_model/1/weights.onnx")
+
+
+def test_a_rule_of_the_users_that_is_stronger_is_said(project: Path) -> None:
+    repo = project / "model_repository"
+    (library,) = commit(repo)["large"]  # type: ignore[misc]
+    (repo / library).with_name(".gitattributes").write_text("*.so !filter !diff !merge\n")
+    said = commit(repo)
+    assert said["large"] == []
+    assert any(library in note and "a rule of yours" in note for note in said["notes"])  # type: ignore[attr-defined]
+    assert len(git(project, "ls-files", "-s", f"model_repository/{library}")) > 0
+    size = git(project, "cat-file", "-s", f"HEAD:model_repository/{library}")
+    assert int(size) == (repo / library).stat().st_size

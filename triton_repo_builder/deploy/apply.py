@@ -134,6 +134,8 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
+        if any(found):
+            load_unload.require_explicit(load_unload.find(urls.http))
         if any(each.action in (Action.LOAD, Action.PROMOTE) for each in found):
             smoke.reach(urls)  # smoke asks both; what nothing can prove later must not even begin
         transition = Transition(

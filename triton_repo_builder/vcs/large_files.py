@@ -76,6 +76,9 @@ def prepare(
     if lfs:
         need_lfs(git)
         notes += _install(git)
+        if elsewhere := sorted(set(lfs) - _in_lfs(root, git)):  # nearer to the file, or in git's own folder
+            notes.append(f"in git itself, for a rule of yours that is stronger has it so: {_some(elsewhere)}")
+            lfs = [name for name in lfs if name not in elsewhere]
     return tuple(sorted({*lfs, *external})), notes
 
 
@@ -87,9 +90,12 @@ def _stays(root: Path, name: str) -> bool:
 
 
 def _kept(names: list[str], weights: str | None) -> str:
-    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     why = "as --weights git asks" if weights == GIT else "for trb or Triton reads the repository by them"
-    return f"kept in git itself, {why}: {listed}"
+    return f"kept in git itself, {why}: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _by_users_rules(root: Path, git: Git, lfs: set[str], lines: list[str]) -> set[str]:
