@@ -167,22 +167,37 @@ def _reflink(source: Path, target: Path) -> bool:
 
 
 def explain(
-    error: OSError, output: Path, *, how: str = "with --output", kept: str = "the repository is unchanged"
+    error: OSError, output: Path, *, how: str = "", kept: str = "the repository is unchanged"
 ) -> TrbError:
-    """The error for a failed write, which has changed nothing."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    """The error for a failed write, which has changed nothing. ``how`` the user chooses another place."""
+    error = _single(error)
+    if is_full(error):
         return TrbError(
             Code.DISK_FULL,
             f"the disk is full; {kept}",
             where=str(output),
-            remedy=f"free some space, or choose another disk {how}",
+            remedy="free some space" + (f", or choose another disk {how}" if how else " there"),
         )
     return TrbError(
         Code.OUTPUT_NOT_WRITABLE,
         f"cannot be written: {error.strerror or error}",
         where=str(error.filename or output),
-        remedy=f"choose a folder that you may write to {how}, or change its permissions",
+        remedy=f"choose a folder that you may write to {how}, or change its permissions"
+        if how
+        else "change its permissions, or run trb as a user who may write there",
     )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a file system has no space left, or none for this user."""
+    return _single(error).errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _single(error: OSError) -> OSError:
+    """Of a copied folder the first failure: ``shutil`` collects them, as text, in an error without number."""
+    if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", str(error))):
+        return OSError(int(found[1]), os.strerror(int(found[1])))
+    return error
 
 
 LFS_POINTER_SIZE = 1024

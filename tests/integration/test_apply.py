@@ -21,6 +21,8 @@ import two_versions
 
 from tests.integration.test_promote import Load, served
 from tests.support import cli
+from tests.support.raw_server import raw_server
+from tests.support.serve_repository import free_port, until
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder import serve as serve_module
@@ -246,3 +248,36 @@ def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, 
         assert endpoints["sentiment"]["failed"]["code"] == Code.EDITED_FILE.kind
         assert code == Code.APPLY_FAILED.exit
         assert repository.read(root).model("net") is not None
+
+
+def test_nothing_is_changed_where_smoke_could_not_ask(revisions: Path, root: Path) -> None:
+    """The gRPC address that is taken if none is named is the next port, which may be anybody's."""
+    before = contents(root)
+    with serve(root) as server:
+        closed = f"127.0.0.1:{free_port()}"
+        said = cli.call("apply", revisions / "two", "--url", server.urls.http, "--grpc-url", closed)
+        assert cli.kind(said.stderr) == Code.UNREACHABLE
+        assert "--grpc-url" in said.stderr
+        assert "steps pinned" not in said.stderr
+        assert contents(root) == before
+        dry = cli.call(
+            "apply", revisions / "two", "--url", server.urls.http, "--grpc-url", closed, "--dry-run"
+        )
+        assert dry.returncode == Code.FAILED_CHECKS.exit
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_a_server_that_loads_nothing_on_request_is_left_alone(
+    mode: str, revisions: Path, root: Path, tmp_path: Path
+) -> None:
+    """One that polls would take up every state of the folder on the way."""
+    before = contents(root)
+    times = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    with raw_server(root, tmp_path, arguments=(f"--model-control-mode={mode}",)) as server:
+        where = ("--url", f"http://{server.http}", "--grpc-url", server.grpc)
+        until(lambda: HttpClient(f"http://{server.http}", 10).answers_ready())
+        said = cli.call("apply", revisions / "two", *where)
+        assert cli.kind(said.stderr) == Code.NOT_EXPLICIT
+        assert contents(root) == before
+        assert {path: path.stat().st_mtime_ns for path in times} == times
+        assert cli.call("apply", revisions / "one", *where).returncode == 0  # nothing to do

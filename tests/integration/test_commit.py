@@ -20,6 +20,7 @@ import tiny
 from tests.support.cli import ARGV, call, kind, trb
 from tests.support.serve_repository import until
 from triton_repo_builder import files, process
+from triton_repo_builder.deploy import revision
 from triton_repo_builder.errors import Code
 from triton_repo_builder.write import staging
 
@@ -557,6 +558,11 @@ def test_signed_by_an_ssh_key_or_not_at_all(project: Path) -> None:
     repo = project / "model_repository"
     git(project, "config", "gpg.format", "ssh")
     assert "user.signingkey" in refused(repo, Code.GIT_REFUSED, "--sign")
+    git(project, "config", "user.signingkey", "/nowhere/key")
+    assert "or leave out --sign" in refused(repo, Code.GIT_REFUSED, "--sign")
+    git(project, "config", "commit.gpgsign", "true")
+    assert "or unset commit.gpgsign" in refused(repo, Code.GIT_REFUSED)
+    git(project, "config", "--unset", "commit.gpgsign")
     key = project.parent / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     git(project, "config", "user.signingkey", str(key))
@@ -916,3 +922,62 @@ def test_a_value_of_many_lines_is_one_trailer(project: Path) -> None:
     assert ("Source-Run", "run Signed-off-by: nobody ---") in trailers
     assert ("Label", "team=a=b: c") in trailers
     assert ("Label", "note=line end [31m # ü") in trailers
+
+
+@pytest.mark.parametrize("place", [".gitattributes", ".git/info/attributes"])
+def test_a_rule_of_the_users_for_git_lfs_travels_with_the_commit(
+    place: str, project: Path, tmp_path: Path
+) -> None:
+    repo = project / "model_repository"
+    (project / place).write_text("*.onnx filter=lfs diff=lfs merge=lfs -text\n")  # in no commit
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(remote))
+    git(project, "remote", "add", "origin", str(remote))
+    said = commit(repo, "--push")
+    weights = sorted(path.relative_to(repo).as_posix() for path in repo.rglob("*.onnx"))
+    assert set(weights) < set(said["large"])  # type: ignore[call-overload]
+    settings = [word for value in LFS for word in ("-c", f"filter.lfs.{value}")]
+    process.run(["git", *settings, "clone", "-q", str(remote), str(tmp_path / "clone")])
+    for name in weights:
+        assert (tmp_path / "clone" / "model_repository" / name).read_bytes() == (repo / name).read_bytes()
+    (project / place).unlink()
+    assert not set(weights) & set(commit(repo)["large"])  # type: ignore[call-overload]
+
+
+def test_what_trb_reads_stays_in_git_whatever_the_users_rules(project: Path) -> None:
+    repo = project / "model_repository"
+    (project / ".gitattributes").write_text("*.json filter=lfs diff=lfs merge=lfs -text\n")
+    said = commit(repo)
+    assert any("manifest.json" in note and "a rule of yours" in note for note in said["notes"])  # type: ignore[attr-defined]
+    assert json.loads(git(project, "show", "HEAD:model_repository/manifest.json"))["files"]
+    assert "no difference" in trb("diff", "HEAD:model_repository", "model_repository", cwd=project)
+    (project / ".gitattributes").write_text("*.onnx filter=lfs diff=lfs merge=lfs -text\n")
+    assert commit(repo, "--weights", "git")["large"] == []
+    assert commit(repo, "--weights", "git")["changed"] == []
+    assert not git(project, "show", "HEAD:model_repository/sentiment_model/1/weights.onnx").startswith("vers")
+
+
+def test_a_revision_is_read_from_a_folder_below_the_top(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "services").mkdir()
+    repo = Path(shutil.move(project / "model_repository", project / "services" / "model_repository"))
+    commit(repo)
+    for named in ("HEAD:./model_repository", "HEAD:services/model_repository"):
+        assert "no difference" in trb("diff", named, "model_repository", cwd=repo.parent)
+    monkeypatch.chdir(repo.parent)
+    with revision.opened("HEAD", weights=False) as found:
+        assert found.name.endswith(":services/model_repository")
+        assert found.sha256("sentiment_model/1/weights.onnx")
+
+
+def test_a_rule_of_the_users_that_is_stronger_is_said(project: Path) -> None:
+    repo = project / "model_repository"
+    (library,) = commit(repo)["large"]  # type: ignore[misc]
+    (repo / library).with_name(".gitattributes").write_text("*.so !filter !diff !merge\n")
+    said = commit(repo)
+    assert said["large"] == []
+    assert any(library in note and "a rule of yours" in note for note in said["notes"])  # type: ignore[attr-defined]
+    assert len(git(project, "ls-files", "-s", f"model_repository/{library}")) > 0
+    size = git(project, "cat-file", "-s", f"HEAD:model_repository/{library}")
+    assert int(size) == (repo / library).stat().st_size

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import tiny
 
+from tests.support import needs
+from tests.support.cli import call, kind
 from tests.support.serve_repository import (
     DIES,
     EXITS,
@@ -287,3 +289,35 @@ def test_a_detached_server_that_gave_up_is_named_once(tmp_path: Path, repository
     assert "user's repo has ended: error: tritonserver ended (killed by SIGKILL)" in status.stderr
     assert status.stdout == "no servers run in the background\n"
     assert trb(tmp_path, "status").stderr == ""
+
+
+def fill(disk: Path, left: int) -> None:
+    """Fill a disk but for so many bytes."""
+    free_now = os.statvfs(disk)
+    (disk / "filler").write_bytes(bytes(max(0, free_now.f_bavail * free_now.f_frsize - left)))
+
+
+def test_a_full_disk_for_temporary_files_is_no_bug(tmp_path: Path, repository: Path) -> None:
+    with tiny.small_disk(tmp_path / "disk", "4m") as mounted:
+        if not mounted:
+            needs.unavailable("this user may not mount a file system")
+        fill(tmp_path / "disk", 500_000)
+        said = call("serve", repository, *FREE, env={"TMPDIR": str(tmp_path / "disk")})
+    assert kind(said.stderr) == Code.DISK_FULL
+    assert f"{tmp_path / 'disk'}: the disk is full; no server was started" in said.stderr
+    assert "choose another disk by TMPDIR" in said.stderr
+
+
+@pytest.mark.parametrize("left", [0, 4096])
+def test_a_full_disk_for_the_state_of_a_detached_server_is_said(
+    left: int, tmp_path: Path, repository: Path
+) -> None:
+    with tiny.small_disk(tmp_path / "state", "1m") as mounted:
+        if not mounted:
+            needs.unavailable("this user may not mount a file system")
+        (tmp_path / "state" / "trb").mkdir()
+        fill(tmp_path / "state", left)
+        said = trb(tmp_path, "serve", str(repository), *FREE, "--detach")
+        assert kind(said.stderr) == Code.DISK_FULL
+        assert "free some space, or choose another disk by XDG_STATE_HOME" in said.stderr
+        assert list((tmp_path / "state" / "trb").iterdir()) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder import __version__
+from triton_repo_builder import __version__, files
 from triton_repo_builder.cli import console
 from triton_repo_builder.errors import Code, Exit, TrbError
 
@@ -150,8 +150,12 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             # Standard output is a file on a full disk, say; what trb writes itself is reported as such.
-            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
-            sys.exit(int(Code.OUTPUT_NOT_WRITABLE.exit))
+            where = f"{error.filename}: " if error.filename else ""
+            code = Code.DISK_FULL if files.is_full(error) else Code.OUTPUT_NOT_WRITABLE
+            message = f"{where}the output cannot be written: {error.strerror}"
+            remedy = "free some space, or correct the disk, then run the same command again"
+            console.print_error(TrbError(code, message, remedy=remedy))
+            sys.exit(int(code.exit))
         if isinstance(error, FileNotFoundError) and not _folder_exists():
             console.print_error(
                 TrbError(

@@ -89,4 +89,4 @@ def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise files.explain(error, output) from error
+        raise files.explain(error, output, how="with --output", kept="nothing was written") from error

@@ -14,7 +14,7 @@ from typing import Any
 from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy import drift
-from triton_repo_builder.deploy.drift import Drift
+from triton_repo_builder.deploy.drift import Action, Drift
 from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.deploy.transition import Options, Tell, Transition
 from triton_repo_builder.errors import Code, Exit, TrbError
@@ -118,7 +118,7 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
     Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN; failures of
     single endpoints are in the result.
     """
-    with staging.exclusive(root), staging.staging(root, how="with --to") as held:
+    with staging.exclusive(root), staging.staging(root) as held:
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
         have = _side(root)
@@ -134,6 +134,10 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
+        if any(found):
+            load_unload.require_explicit(load_unload.find(urls.http))
+        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in found):
+            smoke.reach(urls)  # smoke asks both; what nothing can prove later must not even begin
         transition = Transition(
             root=root,
             revision=revision,
@@ -168,7 +172,7 @@ def _outcome(transition: Transition, found: Drift) -> Outcome:
 def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:
     """The error for a request before anything of an endpoint was changed, or for a file."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
-        return files.explain(error, transition.root, how="with --to")
+        return files.explain(error, transition.root)
     return TrbError(
         Code.UNREACHABLE,
         f"does not answer: {error}; nothing was changed",

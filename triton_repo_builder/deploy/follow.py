@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from triton_repo_builder import files, smoke, stores
+from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.deploy import apply, transition
 from triton_repo_builder.errors import Code, Exit, TrbError
 from triton_repo_builder.stores import Location
 from triton_repo_builder.stores.signature import Trust
+from triton_repo_builder.write import staging
 
 LONGEST = 600.0
 """Seconds between two looks at a store that fails."""
@@ -65,7 +67,16 @@ class Follower(threading.Thread):
         """Look, take up, wait: longer and longer while the store fails."""
         pause = self._interval
         while not self._end.wait(pause):
-            pause = self._interval if self.look() else min(2 * pause, max(LONGEST, self._interval))
+            pause = self._interval if self._looked() else min(2 * pause, max(LONGEST, self._interval))
+
+    def _looked(self) -> bool:
+        """``look``, and a bug is a failure as well: a server that silently follows no more would be worse."""
+        try:
+            return self.look()
+        except Exception:
+            bug = f"{traceback.format_exc()}This is a bug in trb: please report it."
+            self._say(f"{bug}\n  still serves {self._serves}")
+            return False
 
     def look(self) -> bool:
         """Take up the current revision if it is a new one; False if the store or this machine failed."""
@@ -77,21 +88,20 @@ class Follower(threading.Thread):
                 self._named = pinned.revision
                 self._tell(f"{self._location} is now sha256:{pinned.revision}")
             self._take_up(pinned)
-        except (TrbError, OSError) as error:
-            failure = (
-                error if isinstance(error, TrbError) else files.explain(error, _SCRATCH, how="by TMPDIR")
-            )
+        except (TrbError, RequestFailed, OSError) as error:
+            failure = _failure(error, self._urls.http)
             self._say(f"{failure}\n  still serves {self._serves}")
             passing = failure.code in PASSING or failure.code.exit == Exit.STORE
             return failure.code in REFUSALS or not passing
         return True
 
     def _take_up(self, pinned: Location) -> None:
-        with tempfile.TemporaryDirectory(prefix="trb-follow-") as folder:
-            stores.store(pinned).pull(Path(folder), lambda name, done, total: None)
+        with staging.temporary("follow") as folder:
+            with staging.filling():
+                stores.store(pinned).pull(folder, lambda name, done, total: None)
             try:
                 applied = apply.run(
-                    Path(folder), self._root, self._urls, transition.Options(force=True), self._tell
+                    folder, self._root, self._urls, transition.Options(force=True), self._tell
                 )
             except TrbError as error:
                 self._seen = self._seen if error.code in PASSING else pinned.revision
@@ -107,10 +117,21 @@ class Follower(threading.Thread):
             if outcome.error and outcome.error.code in PASSING:
                 raise outcome.error
         self._seen = pinned.revision
-        raise apply.error(applied)
+        failed = apply.error(applied)
+        # Nobody applies it again by hand, nor with other options.
+        failed.where, failed.remedy = str(pinned), "push a revision that is correct: the next one is taken up"
+        raise failed
 
     def _say(self, text: str) -> None:
         """The same failure is told once."""
         if text != self._said:
             self._said = text
             self._tell(text)
+
+
+def _failure(error: TrbError | RequestFailed | OSError, http: str) -> TrbError:
+    if isinstance(error, TrbError):
+        return error
+    if isinstance(error, RequestFailed):
+        return TrbError(Code.UNREACHABLE, f"does not answer: {error}", where=http, remedy="see its log")
+    return files.explain(error, _SCRATCH, how="by TMPDIR")

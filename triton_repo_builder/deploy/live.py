@@ -25,6 +25,7 @@ from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CONFIG, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.serve.loading import load_unload
 from triton_repo_builder.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.write import versions
 from triton_repo_builder.write.undo import Keep
@@ -98,6 +99,7 @@ def on_server(
     server = LiveServer.at(urls)
     steps = _Steps(tell)
     try:
+        load_unload.require_explicit(load_unload.find(urls.http))
         if stuck := server.loader.loading(move.models):
             raise _failed(move, f"the server still loads {stuck}", RESTART)
         if preflight_first:
@@ -190,6 +192,8 @@ def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
     try:
         bad = preflight.run(move, options)
     except TrbError as error:
+        if error.code in preflight.OF_THIS_MACHINE:
+            raise
         message = (
             f"version {move.new} does not start on a server of its own, nothing was changed\n{error.message}"
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,10 @@ from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import manifest
 from triton_repo_builder.serve.engine import ServeOptions
-from triton_repo_builder.write import versions
+from triton_repo_builder.write import staging, versions
+
+OF_THIS_MACHINE = (Code.DISK_FULL, Code.OUTPUT_NOT_WRITABLE)
+"""Failures that say nothing of what was to be proven."""
 
 
 def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
@@ -26,9 +28,10 @@ def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
 
     Raises ``TrbError`` if that server does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="trb-preflight-") as folder:
-        root = Path(folder) / "model_repository"
-        _lay_out(move, root)
+    with staging.temporary("preflight") as folder:
+        root = folder / "model_repository"
+        with staging.filling():
+            _lay_out(move, root)
         return of_folder(root, move.name, options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from triton_repo_builder.vcs import git as vcs
 from triton_repo_builder.vcs import tree
 from triton_repo_builder.vcs.git import Git
 from triton_repo_builder.vcs.tree import Tree
+from triton_repo_builder.write import staging
 
 DEFAULT = "model_repository"
 """The folder of a commit that is meant if none is named."""
@@ -69,9 +69,10 @@ def opened(
     end. Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by
     its nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those of the store.
     """
-    with tempfile.TemporaryDirectory(prefix="trb-revision-") as scratch:
+    with staging.temporary("revision") as scratch:
         try:
-            revision = _open(spec, Path(scratch), weights, progress, trust)
+            with staging.filling():
+                revision = _open(spec, scratch, weights, progress, trust)
             if weights and not force:
                 _check_files(revision)
         except TrbError as error:

@@ -138,6 +138,8 @@ class Transition:
         try:
             bad = preflight.of_folder(self.revision, name, _smoke(name))
         except TrbError as error:
+            if error.code in preflight.OF_THIS_MACHINE:
+                raise
             message = f"does not start on a server of its own; nothing was changed\n{error.message}"
             raise _failed(name, message, remedy) from None
         if bad is None:

@@ -33,7 +33,7 @@ def staging(output: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
         yield folder
     except OSError as error:
-        raise files.explain(error, output, kept="nothing was written") from None
+        raise files.explain(error, output, how="with --output", kept="nothing was written") from None
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from triton_repo_builder.smoke.report import (
     SmokeReport,
     Status,
 )
-from triton_repo_builder.smoke.run import Progress, run
+from triton_repo_builder.smoke.run import Progress, reach, run
 from triton_repo_builder.smoke.session import Options
 
-__all__ = ["Check", "Line", "Options", "Progress", "SmokeReport", "Status", "Urls", "junit", "run"]
+__all__ = ["Check", "Line", "Options", "Progress", "SmokeReport", "Status", "Urls", "junit", "reach", "run"]

@@ -71,6 +71,15 @@ def run(
         grpc.close()
 
 
+def reach(urls: Urls, timeout: float = 10) -> None:
+    """Raise ``TrbError`` UNREACHABLE unless a server answers at both addresses."""
+    grpc = GrpcClient(urls.grpc, timeout)
+    try:
+        _reach(Session(http=HttpClient(urls.http, timeout), grpc=grpc, options=Options()))
+    finally:
+        grpc.close()
+
+
 def _reach(session: Session) -> None:
     """Raise ``TrbError`` unless both protocols answer."""
     try:

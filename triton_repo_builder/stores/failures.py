@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.files import is_full
 from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.store import Hints
 
@@ -40,7 +41,8 @@ def explained(hints: Hints, where: str) -> Iterator[None]:
     except TrbError:
         raise
     except Exception as error:
-        if isinstance(error, BUGS):
+        # A full disk is one of this machine: whoever writes there knows which, and what to do.
+        if isinstance(error, BUGS) or (isinstance(error, OSError) and is_full(error)):
             raise
         raise explain(error, hints, where) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,22 +13,24 @@ from triton_repo_builder.stores import Location
 from triton_repo_builder.stores.objects import Objects
 from triton_repo_builder.stores.signature import Trust
 from triton_repo_builder.stores.store import Progress
+from triton_repo_builder.write import staging
 
 
 @contextlib.contextmanager
 def copied(location: Location, progress: Progress) -> Iterator[Path]:
     """A repository as it lies in a store, pushed by ``trb`` or put there by others, for as long as needed."""
-    with tempfile.TemporaryDirectory(prefix="trb-copied-") as folder:
-        target = Path(folder) / location.name
+    with staging.temporary("copied") as folder:
+        target = folder / location.name
         target.mkdir()
         store = stores.store(location)
-        try:
-            store.pull(target, progress)
-        except TrbError as error:
-            if error.code is not Code.NOT_PUSHED or not isinstance(store, Objects):
-                raise
-            if not store.copy_all(target, progress):
-                raise
+        with staging.filling():
+            try:
+                store.pull(target, progress)
+            except TrbError as error:
+                if error.code is not Code.NOT_PUSHED or not isinstance(store, Objects):
+                    raise
+                if not store.copy_all(target, progress):
+                    raise
         yield target
 
 
@@ -48,11 +49,12 @@ def opened(
         return
     if trust is not None:
         location, _ = stores.verified(location, trust)
-    with tempfile.TemporaryDirectory(prefix="trb-pulled-") as folder:
-        target = Path(folder) / location.name
+    with staging.temporary("pulled") as folder:
+        target = folder / location.name
         target.mkdir()
         store = stores.store(location)
-        url = store.serve_from(target, progress) if direct and trust is None else ""
-        if not url:
-            store.pull(target, progress)
+        with staging.filling():
+            url = store.serve_from(target, progress) if direct and trust is None else ""
+            if not url:
+                store.pull(target, progress)
         yield Opened(path=target, models_url=url)

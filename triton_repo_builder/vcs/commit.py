@@ -89,7 +89,7 @@ def commit(path: Path, options: CommitOptions) -> Committed:
                     sha = _commit(private, target, path, prefix, options, folder, notes)
                 hook = failed_hook(folder / "trace")
             except process.ProcessFailed as error:
-                explained = _explained(error, failed_hook(folder / "trace"), path)
+                explained = _explained(error, failed_hook(folder / "trace"), path, asked=options.sign)
                 raise gate.refusal(folder, path, prefix) or explained from None
         changed: tuple[str, ...] = ()
         if sha:
@@ -200,7 +200,8 @@ def _create(git: Git, target: Target) -> bool:
     return True
 
 
-def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
+def _explained(error: process.ProcessFailed, hook: str, path: Path, *, asked: bool) -> TrbError:
+    """``asked``: a signature was asked for here, not by the user's settings."""
     output = error.stderr + error.stdout
     if hook:
         lines = "".join(f"\n  {line}" for line in output.strip().splitlines()[-12:])
@@ -227,8 +228,9 @@ def _explained(error: process.ProcessFailed, hook: str, path: Path) -> TrbError:
         )
     if "tell me who you are" in output or "empty ident" in output or "auto-detect email" in output:
         remedy = 'set your name: git config user.name "…" and git config user.email "…"'
-    elif "gpg" in output or "sign" in output:
-        remedy = "set user.signingkey (and gpg.format) so that 'git commit -S' works, or leave out --sign"
+    elif "gpg" in output or "sign" in output or "public key" in output:  # the last is of ssh-keygen
+        without = "leave out --sign" if asked else "unset commit.gpgsign"
+        remedy = f"set user.signingkey (and gpg.format) so that 'git commit -S' works, or {without}"
     elif "unknown option" in output:
         remedy = "use git 2.32 or later"
     else:

@@ -24,6 +24,8 @@ _LFS = (
     ("filter.lfs.process", "git-lfs filter-process"),
     ("filter.lfs.required", "true"),
 )
+_FULL = ("no space left on device", "out of diskspace", "disk quota exceeded")
+"""What git, git-lfs and the C library say of a full disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +101,18 @@ def failed_hook(trace: Path) -> str:
 
 
 def refused(error: process.ProcessFailed, where: str, remedy: str) -> TrbError:
-    """One error for a git command that failed, with the end of its output."""
-    lines = [line for line in (error.stderr or error.stdout).splitlines() if line.strip()]
+    """One error for a git command that failed, with the end of its output; DISK_FULL if that is why."""
+    output = error.stderr or error.stdout
+    lines = [line for line in output.splitlines() if line.strip()]
     reason = "\n  ".join(lines[-6:]) or f"exit code {error.code}"
-    return TrbError(Code.GIT_REFUSED, f"git {_verb(error.argv)} failed: {reason}", where=where, remedy=remedy)
+    code = Code.GIT_REFUSED
+    if any(words in output.casefold() for words in _FULL):
+        code = Code.DISK_FULL
+        remedy = (
+            "free some space on the disk that is named (what git-lfs could not end lies in lfs/tmp of git's "
+            "folder, and may go), then run the same command again"
+        )
+    return TrbError(code, f"git {_verb(error.argv)} failed: {reason}", where=where, remedy=remedy)
 
 
 def _verb(argv: Sequence[str]) -> str:

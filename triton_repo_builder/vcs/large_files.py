@@ -51,7 +51,7 @@ def prepare(
     kept = [name for name in large if name not in outside and _stays(root, name)]
     large = [name for name in large if name not in kept]
     if kept and weights != GIT:
-        notes.append(_kept(kept))
+        notes.append(_kept(kept, weights))
     external = [name for name in large if weights == EXTERNAL or (weights is None and name in outside)]
     external += sorted(outside - set(large)) if weights is None else []
     if weights == EXTERNAL:
@@ -63,12 +63,22 @@ def prepare(
         manifest.write(root, replace(repo.manifest, files=records))
     lfs = [name for name in large if name not in external] if weights != GIT else []
     lines = ["* -text"]  # a checksum is of bytes: no checkout may change line ends
+    yours = _by_users_rules(root, git, set(lfs), lines) - set(external)
+    stay = {name for name in yours if weights == GIT or _stays(root, name)}
+    lfs = sorted({*lfs, *(yours - stay)})
+    if stay:
+        notes.append(f"{_kept(sorted(stay), weights)} (a rule of yours has them in git LFS)")
+    lines += [f"{in_attributes(name)} !filter !diff !merge -text" for name in sorted(stay)]
+    # Those of the user's rules as well: the rules may be in no commit, and then a clone has only pointers.
     lines += [f"{in_attributes(name)} filter=lfs diff=lfs merge=lfs -text" for name in lfs]
     write_block(root / ATTRIBUTES, lines)
     write_block(root / IGNORE, [in_ignore(name) for name in external])
     if lfs:
         need_lfs(git)
         notes += _install(git)
+        if elsewhere := sorted(set(lfs) - _in_lfs(root, git)):  # nearer to the file, or in git's own folder
+            notes.append(f"in git itself, for a rule of yours that is stronger has it so: {_some(elsewhere)}")
+            lfs = [name for name in lfs if name not in elsewhere]
     return tuple(sorted({*lfs, *external})), notes
 
 
@@ -79,9 +89,31 @@ def _stays(root: Path, name: str) -> bool:
     return path.name in _READ or (text and (root / name).stat().st_size < THRESHOLD)
 
 
-def _kept(names: list[str]) -> str:
-    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return f"kept in git itself, for trb or Triton reads the repository by them: {listed}"
+def _kept(names: list[str], weights: str | None) -> str:
+    why = "as --weights git asks" if weights == GIT else "for trb or Triton reads the repository by them"
+    return f"kept in git itself, {why}: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _by_users_rules(root: Path, git: Git, lfs: set[str], lines: list[str]) -> set[str]:
+    """Files that attributes of the user's own, wherever they stand, put in git LFS, ``lfs`` or others."""
+    found = _in_lfs(root, git)
+    attributes = root / ATTRIBUTES
+    if found - lfs or (_has_block(attributes) and b"!filter" in attributes.read_bytes()):
+        # What trb has written for an earlier commit speaks for and against these files as well.
+        write_block(attributes, lines)
+        found = _in_lfs(root, git)
+    return found
+
+
+def _in_lfs(root: Path, git: Git) -> set[str]:
+    names = [name for name in walk(root) if not (root / name).is_symlink()]
+    asked = "".join(f"{name}\0" for name in names)
+    words = replace(git, folder=root)("check-attr", "-z", "--stdin", "filter", stdin=asked).split("\0")
+    return {name for name, value in zip(words[::3], words[2::3], strict=False) if value == LFS}
 
 
 def walk(root: Path) -> Iterator[str]:

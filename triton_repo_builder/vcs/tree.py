@@ -41,7 +41,8 @@ class Tree:
     def blobs(self) -> tuple[Blob, ...]:
         """Every file; no links, no submodules. Raises ``ProcessFailed``."""
         blobs = []
-        listed = self.git("ls-tree", "-r", "-l", "-z", f"{self.commit}:{self.path}")
+        # Without --full-tree git looks, inside of this very tree, for the folder that it was started in.
+        listed = self.git("ls-tree", "--full-tree", "-r", "-l", "-z", f"{self.commit}:{self.path}")
         for line in listed.split("\0")[:-1]:
             about, path = line.split("\t", 1)
             mode, _, name, size = about.split()

@@ -105,7 +105,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
     text = manifest.to_text()
     if not changed and (root / MANIFEST).is_file() and (root / MANIFEST).read_text(encoding="utf-8") == text:
         return
-    with staging.exclusive(root), staging.staging(root, how="with --to") as stage:
+    with staging.exclusive(root), staging.staging(root) as stage:
         for path, piece in after.items():
             if _unit(path) in changed:
                 files.put(File(path=path, content=piece.content, source=piece.source), stage)

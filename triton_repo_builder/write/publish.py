@@ -16,6 +16,8 @@ from triton_repo_builder.write import ownership, staging, swap
 from triton_repo_builder.write.built import BuiltEndpoint
 
 TEXT = (".pbtxt", ".json", ".txt", ".py")
+HOW = "with --output"
+"""How users choose the repository of the commands that publish."""
 DIFFED = 256 * 1024
 """Larger files are compared by checksum only."""
 
@@ -84,7 +86,7 @@ def prepare_all(
             return prepare_all([claim.build for claim in claims], output, force=force, refused=refused)
         return _publication(claims, old, output)
     except OSError as error:
-        raise files.explain(error, output) from error
+        raise files.explain(error, output, how=HOW) from error
 
 
 def nothing(output: Path) -> Publication:
@@ -171,7 +173,7 @@ def publish(publication: Publication) -> None:
         and current.read_text(encoding="utf-8") == publication.manifest
     ):
         return
-    with staging.staging(output) as stage:
+    with staging.staging(output, how=HOW) as stage:
         for file in publication.files:
             if file.path.split("/")[0] in publication.names:
                 files.put(file, stage)

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from triton_repo_builder import files
@@ -35,12 +35,11 @@ _mine: set[tuple[int, int]] = set()
 
 
 @contextlib.contextmanager
-def staging(
-    output: Path, *, how: str = "with --output", kept: str = "the repository is unchanged"
-) -> Iterator[Path]:
+def staging(output: Path, *, how: str = "", kept: str = "the repository is unchanged") -> Iterator[Path]:
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
-    ``how`` the user chooses ``output``, and what is ``kept``: each command has its own words. The folder is
+    ``how`` the user may choose another ``output``, and what is ``kept``: each command has its own words. The
+    folder is
     inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
     What a killed process left there is removed first.
     """
@@ -94,6 +93,35 @@ def locked(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(held)
+
+
+@contextlib.contextmanager
+def temporary(kind: str) -> Iterator[Path]:
+    """A folder for temporary files, removed at the end.
+
+    It may have to hold a whole repository. So one of this kind that a killed process left is removed first.
+    """
+    place, prefix = Path(tempfile.gettempdir()), f"trb-held-{kind}-"
+    _sweep_all(place.glob(f"{prefix}*"))
+    with filling():
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        with locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def filling() -> Iterator[None]:
+    """What fills a ``temporary`` folder: a full disk becomes ``TrbError`` DISK_FULL, by its name."""
+    try:
+        yield
+    except OSError as error:
+        if not files.is_full(error):
+            raise
+        place = Path(tempfile.gettempdir())
+        raise files.explain(error, place, how="by TMPDIR", kept="nothing was changed") from error
 
 
 @contextlib.contextmanager
@@ -158,9 +186,13 @@ def _sweep(output: Path) -> None:
     Not one with what ``swap`` moved out of a repository: a process that was killed in between left the only
     copy there (``recovery.recover`` moves it back). Nor a young one, whose process may be about to lock it.
     """
-    with contextlib.suppress(OSError):
-        for folder in leftovers(output):
-            if holds(folder) or not abandoned(folder):
+    _sweep_all(folder for folder in leftovers(output) if not holds(folder))
+
+
+def _sweep_all(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            if not abandoned(folder):
                 continue
             with locked(folder) as acquired:
                 if acquired:

@@ -286,7 +286,10 @@ def test_a_full_disk_behind_standard_output_is_no_bug(
 
     monkeypatch.setattr(cli.group, "main", full)
     assert run("inspect", "x") == Code.OUTPUT_NOT_WRITABLE.exit
-    assert capsys.readouterr().err == "error: the output cannot be written: No space left on device\n"
+    assert capsys.readouterr().err == (
+        "error: the output cannot be written: No space left on device [disk-full]\n"
+        "  fix: free some space, or correct the disk, then run the same command again\n"
+    )
 
 
 def test_a_pipe_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

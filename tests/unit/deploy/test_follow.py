@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.serve_repository import until
 from triton_repo_builder import smoke, stores
+from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.deploy import apply, follow
 from triton_repo_builder.deploy.drift import Action, Drift
 from triton_repo_builder.errors import Code, TrbError
@@ -43,7 +45,7 @@ class World:
         name = (revision / "revision").read_text()
         self.applied += (name,)
         if self.broken:
-            raise self.broken
+            raise self.broken.with_traceback(None)
         error = self.passing or (TrbError(Code.APPLY_FAILED, "wrong answers") if name in self.bad else None)
         other = Action.NOTHING if name in self.applied[:-1] else Action.LOAD
         outcomes = (
@@ -132,6 +134,7 @@ def test_an_unsigned_revision_is_no_reason_to_wait_longer(
         TrbError(Code.REPOSITORY_BUSY, "another trb is changing this repository now"),
         TrbError(Code.DISK_FULL, "the disk is full"),
         TrbError(Code.UNREACHABLE, "does not answer"),
+        RequestFailed("refused", "500", "out of order"),
         OSError(errno.ENOSPC, "No space left on device"),
     ],
 )
@@ -160,3 +163,30 @@ def test_what_of_a_refused_revision_was_taken_up_is_said(
     world.current, world.bad = "bb", frozenset({"bb"})
     assert follower.look()
     assert told[-1].endswith("still serves sha256:aa, and of sha256:bb b")
+
+
+def test_a_refusal_names_the_revision_and_what_to_push(
+    follower: follow.Follower, world: World, told: list[str], tmp_path: Path
+) -> None:
+    world.current, world.bad = "bb", frozenset({"bb"})
+    assert follower.look()
+    assert told[-1].startswith("s3://models@sha256:bb: 1 endpoint of 2 could not be applied: a")
+    assert str(tmp_path) not in told[-1]
+    assert "push a revision that is correct" in told[-1]
+    assert "apply again" not in told[-1]
+
+
+def test_a_bug_does_not_end_the_following(world: World, told: list[str], tmp_path: Path) -> None:
+    world.current, world.broken = "bb", KeyError("of trb's own")
+    location = Bucket(scheme="s3", bucket="models")
+    thread = follow.Follower(
+        location, tmp_path, URLS, revision="aa", interval=0.01, trust=None, tell=told.append
+    )
+    thread.start()
+    until(lambda: len(told) > 1)
+    assert "KeyError" in told[-1]
+    assert "This is a bug in trb" in told[-1]
+    world.broken = None
+    until(lambda: told[-1] == "serves sha256:bb, proven by trb smoke")
+    thread.stop()
+    assert sum("KeyError" in line for line in told) == 1

@@ -37,7 +37,6 @@ class HttpResponseError(Exception):
         (HttpResponseError(500), Code.STORAGE_FAILED),
         (TimeoutError("late"), Code.STORAGE_UNREACHABLE),
         (ConnectionResetError("gone"), Code.STORAGE_UNREACHABLE),
-        (OSError(28, "No space left on device"), Code.DISK_FULL),
         (OSError("Forbidden: b/models/o"), Code.ACCESS_DENIED),
         (ValueError("Invalid endpoint: junk"), Code.STORAGE_UNREACHABLE),
     ],
@@ -52,3 +51,9 @@ def test_each_cause_has_its_code(error: Exception, code: Code) -> None:
 def test_a_bug_of_ours_is_no_failure_of_the_store() -> None:
     with pytest.raises(KeyError), failures.explained(S3Store.HINTS, "s3://models"):
         raise KeyError("x")
+
+
+def test_a_full_disk_of_this_machine_is_not_the_store_that_fails() -> None:
+    """Whoever writes there says which disk it is."""
+    with pytest.raises(OSError, match="No space left"), failures.explained(S3Store.HINTS, "s3://models"):
+        raise OSError(28, "No space left on device")

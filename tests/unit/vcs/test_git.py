@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from triton_repo_builder.errors import Code
+from triton_repo_builder.process import ProcessFailed
 from triton_repo_builder.vcs import git
 
 
@@ -42,3 +44,22 @@ def test_the_hook_that_failed(tmp_path: Path, events: list[dict[str, Any]], hook
 
 def test_git_that_did_not_start_has_no_trace(tmp_path: Path) -> None:
     assert git.failed_hook(tmp_path / "trace") == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: sha1 file '/w/.git/index.lock' write error. Out of diskspace",
+        "Error cleaning Git LFS object: write /w/.git/lfs/tmp/1: no space left on device\nfatal: no",
+        "error: file write error: No space left on device\nfatal: unable to write",
+        "error: file write error: Disk quota exceeded",
+    ],
+)
+def test_a_full_disk_is_named_as_one_with_what_to_free(said: str) -> None:
+    error = git.refused(ProcessFailed(("git", "commit"), 128, "", said), "repo", "correct that")
+    assert error.code == Code.DISK_FULL
+    assert said.splitlines()[0] in error.message
+    assert error.remedy.startswith("free some space")
+    assert (
+        git.refused(ProcessFailed(("git", "x"), 1, "", "no"), "repo", "correct that").remedy == "correct that"
+    )

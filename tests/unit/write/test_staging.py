@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -132,3 +134,53 @@ def test_a_build_leaves_the_one_beside_it_alone(tmp_path: Path) -> None:
 )
 def test_file_system_errors_are_explained(number: int, code: Code) -> None:
     assert files.explain(OSError(number, os.strerror(number)), Path("repo")).code == code
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_the_failure_of_a_copied_folder_is_its_first_file_s(number: int) -> None:
+    """``shutil.copytree`` puts the causes into an error as text."""
+    said = str(OSError(number, os.strerror(number), "a", None, "b"))
+    error = files.explain(shutil.Error([("a", "b", said), ("c", "d", said)]), Path("folder"))
+    expected = files.explain(OSError(number, os.strerror(number)), Path("folder"))
+    assert (error.code, error.message, error.where) == (expected.code, expected.message, expected.where)
+    assert files.is_full(shutil.Error([("a", "b", said)])) == (number == errno.ENOSPC)
+
+
+def test_only_a_command_with_such_an_option_offers_another_disk() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert files.explain(full, Path("repo")).remedy == "free some space there"
+    assert files.explain(full, Path("repo"), how="with --output").remedy.endswith(
+        "another disk with --output"
+    )
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_process_left_for_a_while_goes(temporary: Path) -> None:
+    """Whole repositories lie in such folders; those of living processes, young and other ones stay."""
+    old, young = temporary / "trb-held-pulled-old", temporary / "trb-held-pulled-young"
+    other = temporary / "trb-held-revision-old"
+    for folder in (old, young, other):
+        (folder / "repository").mkdir(parents=True)
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    with staging.temporary("pulled") as mine:
+        assert not old.exists()
+        os.utime(mine, (0, 0))
+        with staging.temporary("pulled") as second:
+            assert {mine, second, young, other} == set(temporary.iterdir())
+    assert {young, other} == set(temporary.iterdir())
+
+
+def test_a_full_disk_of_temporary_files_is_named(temporary: Path) -> None:
+    with pytest.raises(TrbError) as caught, staging.temporary("pulled"), staging.filling():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert (caught.value.code, caught.value.where) == (Code.DISK_FULL, str(temporary))
+    assert "by TMPDIR" in caught.value.remedy
+    assert not list(temporary.iterdir())
+    with pytest.raises(OSError, match="No space"), staging.temporary("pulled"):  # of standard output, say
+        raise OSError(errno.ENOSPC, "No space left on device")

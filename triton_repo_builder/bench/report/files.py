@@ -73,7 +73,9 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
 def _staging(folder: Path) -> Iterator[Path]:
     """A folder inside ``folder``, in which files are made ready without touching what is beside it."""
     try:
-        with staging.staging(folder / "report", kept="an earlier report is unchanged") as stage:
+        with staging.staging(
+            folder / "report", how="with --output", kept="an earlier report is unchanged"
+        ) as stage:
             yield stage
     except TrbError as error:
         raise TrbError(error.code, error.message, where=str(folder), remedy=error.remedy) from None

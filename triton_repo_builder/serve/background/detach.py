@@ -7,14 +7,18 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from triton_repo_builder import process
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import log_follow, registry
 from triton_repo_builder.serve.background.registry import Background
 
 TICK = 0.05
 RUN = "import sys; sys.path = [p for p in sys.path if p]; from triton_repo_builder.cli import main; main()"
 """Not ``python -m``, which would import from the current folder."""
+_MESSAGE = 1 << 13
+"""Bytes that an error and what stands before it need at most, nearly always."""
 
 
 def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int:
@@ -41,6 +45,8 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
                 return entry
             if ended is not None:
                 registry.forget(file)
+                if ended and not position:
+                    raise _wordless(ended)
                 return ended
             time.sleep(TICK)
     except BaseException:
@@ -48,3 +54,20 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
         child.wait()
         registry.forget(file)
         raise
+
+
+def _wordless(ended: int) -> TrbError:
+    """The error for a server that ended without a message: the disk of its messages is full, most likely."""
+    probe = registry.folder() / f"{secrets.token_hex(6)}.part"
+    try:
+        probe.write_bytes(bytes(_MESSAGE))
+    except OSError as error:
+        return registry.unwritable(error)
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return TrbError(
+        Code.SERVER_DIED,
+        f"trb serve ended with exit code {ended}, and said nothing",
+        remedy="run it without --detach, and see what it says",
+    )

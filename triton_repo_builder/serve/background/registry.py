@@ -18,6 +18,8 @@ from triton_repo_builder.serve.processes import proc
 STOP_TIMEOUT = 30.0
 MESSAGES = ".messages"
 """Suffix of the file beside the entry with the output of its ``trb serve``."""
+PART = ".part"
+"""Suffix of an entry that is being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +67,19 @@ def folder() -> Path:
 
 
 def write(file: Path, entry: Background) -> None:
-    """Write atomically: the process that waits for this file reads it at once."""
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
-    part.replace(file)
+    """Write atomically: the process that waits for this file reads it at once. Raises ``TrbError``."""
+    part = file.with_suffix(PART)
+    try:
+        part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> TrbError:
+    """The error for a folder of states that takes no more."""
+    return files.explain(error, folder(), how="by XDG_STATE_HOME", kept="no server runs")
 
 
 def read(file: Path) -> Background | None:
@@ -141,6 +152,7 @@ def forget(file: Path) -> None:
     """Remove an entry."""
     file.unlink(missing_ok=True)
     file.with_suffix(MESSAGES).unlink(missing_ok=True)
+    file.with_suffix(PART).unlink(missing_ok=True)
 
 
 def select(servers: tuple[Background, ...], query: str | None) -> Background:

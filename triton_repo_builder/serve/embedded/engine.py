@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.repository import Repository
@@ -120,9 +121,12 @@ def _spawn(
             stubs=StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None),
             key=options.admin_key,
         )
-    except BaseException:
+    except BaseException as error:
         # Its supervisor stops it and removes the folder.
         process.release(child)
+        if isinstance(error, OSError) and files.is_full(error):
+            place = Path(tempfile.gettempdir())
+            raise files.explain(error, place, how="by TMPDIR", kept="no server was started") from None
         raise
 
 

@@ -20,6 +20,7 @@ from triton_repo_builder.serve.loading.load_models import Loaded
 from triton_repo_builder.serve.processes import proc
 from triton_repo_builder.serve.processes.stubs import StubProcesses, model_of_instance
 
+_NOBODYS = "trb.asks.whether.you.unload.on.request"
 REFUSED = "explicit model load / unload is not allowed"
 TICK = 0.05
 
@@ -260,6 +261,14 @@ def _check_known(server: Server, names: Sequence[str]) -> None:
                 where=server.base,
                 remedy=f"did you mean '{near[0]}'?" if near else "see what it has with: trb status",
             )
+
+
+def require_explicit(server: Server) -> None:
+    """Raise NOT_EXPLICIT unless the server loads models on request, before a file is changed.
+
+    One that polls would take up what lies in its folder meanwhile. It is asked to unload what nobody has.
+    """
+    _check_explicit(server, HttpClient(server.base, 10).unload(_NOBODYS))
 
 
 def _check_explicit(server: Server, answer: str) -> None:
