@@ -21,6 +21,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import classifier
+
 from triton_repo_builder import bench, client, repository, serve
 from triton_repo_builder.bench.load import texts
 from triton_repo_builder.bench.measure import cpu, machine
@@ -48,7 +50,14 @@ RETAKEN: list[int] = []
 
 
 def model(name: str) -> Path:
-    """The exported folder, made now if it is not there yet; ``plain`` is fp32 that leaves pooling to us."""
+    """The exported folder, made now if it is not there yet; ``plain`` is fp32 that leaves pooling to us.
+
+    ``classifier`` is that with a linear head (``classifier.py``), ``classifier_int8`` its plain int8 file.
+    """
+    if name == "classifier":
+        return classifier.make(model("plain"), ROOT / ".cache" / "minilm_classifier", corpus())
+    if name == "classifier_int8":
+        return _quantized(model("classifier"), ROOT / ".cache" / "minilm_classifier_quantized")
     folder = EXPORTS / ("minilm_fp32" if name == "plain" else "minilm_pooled")
     if not (folder / "reference.json").is_file():
         python = ROOT / ".venv-export" / "bin" / "python"

@@ -1,13 +1,15 @@
 """``trb build --precision int8`` against the usual template of fp32 and of a plain int8 file, on one server.
 
-    .venv/bin/python benchmarks/int8.py [--server SCRIPT] [--clients 32] [--rounds 3]
+    .venv/bin/python benchmarks/int8.py [--model classifier] [--server SCRIPT] [--clients 32] [--rounds 3]
 
 The plain int8 file is ``quantize_dynamic`` with its defaults. Ours is the default of ``trb optimize``: one
-scale per row. Its answers are compared with the original's, and with its own in other batches.
+scale per row. Its answers are compared with the original's, and with its own in other batches: vectors by
+their cosine, those of the classifier (classifier.py) by their label.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,15 +38,20 @@ NAMES = {
     "fp32": FP32,
     "ours": OURS,
 }
-TARGETS = ((USUAL, 3.8), (BEST, 3.0), (PLAIN, 2.0))
+TARGETS = {"embedding": ((USUAL, 3.8), (BEST, 3.0), (PLAIN, 2.0)), "classifier": ((USUAL, 3.0),)}
 """Throughput of ours over theirs that the project promises."""
+MODELS = {"embedding": ("fp32", "int8"), "classifier": ("classifier", "classifier_int8")}
+ABOUT = {
+    "embedding": "all-MiniLM-L6-v2.",
+    "classifier": "A BERT classifier: all-MiniLM-L6-v2 with a linear head of four classes (classifier.py).",
+}
 CHECKED = 96
 """Texts whose answers are compared: alone, and 8 and 32 at once so that they meet in batches."""
 
 
-def make(target: Path) -> None:
+def make(target: Path, kind: str) -> None:
     """All variants as one repository."""
-    fp32, plain = common.model("fp32"), common.model("int8")
+    fp32, plain = map(common.model, MODELS[kind])
     common.ours(fp32, target, "fp32")
     common.ours(fp32, target, "ours", precision="int8")
     best = Template(instances=2, threads=1)
@@ -57,31 +64,34 @@ def make(target: Path) -> None:
         template_repository.write(source, target, name, template)
 
 
-def answers(server: common.Server, name: str, at_once: int) -> np.ndarray[Any, Any]:
-    """Embeddings of the texts, so many requests at the same time."""
-    texts = common.corpus()[:: len(common.corpus()) // CHECKED]
+def answers(server: common.Server, name: str, at_once: int, texts: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Embeddings or scores of the classes, so many requests at the same time."""
 
     def ask(text: str) -> np.ndarray[Any, Any]:
         given = np.array([[text.encode()]], dtype=object)
         found = HttpClient(server.urls.http, 60.0).infer(name, encode_binary({"TEXT": given}))
-        return np.asarray(found["embedding"]).reshape(-1)
+        tensor = next(key for key in ("embedding", "logits", "scores") if key in found)
+        return np.asarray(found[tensor]).reshape(-1)
 
     with ThreadPoolExecutor(at_once) as pool:
         return np.stack(list(pool.map(ask, texts)))
 
 
-def compared(server: common.Server) -> dict[str, dict[str, float]]:
-    """Of both int8 variants: cosine to fp32, and the largest difference between batch mixes."""
-    fp32, found = answers(server, "usual", 1), {}
+def compared(server: common.Server, kind: str) -> dict[str, dict[str, float]]:
+    """Of both int8 variants: likeness to fp32, and the largest difference between batch mixes."""
+    texts = common.corpus()
+    if kind == "embedding":
+        texts = texts[:: len(texts) // CHECKED]
+    fp32, found = answers(server, "usual", 1, texts), {}
     for name in ("plain", "ours"):
-        alone = answers(server, name, 1)
-        cosines = (alone * fp32).sum(1) / np.linalg.norm(alone, axis=1) / np.linalg.norm(fp32, axis=1)
-        mixes = [float(np.abs(answers(server, name, size) - alone).max()) for size in (8, 32, 32)]
-        found[NAMES[name]] = {
-            "mean cosine": float(cosines.mean()),
-            "least cosine": float(cosines.min()),
-            "difference between batch mixes": max(mixes),
-        }
+        alone = answers(server, name, 1, texts)
+        if kind == "classifier":
+            like = {"same label": float((alone.argmax(1) == fp32.argmax(1)).mean())}
+        else:
+            cosines = (alone * fp32).sum(1) / np.linalg.norm(alone, axis=1) / np.linalg.norm(fp32, axis=1)
+            like = {"mean cosine": float(cosines.mean()), "least cosine": float(cosines.min())}
+        mixes = [float(np.abs(answers(server, name, size, texts) - alone).max()) for size in (8, 32, 32)]
+        found[NAMES[name]] = {**like, "difference between batch mixes": max(mixes)}
     return found
 
 
@@ -89,34 +99,37 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--clients", type=common.loads, default=(1, 32))
     parser.add_argument("--variants", default=",".join(NAMES))
+    parser.add_argument("--model", choices=MODELS, default="embedding")
     arguments = parser.parse_args()
+    kind = arguments.model
     suffix, engine = (
         ("_cpp", "Triton's C++ onnxruntime backend") if arguments.server else ("", "embedded engine")
     )
+    page = "int8" if kind == "embedding" else f"int8_{kind}"
     result = Result(
-        f"int8{suffix}", f"int8 of trb build against the usual template, {engine}", arguments.output
+        f"{page}{suffix}", f"int8 of trb build against the usual template, {engine}", arguments.output
     )
     result.add(
-        "all-MiniLM-L6-v2. One server holds all variants; they are loaded in turns. Every number is the "
+        f"{ABOUT[kind]} One server holds all variants; they are loaded in turns. Every number is the "
         f"median over {arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the "
         "rounds' ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`."
     )
     chosen = arguments.variants.split(",")
     with common.scratch() as folder:
-        make(folder)
+        make(folder, kind)
         with common.served(folder, arguments.server) as server:
-            accuracy = compared(server)
+            accuracy = compared(server, kind)
             variants = {
                 NAMES[name]: common.triton(NAMES[name], server, folder, name, f"{name}_model", arguments)
                 for name in chosen
             }
             samples = common.interleave(variants, arguments.clients, arguments.rounds)
     result.add(common.load_table(samples, USUAL))
-    common.plot(samples, result.image(), "all-MiniLM-L6-v2, mixed-length texts")
+    common.plot(samples, result.image(), f"{ABOUT[kind]} Mixed-length texts")
     last = arguments.clients[-1]
     rows = [
         (f"throughput over: {base}", f"≥ {least:g}", spread(ratio(samples, OURS, base, last, "throughput")))
-        for base, least in TARGETS
+        for base, least in TARGETS[kind]
         if of(samples, base, last)
     ]
     result.add(common.table((f"{OURS}, {last} clients", "target", "measured"), rows))

@@ -43,11 +43,13 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     """Write the models NAME, NAME_tokenizer, NAME_model and, where needed, NAME_pool into a repository."""
     chosen = template or Template()
     inputs, outputs = _ports(source / "model.onnx")
-    pooled = "sentence_embedding" in outputs
-    hidden = "sentence_embedding" if pooled else next(iter(outputs))
+    hidden = next((each for each in ("sentence_embedding", "logits") if each in outputs), "")
+    pooled = bool(hidden)
+    hidden = hidden or next(iter(outputs))
     width = outputs[hidden] or json.loads((source / "config.json").read_text())["hidden_size"]
     encoded = _encoded(inputs)
-    answer = [("embedding", "TYPE_FP32", str(width))]
+    named = "logits" if hidden == "logits" else "embedding"
+    answer = [(named, "TYPE_FP32", str(width))]
     made = [(hidden, "TYPE_FP32", str(width) if pooled else f"-1, {width}")]
     batching = BATCHING if chosen.batching else ""
     tokenizer(source, target, name, replace(chosen, inputs=tuple(inputs)))
@@ -65,7 +67,7 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
         shutil.copyfile(CODE / "pool.py", target / f"{name}_pool" / "1" / "model.py")
     steps = [_step(f"{name}_tokenizer", {"TEXT": "TEXT"}, {each: each for each in inputs})]
     if pooled:
-        steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: "embedding"}))
+        steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: named}))
     else:
         steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: hidden}))
         mask = {hidden: hidden, "attention_mask": "attention_mask"}
