@@ -49,6 +49,8 @@ class TokenizerSpec:
     """The tokenizer.json to serve, if it differs from ``file``."""
     truncation_side: str = "right"
     """The end of a long text that is cut off."""
+    padding_side: str = "right"
+    """Where transformers fills rows up; the pipeline of question answering reads the context first by it."""
     lowered: bool = False
     """The sentence-transformers files lower-case texts, even if the tokenizer's own do not."""
     positions_from_pad: bool = False
@@ -190,7 +192,8 @@ def read(file: Path) -> TokenizerSpec:
         pad_id=_pad_id(library, folder, served),
         largest_id=max(library.get_vocab(with_added_tokens=True).values(), default=0),
         special_tokens=library.num_special_tokens_to_add(False),
-        truncation_side="left" if config.get("truncation_side") == "left" else "right",
+        truncation_side=tokenizer_config.side(config, document, "truncation"),
+        padding_side=tokenizer_config.side(config, document, "padding", settings(folder, "config.json")),
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
         gives_types="token_type_ids" in (config.get("model_input_names") or ("token_type_ids",)),
@@ -366,7 +369,8 @@ def max_length(folder: Path) -> tuple[int | None, str]:
     if limit:
         return limit, "sentence_bert_config.json"
     limits = []
-    limit = _limit(settings(folder, "tokenizer_config.json").get("model_max_length"))
+    stated = settings(folder, "tokenizer_config.json")
+    limit = _limit(stated.get("model_max_length", stated.get("max_len")))  # the name that it had before 2020
     if limit:
         limits.append((limit, "tokenizer_config.json"))
     positions = _positions(settings(folder, "config.json"))

@@ -53,6 +53,14 @@ _LANGUAGES = {
     "NllbTokenizer": ("eng_Latn", True),
 }
 """The classes that mark each text with ``src_lang``: its default, and whether it comes first."""
+_LEFT = (
+    "CodeLlamaTokenizer",
+    "CohereTokenizer",
+    "GemmaTokenizer",
+    "LlamaTokenizer",
+    "XLNetTokenizer",
+)
+"""The classes that fill rows up on the left if no file says otherwise."""
 _NAMED = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODELS = {
@@ -82,6 +90,7 @@ _MODELS = {
     "MBart": "mbart",
     "MBart50": "mbart50",
     "Nllb": "nllb nllb-moe",
+    "XLNet": "xlnet",
 }
 _BY_MODEL = {model: f"{kind}Tokenizer" for kind, models in _MODELS.items() for model in models.split()}
 """The class that AutoTokenizer takes by config.json's ``model_type``, if no file names one."""
@@ -91,6 +100,24 @@ def class_of(settings: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The tokenizer's class as transformers finds it, without "Fast"; empty if no file leads to one."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     return str(named or _BY_MODEL.get(str(config.get("model_type", "")), "")).removesuffix("Fast")
+
+
+def side(
+    settings: Mapping[str, Any],
+    document: Mapping[str, Any],
+    what: str,
+    config: Mapping[str, Any] = _NOTHING,
+) -> str:
+    """``left`` or ``right``: where rows are cut (``what``: "truncation") or filled up ("padding").
+
+    transformers takes tokenizer_config.json's word, else that of tokenizer.json, which has a part of this name
+    if it was saved with one, else the class's own.
+    """
+    own = _LEFT if what == "padding" else ()
+    saved = (document.get(what) or {}).get("direction")
+    usual = "left" if class_of(settings, config) in own else "right"
+    stated = settings.get(f"{what}_side") or saved or usual
+    return "left" if str(stated).lower() == "left" else "right"
 
 
 def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:

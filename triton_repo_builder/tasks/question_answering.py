@@ -167,15 +167,19 @@ def _refuse_context_first(source: Source) -> None:
 
     The pipeline gives such a model (XLNet) the context first, which it was trained on.
     """
+    if source.tokenizer_spec.padding_side != "left":
+        return
     settings = source.settings("tokenizer_config.json")
-    if settings.get("padding_side") == "left":
-        raise TrbError(
-            Code.UNSUPPORTED_MODEL,
-            "padding_side is left: it reads the context before the question, which is not supported",
-            where=str(source.folder / "tokenizer_config.json"),
-            remedy="serve it with --raw-output; if it was trained on the question first, set padding_side to "
-            "right there",
-        )
+    which = "padding_side is left"
+    if "padding_side" not in settings:
+        which += ", as tokenizer.json's padding or the tokenizer's class has it"
+    raise TrbError(
+        Code.UNSUPPORTED_MODEL,
+        f"{which}: it reads the context before the question, which is not supported",
+        where=str(source.folder / "tokenizer_config.json"),
+        remedy="serve it with --raw-output; if it was trained on the question first, set padding_side to "
+        "right there",
+    )
 
 
 def _encode(tokenizer: Any, example: Example, limit: int | None) -> list[Encoded]:

@@ -70,6 +70,8 @@ from triton_repo_builder.read import tokenizer
         ),
         ({"config.json": {"model_type": "deberta-v2", "max_position_embeddings": 512}}, (512, "config.json")),
         ({"config.json": []}, (None, "")),
+        ({"tokenizer_config.json": {"max_len": 64}}, (64, "tokenizer_config.json")),
+        ({"tokenizer_config.json": {"max_len": 64, "model_max_length": 32}}, (32, "tokenizer_config.json")),
     ],
 )
 def test_max_length(files: dict[str, Any], expected: tuple[int | None, str], tmp_path: Path) -> None:
@@ -222,6 +224,39 @@ def test_truncation_side(said: dict[str, Any], side: str, tmp_path: Path) -> Non
     file = tmp_path / "tokenizer_config.json"
     tiny.put_json(file, {**json.loads(file.read_text()), **said})
     assert tokenizer.read(tmp_path / "tokenizer.json").truncation_side == side
+
+
+@pytest.mark.parametrize("what", ["truncation", "padding"])
+@pytest.mark.parametrize(
+    ("saved", "said", "side"),
+    [
+        ("Left", {}, "left"),
+        ("Left", {"truncation_side": "right", "padding_side": "right"}, "right"),
+        ("Right", {"truncation_side": "left", "padding_side": "left"}, "left"),
+    ],
+)
+def test_the_sides_that_are_saved_in_tokenizer_json(
+    what: str, saved: str, said: dict[str, Any], side: str, tmp_path: Path
+) -> None:
+    # transformers takes them unless tokenizer_config.json says otherwise.
+    tiny.describe(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    document = json.loads(file.read_text())
+    document[what]["direction"] = saved
+    tiny.put_json(file, document)
+    tiny.put_json(tmp_path / "tokenizer_config.json", said)
+    assert getattr(tokenizer.read(file), f"{what}_side") == side
+
+
+@pytest.mark.parametrize(
+    ("named", "model", "side"),
+    [("XLNetTokenizerFast", "", "left"), ("", "xlnet", "left"), ("", "llama", "left"), ("", "bert", "right")],
+)
+def test_the_side_of_padding_of_a_class(named: str, model: str, side: str, tmp_path: Path) -> None:
+    tiny.tokenizer(tmp_path / "tokenizer.json", baked=False)
+    tiny.put_json(tmp_path / "config.json", {"model_type": model})
+    tiny.put_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": named, "clean_up": True})
+    assert tokenizer.read(tmp_path / "tokenizer.json").padding_side == side
 
 
 def test_positions_of_roberta_count_from_the_pad_id(tmp_path: Path) -> None:

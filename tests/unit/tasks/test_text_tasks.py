@@ -391,3 +391,12 @@ def test_a_tokenizer_that_pads_on_the_left_reads_the_context_first(tmp_path: Pat
         plan(path, "question-answering")
     assert caught.value.code is Code.UNSUPPORTED_MODEL
     assert "padding_side is left" in caught.value.message
+
+
+def test_a_tokenizer_class_that_pads_on_the_left_reads_the_context_first(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", QA, architectures=["XLNetForQuestionAnsweringSimple"])
+    tiny.tokenizer(path / "tokenizer.json", baked=False)
+    tiny.put_json(path / "tokenizer_config.json", {"tokenizer_class": "XLNetTokenizer", "pad_token": "[PAD]"})
+    with pytest.raises(TrbError) as caught:
+        plan(path, "question-answering")
+    assert "padding_side is left, as tokenizer.json's padding or the tokenizer's class" in caught.value.message
