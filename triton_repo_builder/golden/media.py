@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases, original, tolerance
+from triton_repo_builder.golden import cases, original, probabilities, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.plan.model import TensorPlan
@@ -56,6 +56,8 @@ def record(
     runs = [
         run(model, source, value[None], given.sizes[row : row + 1]) for row, value in enumerate(given.values)
     ]
+    whole = np.ones((1, 1))
+    probabilities.refuse(source, task.name, task.softmaxed, [(outputs, whole) for outputs in runs])
     several = len({value.shape for value in given.values}) > 1
     recorded = tuple(
         Case(

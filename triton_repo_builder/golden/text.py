@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases, original, tolerance
+from triton_repo_builder.golden import cases, original, probabilities, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read import tokenizer as tokenizer_files
@@ -71,6 +71,8 @@ def record(
         for name, example in examples
         if (run := run_one(model, source, task, tokenizer, example, settings)) is not None
     }
+    measured = [(run.outputs, run.mask) for run in runs.values()]
+    probabilities.refuse(source, task.name, task.softmaxed, measured)
     answers = {name: answer_of(task, run) for name, run in runs.items()}
     # An answer that float noise would change proves nothing: such a case is left out.
     kept = [

@@ -10,7 +10,7 @@ import onnx
 
 from triton_repo_builder import dtypes, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import names, walk
+from triton_repo_builder.graph import activations, names, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
 from triton_repo_builder.read import input_names, skeleton, source
 from triton_repo_builder.read.signature import (
@@ -24,8 +24,6 @@ from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.read.source import Given, Source
 
 NOTHING = Given()
-PASSES = ("Identity", "Cast")
-"""Operators that change no number."""
 
 
 def read_source(model: Path, given: Given = NOTHING) -> Source:
@@ -116,22 +114,10 @@ def signature(graph: Skeleton) -> ModelSignature:
         bytes=path.stat().st_size + sum(file.bytes for file in external),
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
-        made_by=_made_by(model.graph, named),
+        made_by=activations.made_by(model.graph, named),
         half_precision=any(tensor.data_type in dtypes.HALF for tensor in walk.tensors(model)),
         metadata={entry.key: entry.value for entry in model.metadata_props if isinstance(entry.value, str)},
     )
-
-
-def _made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
-    """The operator that computes each output: not one that only copies it, or writes it in another type."""
-    makers = {name: node for node in graph.node for name in node.output}
-    operators = {}
-    for output in outputs & set(makers):
-        node = makers[output]
-        while node.op_type in PASSES and node.input[0] in makers:
-            node = makers[node.input[0]]
-        operators[output] = node.op_type
-    return operators
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:

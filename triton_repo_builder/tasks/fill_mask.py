@@ -84,6 +84,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         examples=_examples(mask),
         answer=_reference(logits.name, mask_id, top_k),
+        softmaxed=(logits.name,),
         facts=(("mask", mask), ("top_k", top_k)),
     )
 

@@ -67,6 +67,7 @@ def best_labels(source: Source, options: BuildOptions, task: str) -> TaskPlan:
             TensorPlan(name="top_scores", data_type="TYPE_FP32", dims=(top,)),
         ),
         reference=_reference(logits.name, activation, names, top),
+        softmaxed=(logits.name,) if activation == "softmax" else (),
         facts=(("activation", activation), ("top_k", top), ("labels", list(names))),
         notes=notes,
     )

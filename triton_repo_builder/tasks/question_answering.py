@@ -125,6 +125,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         encode=_encode,
         notes=notes,
         answer=_reference(names, impossible),
+        softmaxed=names,
         facts=(("handle_impossible_answer", impossible), ("longest_answer", LONGEST_ANSWER)),
     )
 

@@ -154,6 +154,8 @@ class TaskPlan:
     notes: tuple[str, ...] = ()
     sparse: tuple[tuple[str, str], ...] = ()
     """Outputs (values, indices) that list the entries of a row that are not 0."""
+    softmaxed: tuple[str, ...] = ()
+    """Outputs of the graph that the head takes a softmax of, over their last axis."""
     pad_values: tuple[tuple[str, float], ...] = ()
     """(output, padding value) of outputs whose rows differ in length."""
     rules: TokenRules | None = None

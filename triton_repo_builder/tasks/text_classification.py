@@ -61,6 +61,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         labels=names,
         texts=TEXTS[:1] if single else TEXTS,
         examples=SINGLE if single else (*SINGLE, *PAIRS),
+        softmaxed=(logits.name,) if activation == "softmax" else (),
         facts=(("activation", activation), ("labels", list(names))),
         notes=notes,
     )

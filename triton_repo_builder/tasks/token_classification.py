@@ -84,6 +84,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         examples=(*SINGLE, *MORE),
         encode=_encode,
         answer=_reference(logits.name, names, aggregation),
+        softmaxed=(logits.name,),
         facts=(("aggregation", aggregation), ("labels", list(names))),
         notes=notes,
     )

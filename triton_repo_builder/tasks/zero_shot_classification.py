@@ -99,6 +99,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         examples=EXAMPLES,
         encode=_encoder(hypothesis),
         answer=_reference(logits.name, columns, multi),
+        softmaxed=(logits.name,),
         facts=(
             ("hypothesis_template", hypothesis),
             ("multi_label", multi),

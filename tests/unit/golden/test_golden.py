@@ -278,6 +278,47 @@ def test_texts_are_recorded_with_the_transformers_tokenizer(tmp_path: Path) -> N
         assert np.linalg.norm(output.data) == pytest.approx(1, abs=1e-6)
 
 
+def ends_in(folder: Path, nodes: Sequence[Any], *more: Any) -> Path:
+    """A classifier whose logits these nodes, from ``raw`` to ``logits``, make into something else."""
+    graph = onnx.load(folder / "model.onnx")
+    graph.graph.node[-1].output[0] = "raw"
+    graph.graph.node.extend(nodes)
+    graph.graph.initializer.extend(more)
+    onnx.save(graph, folder / "model.onnx")
+    return folder
+
+
+def test_scores_that_sum_up_to_1_are_no_logits(tmp_path: Path) -> None:
+    """However the graph makes them: a second softmax would flatten them, and the cases made by it pass."""
+    nodes = [
+        onnx.helper.make_node("Exp", ["raw"], ["powers"]),
+        onnx.helper.make_node("LpNormalization", ["powers"], ["logits"], axis=-1, p=1),
+    ]
+    with pytest.raises(TrbError, match="output 'logits' gives probabilities: each of") as caught:
+        text(ends_in(tiny.classifier(tmp_path / "c"), nodes))
+    assert caught.value.code is Code.UNSUPPORTED_MODEL
+
+
+def test_one_minus_a_sigmoid_beside_it_is_no_pair_of_logits(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("Sigmoid", ["raw"], ["yes"]),
+        onnx.helper.make_node("Sub", ["whole", "yes"], ["no"]),
+        onnx.helper.make_node("Concat", ["no", "yes"], ["logits"], axis=-1),
+    ]
+    folder = ends_in(
+        tiny.classifier(tmp_path / "c", labels=1),
+        nodes,
+        onnx.numpy_helper.from_array(np.array(1, np.float32), "whole"),
+    )
+    graph = onnx.load(folder / "model.onnx")
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 2
+    onnx.save(graph, folder / "model.onnx")
+    config = json.loads((folder / "config.json").read_text())
+    tiny.put_json(folder / "config.json", {**config, "id2label": {"0": "no", "1": "yes"}})
+    with pytest.raises(TrbError, match="gives probabilities"):
+        text(folder)
+
+
 def test_a_class_that_wins_by_a_hair_is_not_recorded(tmp_path: Path) -> None:
     folder = tiny.classifier(tmp_path / "c", labels=2)
     read = reader.read_source(folder)
