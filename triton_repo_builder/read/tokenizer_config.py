@@ -47,6 +47,8 @@ _ENDS = {
 """The classes that put a first and a last token around each text, as ``add_bos_token`` and ``add_eos_token``
 say: these tokens, and whether the first is the default (transformers 4:
 ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json as it is)."""
+_PLACES = tuple(f"{name}Tokenizer" for name in ("Bart", "Blenderbot", "LED", "Longformer", "Mvp", "Roberta"))
+"""The classes that set the places of tokens in the text, too, by ``add_prefix_space`` and ``trim_offsets``."""
 _LANGUAGES = {
     "MBartTokenizer": ("en_XX", False),
     "MBart50Tokenizer": ("en_XX", True),
@@ -91,6 +93,12 @@ _MODELS = {
     "MBart50": "mbart50",
     "Nllb": "nllb nllb-moe",
     "XLNet": "xlnet",
+    "Bart": "bart",
+    "Blenderbot": "blenderbot",
+    "LED": "led",
+    "Longformer": "longformer",
+    "Mvp": "mvp",
+    "Roberta": "bridgetower clap data2vec-text ibert mega mra roberta roberta-prelayernorm",
 }
 _BY_MODEL = {model: f"{kind}Tokenizer" for kind, models in _MODELS.items() for model in models.split()}
 """The class that AutoTokenizer takes by config.json's ``model_type``, if no file names one."""
@@ -162,6 +170,10 @@ def applied(
     # Older files have that key in a Metaspace, too, which the library reads for itself.
     if splitter and splitter.get("type") == "ByteLevel":
         splitter["add_prefix_space"] = bool(settings.get("add_prefix_space", False))
+    places = changed.get("post_processor")
+    if kind in _PLACES and places and places.get("type") in ("RobertaProcessing", "ByteLevel"):
+        places["add_prefix_space"] = bool(settings.get("add_prefix_space", False))
+        places["trim_offsets"] = bool(settings.get("trim_offsets", True))
     return None if changed == document else changed
 
 

@@ -178,8 +178,8 @@ def _refuse_context_first(source: Source) -> None:
         Code.UNSUPPORTED_MODEL,
         f"{which}: it reads the context before the question, which is not supported",
         where=str(source.folder / "tokenizer_config.json"),
-        remedy="serve it with --raw-output; if it was trained on the question first, set padding_side to "
-        "right there",
+        remedy="serve it with --task tensor, and tokenize in the client; if it was trained on the question "
+        "first, set padding_side to right there",
     )
 
 

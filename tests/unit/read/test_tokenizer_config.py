@@ -51,6 +51,25 @@ def test_prefix_space(settings: dict[str, Any], space: bool | None) -> None:
     assert tokenizer_config.applied(document, settings) == (None if space is None else expected)
 
 
+@pytest.mark.parametrize(
+    ("named", "settings", "space", "trim"),
+    [
+        ("RobertaTokenizerFast", {"add_prefix_space": True}, True, True),
+        ("RobertaTokenizer", {"trim_offsets": False}, False, False),
+        ("BartTokenizer", {}, False, True),
+        ("PreTrainedTokenizerFast", {"trim_offsets": False}, True, True),
+        ("GPT2Tokenizer", {"trim_offsets": False}, True, True),
+    ],
+)
+def test_places_of_tokens(named: str, settings: dict[str, Any], space: bool, trim: bool) -> None:
+    """The first word of a text begins at 0 also where a space was put before it."""
+    ends = {"sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": True}
+    document = {"normalizer": None, "post_processor": {"type": "RobertaProcessing", **ends}}
+    made = tokenizer_config.applied(document, {"tokenizer_class": named, **settings}) or document
+    assert made["post_processor"]["add_prefix_space"] is space
+    assert made["post_processor"]["trim_offsets"] is trim
+
+
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": {"content": "</s>"}}
 ADDED = [{"content": "<s>", "id": 1}, {"content": "</s>", "id": 2}]
 
