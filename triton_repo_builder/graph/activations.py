@@ -19,7 +19,9 @@ def made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
     """The operator that computes each output: not one that only copies it, or writes it in another type."""
     makers = {name: node for node in graph.node for name in node.output}
     found = {output: _maker(makers, output) for output in outputs & set(makers)}
-    return {name: _spelt_out(node, makers) or node.op_type for name, node in found.items() if node is not None}
+    return {
+        name: _spelt_out(node, makers) or node.op_type for name, node in found.items() if node is not None
+    }
 
 
 def _maker(makers: Makers, name: str) -> onnx.NodeProto | None:

@@ -17,8 +17,19 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "input_ids": ("input_ids", "input_word_ids", "token_ids", "tokens", "ids", "src_tokens", "input_tokens"),
     "attention_mask": ("attention_mask", "input_mask", "mask", "attention_masks", "att_mask", "masks"),
-    "token_type_ids": ("token_type_ids", "segment_ids", "input_type_ids", "type_ids", "token_types"),
-    "position_ids": ("position_ids", "positions"),
+    "token_type_ids": (
+        *(
+            "token_type_ids",
+            "segment_ids",
+            "input_type_ids",
+            "type_ids",
+            "token_types",
+            "token_type",
+            "types",
+        ),
+        *("segments", "segment", "input_segments", "token_segments", "input_segment_ids", "sentence_ids"),
+    ),
+    "position_ids": ("position_ids", "positions", "position", "pos_ids", "input_position_ids"),
 }
 """The inputs that a tokenizer can fill, by the names that transformers uses; other names for each."""
 _DECORATION = re.compile(r"^(serving_default_|l_)?(self_)?(kwargs_)?|(_\d+)?$")
@@ -55,6 +66,17 @@ def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> di
     if ambiguous or not any(usual == "input_ids" and _ids(inputs[own]) for own, usual in found.items()):
         return {}
     return {own: usual for own, usual in found.items() if own != usual}
+
+
+def known(signature: ModelSignature) -> dict[str, str]:
+    """The usual name by the graph's own, of the inputs whose names alone tell it, each at most once."""
+    found: dict[str, str] = {}
+    for spec in signature.inputs:
+        name = _plain(spec.name)
+        usual = next((usual for usual, names in ALIASES.items() if name in names), "")
+        if usual and _row(spec) and usual not in found.values():
+            found[spec.name] = usual
+    return found
 
 
 def _plain(name: str) -> str:

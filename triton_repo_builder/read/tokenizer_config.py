@@ -48,7 +48,7 @@ _ENDS = {
 say: these tokens, and whether the first is the default (transformers 4:
 ``LlamaTokenizerFast.update_post_processor``; 5 takes tokenizer.json as it is)."""
 _PLACES = tuple(f"{name}Tokenizer" for name in ("Bart", "Blenderbot", "LED", "Longformer", "Mvp", "Roberta"))
-"""The classes that set the places of tokens in the text, too, by ``add_prefix_space`` and ``trim_offsets``."""
+"""The classes that set the places of tokens, too, by ``add_prefix_space`` and ``trim_offsets``."""
 _LANGUAGES = {
     "MBartTokenizer": ("en_XX", False),
     "MBart50Tokenizer": ("en_XX", True),
@@ -118,8 +118,8 @@ def side(
 ) -> str:
     """``left`` or ``right``: where rows are cut (``what``: "truncation") or filled up ("padding").
 
-    transformers takes tokenizer_config.json's word, else that of tokenizer.json, which has a part of this name
-    if it was saved with one, else the class's own.
+    transformers takes tokenizer_config.json's word, else that of tokenizer.json, which has a part of this
+    name if it was saved with one, else the class's own.
     """
     own = _LEFT if what == "padding" else ()
     saved = (document.get(what) or {}).get("direction")

@@ -179,14 +179,31 @@ def _unfilled(source: Source) -> str:
     if source.tokenizer is None or not input_names.looks_like_text(signature):
         return ""
     if signature.input("input_ids") is None:
-        listed = ", ".join(f"'{spec.name}'" for spec in signature.inputs)
-        example = f"--input input_ids={signature.inputs[0].name}"
-        return (
-            f"more than one of {listed} could be the token ids: served as plain tensors (for texts name "
-            f"each, e.g. {example})"
-        )
+        return _unnamed(signature)
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
+
+
+def _unnamed(signature: ModelSignature) -> str:
+    """Which inputs cannot be told by their names, and the options that name them.
+
+    One of them is guessed and no more: pasted, two guesses that are the wrong way round would answer wrongly.
+    """
+    known = input_names.known(signature)
+    unknown = [spec.name for spec in signature.inputs if spec.name not in known]
+    free = [usual for usual in TEXT_INPUTS if usual not in known.values()]
+    listed = ", ".join(f"'{name}'" for name in unknown)
+    if "input_ids" not in known.values():
+        what = f"more than one of {listed} could be the token ids"
+    else:
+        what = f"it is not known what {listed} is for, which may be {' or '.join(free)}"
+    served = f"{what}: served as plain tensors"
+    if any("pad" in name.lower() for name in unknown):
+        return f"{served} (a mask that is 1 for padding is no attention_mask: export it the other way round)"
+    named = [f"--input {usual}={name}" for name, usual in known.items()]
+    if free and unknown:
+        named.append(f"--input {free[0]}={unknown[0]}")
+    return f"{served} (for texts name each, e.g. {' '.join(named)})"
 
 
 def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:

@@ -53,8 +53,11 @@ def fits(source: Source) -> bool:
     """There are some logits for each token, and config.json names no other architecture."""
     if task.architecture(source, *ARCHITECTURES):
         return head_output.find_labels(source, 3) is not None
+    found = head_output.find_labels(source, 3)
+    if found is None or source.config.get("architectures"):
+        return False
     scores = task.unnamed_logits(source) not in (0, source.signature.vocabulary)
-    return scores and head_output.find_labels(source, 3) is not None
+    return scores or head_output.are_labels(source, found)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

@@ -25,7 +25,12 @@ def made(nodes: list[Any]) -> str:
     [
         ([*POWERS, node("Div", ["e", "sum"], ["y"])], "Softmax"),
         (
-            [*POWERS, node("Cast", ["sum"], ["s"]), node("Div", ["e", "s"], ["z"]), node("Cast", ["z"], ["y"])],
+            [
+                *POWERS,
+                node("Cast", ["sum"], ["s"]),
+                node("Div", ["e", "s"], ["z"]),
+                node("Cast", ["z"], ["y"]),
+            ],
             "Softmax",
         ),
         ([*POWERS, node("Reciprocal", ["sum"], ["r"]), node("Mul", ["e", "r"], ["y"])], "Softmax"),

@@ -49,6 +49,8 @@ def rename(path: Path, names: dict[str, str]) -> None:
         ("inputIds", "attentionMask", "tokenTypeIds"),
         ("Input-Ids", "Attention-Mask", "Segment-Ids"),
         ("input_ids_1", "attention_mask_1", "token_type_ids_1"),
+        ("ids", "mask", "token_type"),
+        ("INPUT_IDS", "MASK", "SEGMENTS"),
     ],
 )
 def test_recognised(names: tuple[str, str, str], tmp_path: Path) -> None:
@@ -78,6 +80,25 @@ def test_more_than_one_reading_is_left_to_the_user(tmp_path: Path) -> None:
     named = reader.read_source(path, Given(inputs=(("input_ids", "b"), ("attention_mask", "a"))))
     assert [spec.name for spec in named.signature.inputs] == ["attention_mask", "input_ids", "token_type_ids"]
     assert tasks.choose(named, None)[0].NAME == "embedding"
+
+
+def test_inputs_that_are_known_are_not_called_unclear(tmp_path: Path) -> None:
+    """The options that are shown name all of them: pasted, they build the model."""
+    path = folder(tmp_path, "ids", "valid", "segment_ids")
+    _, reason = tasks.choose(reader.read_source(path), None)
+    assert "not known what 'valid' is for, which may be attention_mask or position_ids" in reason
+    shown = reason[reason.index("e.g. ") + 5 : -1].split(" ")
+    assert shown[::2] == ["--input"] * 3
+    given = tuple((option.split("=")[0], option.split("=")[1]) for option in shown[1::2])
+    assert tasks.choose(reader.read_source(path, Given(inputs=given)), None)[0].NAME == "embedding"
+
+
+def test_a_mask_of_padding_is_not_offered_as_an_attention_mask(tmp_path: Path) -> None:
+    path = folder(tmp_path, "tokens", "padding_mask", "segment_ids")
+    module, reason = tasks.choose(reader.read_source(path), None)
+    assert module.NAME == "tensor"
+    assert "is no attention_mask" in reason
+    assert "--input" not in reason
 
 
 def test_a_task_that_is_asked_for_says_how_to_name_them(tmp_path: Path) -> None:

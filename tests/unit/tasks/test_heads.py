@@ -33,6 +33,14 @@ def folder(path: Path, outputs: list[Any], **config: Any) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("hidden", "task"), [(16, "token-classification"), (WIDTH, "embedding")])
+def test_scores_of_tokens_under_another_name(hidden: int, task: str, tmp_path: Path) -> None:
+    """As wide as there are labels, and not as the hidden states: not pooled as if they were vectors."""
+    labels = {str(number): f"L{number}" for number in range(WIDTH)}
+    path = folder(tmp_path, [UNNAMED], id2label=labels, hidden_size=hidden)
+    assert task == tasks.choose(reader.read_source(path), None)[0].NAME
+
+
 HEADLESS = pytest.mark.parametrize(
     ("architecture", "outputs", "task"),
     [

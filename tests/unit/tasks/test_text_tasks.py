@@ -399,4 +399,6 @@ def test_a_tokenizer_class_that_pads_on_the_left_reads_the_context_first(tmp_pat
     tiny.put_json(path / "tokenizer_config.json", {"tokenizer_class": "XLNetTokenizer", "pad_token": "[PAD]"})
     with pytest.raises(TrbError) as caught:
         plan(path, "question-answering")
-    assert "padding_side is left, as tokenizer.json's padding or the tokenizer's class" in caught.value.message
+    assert (
+        "padding_side is left, as tokenizer.json's padding or the tokenizer's class" in caught.value.message
+    )

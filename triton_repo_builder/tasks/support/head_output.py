@@ -53,9 +53,16 @@ def _hidden(source: Source, spec: TensorSpec, widths: Collection[int]) -> bool:
 
 def are_scores(source: Source, spec: TensorSpec) -> bool:
     """Whether an output of every token is a head's: by its name, or by the width of the vocabulary."""
-    if SCORES.search(spec.name):
+    if SCORES.search(spec.name) or are_labels(source, spec):
         return True
     return spec.dims[-1] != hidden_size(source) and spec.dims[-1] in vocabularies(source)
+
+
+def are_labels(source: Source, spec: TensorSpec) -> bool:
+    """Whether an output is as wide as config.json names labels, and not as wide as the hidden states."""
+    width, named = spec.dims[-1], source.config.get("id2label")
+    hidden = hidden_size(source)
+    return isinstance(named, dict) and 0 < hidden != width == len(named)
 
 
 def hidden_size(source: Source) -> int:
