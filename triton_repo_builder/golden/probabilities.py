@@ -34,7 +34,7 @@ def refuse(
             raise TrbError(
                 Code.UNSUPPORTED_MODEL,
                 f"the task {task} takes logits, and output '{name}' gives probabilities: each of "
-                f"{len(rows):,} rows that it gave for the golden texts sums up to 1, and a softmax would "
+                f"{len(rows):,} rows that it gave for the golden cases sums up to 1, and a softmax would "
                 "flatten them",
                 where=str(source.path),
                 remedy="export the model without its last operators (optimum's export gives logits), or use "

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import onnx
 
-PASSES = ("Identity", "Cast")
+PASSES = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators that change no number."""
 Makers = Mapping[str, onnx.NodeProto]
 

@@ -151,9 +151,10 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
 
 def _headless(source: Source, task: Task) -> str:
     """What config.json names and the graph does not have; empty if the graph bears it out."""
+    sound = audio.sounds(source)
     for other in TASKS.values():
         name = architecture(source, *other.ARCHITECTURES)
-        if other.KIND is Kind.AUDIO and task.KIND is not Kind.AUDIO:
+        if (other.KIND is Kind.AUDIO) != sound:
             continue  # transformers calls a classifier of texts and one of audio alike
         if name and other.ARCHITECTURES != task.ARCHITECTURES and not other.fits(source):
             return (
@@ -216,7 +217,7 @@ def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return task, ""
     if audio.sounds(source):
         neither = "no known task of audio fits its outputs: served as plain tensors"
-        return _fitting(source, Kind.AUDIO) or (tensor, neither)
+        return _fitting(source, Kind.AUDIO) or (tensor, _headless(source, tensor) or neither)
     return (tensor, why) if (why := audio.unserved(source)) else None
 
 

@@ -90,6 +90,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
     keep = _keep(source, options, full)
     left = saved_modules.left_behind(source, options)
+    if options.pooling is None:
+        left = (*left, *saved_modules.other_width(source, tokens.dims[-1]))
     if tokens.name not in TOKENS:
         left = (*left, f"the token vectors are output '{tokens.name}'")
     return _task(

@@ -38,6 +38,7 @@ def made(nodes: list[Any]) -> str:
         ([*LESS, node("Reciprocal", ["sum"], ["y"])], "Sigmoid"),
         ([*LESS, node("Div", ["one", "sum"], ["y"])], "Sigmoid"),
         ([node("Softmax", ["x"], ["z"]), node("Identity", ["z"], ["y"])], "Softmax"),
+        ([node("Softmax", ["x"], ["z"]), node("Reshape", ["z", "shape"], ["y"])], "Softmax"),
         ([*POWERS, node("Div", ["x", "sum"], ["y"])], "Div"),
         ([*POWERS, node("Div", ["sum", "e"], ["y"])], "Div"),
         ([*POWERS, node("Mul", ["e", "sum"], ["y"])], "Mul"),

@@ -59,6 +59,24 @@ def test_a_feature_extractor_is_plain_tensors(tmp_path: Path) -> None:
     assert "no known task of audio fits its outputs" in reason
 
 
+@pytest.mark.parametrize(
+    ("named", "make", "task"),
+    [
+        ("Wav2Vec2ForSequenceClassification", tiny_sounds.recogniser, "audio-classification"),
+        ("Wav2Vec2ForCTC", tiny_sounds.classifier, "automatic-speech-recognition"),
+    ],
+)
+def test_a_head_that_the_graph_does_not_have_is_named(
+    named: str, make: Any, task: str, tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "m")
+    edit(folder / "config.json", architectures=[named])
+    name, reason = chosen(folder)
+    assert name == "tensor"
+    assert f"config.json names {named}, and the graph does not have its head" in reason
+    assert f"for {task} export it with optimum-cli export onnx --task {task}" in reason
+
+
 def test_spectrograms_are_plain_tensors(tmp_path: Path) -> None:
     folder = tiny_sounds.classifier(tmp_path / "c")
     edit(folder / "preprocessor_config.json", feature_extractor_type="ASTFeatureExtractor")

@@ -57,6 +57,17 @@ def test_the_newer_form_of_the_pooling_file(tmp_path: Path) -> None:
     assert facts(folder)["pooling"] == "cls"
 
 
+def test_the_pooling_file_of_a_model_of_another_width(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path)
+    tiny.put_json(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": 999, "pooling_mode_cls_token": True},
+    )
+    note = f"1_Pooling/config.json pools vectors of 999 values, and the model's have {tiny.WIDTH}"
+    assert any(note in said for said in plan(folder).notes)
+    assert not any(note in said for said in plan(folder, pooling="mean").notes)
+
+
 def test_files_beside_the_onnx_folder(tmp_path: Path) -> None:
     tiny.text_model(tmp_path / "onnx" / "model.onnx")
     tiny.describe(tmp_path)

@@ -101,6 +101,20 @@ def pools_prompt(source: Source) -> bool:
     return all(tokenizer.settings(folder, "config.json").get("include_prompt", True) for folder in folders)
 
 
+def other_width(source: Source, width: int) -> tuple[str, ...]:
+    """A note if the Pooling module was saved with a model of vectors of another width: it may be another's."""
+    for module in modules(source):
+        folder = module["folder"] / str(module.get("path", ""))
+        if kind(module) == "Pooling" and files.is_file(folder / "config.json"):
+            stated = tokenizer.settings(folder, "config.json").get("word_embedding_dimension")
+            if isinstance(stated, int) and width > 0 and stated != width:
+                return (
+                    f"{folder.name}/config.json pools vectors of {stated} values, and the model's have {width}: "
+                    "it may be another model's file",
+                )
+    return ()
+
+
 def left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
     """A note on the files of sentence-transformers that are not there; exporters do not write them."""
     missing = [] if modules(source) else [f"{MODULES} with {POOLING}"]
