@@ -102,15 +102,15 @@ def pools_prompt(source: Source) -> bool:
 
 
 def other_width(source: Source, width: int) -> tuple[str, ...]:
-    """A note if the Pooling module was saved with a model of vectors of another width: it may be another's."""
+    """A note if the Pooling module was saved for vectors of another width: it may be another model's."""
     for module in modules(source):
         folder = module["folder"] / str(module.get("path", ""))
         if kind(module) == "Pooling" and files.is_file(folder / "config.json"):
             stated = tokenizer.settings(folder, "config.json").get("word_embedding_dimension")
             if isinstance(stated, int) and width > 0 and stated != width:
                 return (
-                    f"{folder.name}/config.json pools vectors of {stated} values, and the model's have {width}: "
-                    "it may be another model's file",
+                    f"{folder.name}/config.json pools vectors of {stated} values, and the model's have "
+                    f"{width}: it may be another model's file",
                 )
     return ()
 
