@@ -212,6 +212,7 @@ REFUSED_OTHERWISE = [
     "python-import-repository",
     "python-import-subfolder",
     "python-name-instance",
+    "python-name-range",
     "python-raises",
     "python-raises-helper",
     "python-raises-initialize",
