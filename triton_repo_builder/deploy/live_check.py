@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_repo_builder.check.context import report
+from triton_repo_builder import releases
+from triton_repo_builder.check.context import RepositoryContext, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed
 from triton_repo_builder.errors import TrbError
@@ -26,6 +27,7 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
     if not _ready(http):
         yield report("live-not-ready", http.url, "the server answers, and is not ready")
     entries = http.index()
+    checked = RepositoryContext(repository=repository, release=releases.default())
     for model in repository.models:
         if not model.stated or model.error is not None:
             continue
@@ -41,17 +43,25 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
         if more := sorted(versions - {*model.selected}):
             message = f"the server serves version {_listed(more)} of '{model.name}', the repository does not"
             yield report("live-extra", str(model.path), message)
-        yield from _drift(model, http)
+        yield from _drift(model, http, completes=_completes(checked, model))
     known = {model.name for model in repository.models}
     for name in sorted({entry.name for entry in entries if entry.ready} - known):
         message = f"the server serves '{name}', which is not in the repository"
         yield report("live-extra", str(repository.path), message)
 
 
-def _drift(model: Model, http: HttpClient) -> Iterator[Finding]:
+def _completes(checked: RepositoryContext, model: Model) -> bool:
+    try:
+        return checked.of(model).completes
+    except OSError:  # a model.py that cannot be read: a finding of its own
+        return False
+
+
+def _drift(model: Model, http: HttpClient, *, completes: bool) -> Iterator[Finding]:
     try:
         loaded = http.config(model.name)
-        changed = as_loaded.differences(model.config, loaded, model.selected[-1] if model.selected else 1)
+        version = model.selected[-1] if model.selected else 1
+        changed = as_loaded.differences(model.config, loaded, version, completes=completes)
     except NoAnswer:
         raise
     except (RequestFailed, TrbError, pbtxt.PbtxtError) as error:

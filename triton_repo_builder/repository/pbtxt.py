@@ -93,6 +93,28 @@ def unknown(path: Sequence[str]) -> str:
     return ""
 
 
+def kind(path: Sequence[str]) -> type | tuple[str, ...]:
+    """What the values of a field are: a type, the names of an enum, or ``dict`` for a message or a map.
+
+    A parameter is its text. The path has no unknown step.
+    """
+    message = "ModelConfig"
+    for index, step in enumerate(path):
+        descriptor = _descriptor(message)
+        entry = descriptor.fields_by_name.get(step) if descriptor else None
+        if entry is None:
+            return object
+        if entry.message_type is not None and entry.message_type.GetOptions().map_entry:
+            plain = step in _TEXT_MAPS
+            return dict if not path[index + 1 :] else str if plain and len(path) == index + 2 else object
+        if entry.message_type is None:
+            if entry.enum_type is not None:
+                return tuple(entry.enum_type.values_by_name)
+            return _PLAIN.get(entry.type, int)
+        message = inner(message, step)
+    return dict
+
+
 def default(message: str, field: str) -> Any:
     """What a plain field means that is not set; None for a list, a message and what is not there."""
     descriptor = _descriptor(message)
