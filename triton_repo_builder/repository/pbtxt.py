@@ -96,7 +96,7 @@ def unknown(path: Sequence[str]) -> str:
 def kind(path: Sequence[str]) -> type | tuple[str, ...]:
     """What the values of a field are: a type, the names of an enum, or ``dict`` for a message or a map.
 
-    A parameter is its text. The path has no unknown step.
+    ``object`` where it is not known, as with what is inside of a map. A parameter is its text.
     """
     message = "ModelConfig"
     for index, step in enumerate(path):
@@ -104,15 +104,21 @@ def kind(path: Sequence[str]) -> type | tuple[str, ...]:
         entry = descriptor.fields_by_name.get(step) if descriptor else None
         if entry is None:
             return object
-        if entry.message_type is not None and entry.message_type.GetOptions().map_entry:
-            plain = step in _TEXT_MAPS
-            return dict if not path[index + 1 :] else str if plain and len(path) == index + 2 else object
         if entry.message_type is None:
-            if entry.enum_type is not None:
-                return tuple(entry.enum_type.values_by_name)
-            return _PLAIN.get(entry.type, int)
+            return _plain(entry)
+        if entry.message_type.GetOptions().map_entry:
+            text = step in ("parameters", "metric_tags") and len(path) == index + 2
+            return dict if len(path) == index + 1 else str if text else object
         message = inner(message, step)
     return dict
+
+
+def _plain(entry: Any) -> type | tuple[str, ...]:
+    if entry.enum_type is not None:
+        return tuple(entry.enum_type.values_by_name)
+    if entry.type in (entry.TYPE_STRING, entry.TYPE_BYTES):
+        return str
+    return bool if entry.type == entry.TYPE_BOOL else int
 
 
 def default(message: str, field: str) -> Any:
