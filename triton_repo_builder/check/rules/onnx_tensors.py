@@ -121,6 +121,7 @@ def _completed_count(context: ModelContext, graph: ModelSignature) -> Iterator[F
 def _controls(context: ModelContext, graph: ModelSignature, rows: int) -> Iterator[Finding]:
     """Validate…SequenceControl of the backend: each control is an input of the graph, of one element."""
     specs = {spec.name: spec for spec in graph.inputs}
+    inputs = f"the graph's inputs: {some(sorted(specs))}"
     sequence = context.config.raw.get("sequence_batching", {})
     for index, item in enumerate(sequence.get("control_input", [])):
         name, controls = str(item.get("name", "")), item.get("control", [])
@@ -129,8 +130,7 @@ def _controls(context: ModelContext, graph: ModelSignature, rows: int) -> Iterat
         if not controls or not name:
             continue
         if spec is None:
-            remedy = f"the graph's inputs: {some(sorted(specs))}"
-            yield context.finding("onnx-name", ort_rules.control_name(name), *path, "name", remedy=remedy)
+            yield context.finding("onnx-name", ort_rules.control_name(name), *path, "name", remedy=inputs)
             continue
         if spec.shape is not None and (
             message := ort_rules.control_dims(context.name, name, spec.dims, batching=rows > 0)
