@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from triton_repo_builder import releases
 from triton_repo_builder.check.context import RepositoryContext, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed
+from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed, statistics
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.repository import CONFIG, Model, Repository, as_loaded, pbtxt
 
@@ -19,6 +19,9 @@ def check(repository: Repository, url: str) -> list[Finding]:
         found = list(_all(repository, http))
     except NoAnswer as error:
         found = [report("live-unreachable", http.url, str(error))]
+    except RequestFailed as error:
+        message = f"what answers does not list models as Triton does: {error}"
+        found = [report("live-unreachable", http.url, message)]
     names = {model.name for model in repository.models}
     return [finding.found_in(repository.path, names) for finding in found]
 
@@ -45,7 +48,9 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
             yield report("live-extra", str(model.path), message)
         yield from _drift(model, http, completes=_completes(checked, model))
     known = {model.name for model in repository.models}
-    for name in sorted({entry.name for entry in entries if entry.ready} - known):
+    # The server's list leaves out what is gone from its own folder; its statistics do not.
+    running = {entry.name for entry in entries if entry.ready} | {*statistics.read_or_empty(http)}
+    for name in sorted(running - known):
         message = f"the server serves '{name}', which is not in the repository"
         yield report("live-extra", str(repository.path), message)
 
