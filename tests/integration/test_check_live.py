@@ -42,4 +42,7 @@ def test_what_drifts_is_found(tmp_path: Path) -> None:
         shutil.copytree(root, other)
         (other / "two").rename(other / "three")
         assert codes(other, url) == {"live-config", "live-missing", "live-extra"}
+        # What is gone from its own folder as well it lists no longer, and serves.
+        shutil.rmtree(root / "two")
+        assert codes(root, url) == {"live-config", "live-extra"}
     assert codes(root, url) == {"live-unreachable"}

@@ -37,12 +37,15 @@ def read(path: Path) -> Known:
         ) from None
 
 
-def new(findings: Sequence[Finding], known: Known, root: Path) -> list[Finding]:
-    """The findings that the baseline does not accept; of several alike as many as there are more."""
+def new(findings: Sequence[Finding], known: Known, root: Path, base: str = "") -> list[Finding]:
+    """The findings that the baseline does not accept; of several alike as many as there are more.
+
+    Of several repositories each has its ``base``: a model of another one may have the same name.
+    """
     left = known.copy()
     fresh = []
     for finding in findings:
-        key = _key(finding.relative_to(root))
+        key = _key(finding.relative_to(root, base))
         if left[key] > 0:
             left[key] -= 1
         else:

@@ -117,6 +117,8 @@ _BATCHING = _group(
      "drop gpus, or write kind: KIND_GPU"),
     ("error", "instance-profile", "`profile` outside TensorRT.",
      "drop profile"),
+    ("error", "instance-passive", "Only `passive` instances: the first request kills the server.",
+     "drop passive, or add a group without it"),
     ("warning", "instance-count", "No instance count on an ONNX model that may run on a CPU.",
      "write instance_group [ { count: 1 kind: KIND_CPU } ], KIND_GPU for a GPU, and intra_op_thread_count"),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.image import STOCK, Image
+from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import PythonSource
 from triton_repo_builder.check.step_graph import StepGraph
 from triton_repo_builder.errors import TrbError
@@ -198,6 +199,11 @@ class ModelContext:
     def written(self, *path: str) -> bool:
         """Whether a field is written in the text, even with its default value."""
         return line_numbers.present(self.fields, path)
+
+    def states(self, *path: str | int) -> bool:
+        """Whether that very field of ``config.pbtxt`` is written, even with its default value."""
+        found = line_numbers.find(self.fields, path)
+        return found is not None and not isinstance(path[-1], Key) and found.name == path[-1]
 
     def messages(self, *path: str) -> Sequence[Mapping[str, Any]]:
         """A repeated message field; empty if absent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -25,7 +26,15 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "maximum": ((int, float), "a number"),
 }
 """What a value in TOML must be; all others are texts."""
+_WRITE: dict[type, str] = {str: "write a text", bool: "write true or false", int: "write a number"}
 Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unset:
+    """A field that the text does not state, and what it means then; None for a list, a message, the top."""
+
+    default: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,25 +62,31 @@ class Policy:
         """The findings on one model."""
         if not fnmatchcase(context.backend, self.backend) or not fnmatchcase(context.name, self.models):
             return
-        values = list(_values(context.config.raw, self.steps, (), "ModelConfig"))
-        if not values and self.required:
-            yield self._finding(context, (self.steps[0],), f"{self.field} is not given")
-        for place, value in values:
-            if wrong := self._wrong(value):
-                yield self._finding(context, place, f"{self.field} is {_shown(value)}: {wrong}")
+        for place, value in _values(context.config.raw, self.steps, (), "ModelConfig"):
+            if not isinstance(value, Unset):
+                if wrong := self._wrong(value):
+                    yield self._finding(context, place, f"{self.field} is {_shown(value)}: {wrong}")
+            elif self.required and not context.states(*place):
+                yield self._finding(context, place, f"{self.field} is not given")
+            elif value.default is not None and (wrong := self._wrong(value.default)):
+                yield self._finding(context, place, f"{self.field} is {_shown(value.default)}: {wrong}")
 
     def _wrong(self, value: Any) -> str:
         if self.allowed and value not in self.allowed:
             return f"allowed: {', '.join(map(_shown, self.allowed))}"
         if value in self.forbidden:
             return "forbidden"
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if self.maximum is not None and number and value > self.maximum:
-            return f"at most {self.maximum:g}"
-        if self.minimum is not None and number and value < self.minimum:
-            return f"at least {self.minimum:g}"
-        if self.pattern and not re.fullmatch(self.pattern, str(value)):
+        if self.pattern and not re.fullmatch(self.pattern, _text(value)):
             return f"it must match {self.pattern}"
+        if self.minimum is None and self.maximum is None:
+            return ""
+        number = _number(value)
+        if number is None:
+            return "a number is required"
+        if self.maximum is not None and number > self.maximum:
+            return f"at most {self.maximum:g}"
+        if self.minimum is not None and number < self.minimum:
+            return f"at least {self.minimum:g}"
         return ""
 
     def _finding(self, context: ModelContext, place: Place, message: str) -> Finding:
@@ -117,6 +132,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
         kind, expected = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise _refused(place, f"{key} = {value!r}", f"{key} is {expected}")
+    _check_values(steps, entry, place)
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
@@ -130,35 +146,72 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     return policy
 
 
+def _check_values(steps: Sequence[str], entry: Mapping[str, Any], place: str) -> None:
+    """Raise USAGE for a rule that no value of the field could break, or none could keep."""
+    kind = pbtxt.kind(steps)
+    if kind is object:
+        return
+    if kind is dict and (wrong := sorted({*entry} & {*_KINDS, "pattern"} - {"required"})):
+        raise _refused(
+            place, f"{wrong[0]} needs a value, and '{entry['field']}' is a message", "name a field in it"
+        )
+    text = kind is str and steps[0] != "parameters"
+    if (text or isinstance(kind, tuple) or kind is bool) and (
+        wrong := sorted({*entry} & {"minimum", "maximum"})
+    ):
+        raise _refused(
+            place, f"{wrong[0]} needs a number, and '{entry['field']}' is none", "use allowed or pattern"
+        )
+    for value in (*entry.get("allowed", ()), *entry.get("forbidden", ())):
+        if isinstance(kind, tuple) and value not in kind:
+            near = difflib.get_close_matches(str(value), kind, 1)
+            remedy = f"did you mean '{near[0]}'?" if near else f"one of: {', '.join(kind)}"
+            raise _refused(place, f"'{entry['field']}' is never {value!r}", remedy)
+        if isinstance(kind, type) and kind is not dict and not _is(kind, value):
+            raise _refused(place, f"'{entry['field']}' is never {value!r}", _WRITE[kind])
+
+
+def _is(kind: type, value: Any) -> bool:
+    if kind is int:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
 def _refused(where: str, message: str, remedy: str) -> TrbError:
     return TrbError(Code.USAGE, message, where=where, remedy=remedy)
 
 
 def _values(value: Any, steps: Sequence[str], place: Place, message: str) -> Iterator[tuple[Place, Any]]:
-    """Every value that the path leads to, with its place; a field that is not set has the proto's default."""
+    """Every value that the path leads to, with its place, and each place that could hold one (``Unset``)."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _values(item, steps, (*place, index), message)
     elif not steps:
-        if isinstance(value, Mapping) and set(value) == {"string_value"}:
-            value = value["string_value"]
+        if isinstance(value, Mapping) and place[:1] == ("parameters",) and len(place) == 2:
+            value = value.get("string_value", "")
         yield place, value
     elif isinstance(value, Mapping):
         name, inner = steps[0], pbtxt.inner(message, steps[0])
-        if not message:  # the entries of a map
-            if name in value:
-                yield from _values(value[name], steps[1:], (*place, Key(name)), inner)
-        elif name in value:
-            yield from _values(value[name], steps[1:], (*place, name), inner)
-        elif len(steps) == 1 and place and (default := pbtxt.default(message, name)) is not None:
-            yield (*place, name), default
+        step: str = name if message else Key(name)  # a field, or the key of a map
+        if name in value:
+            yield from _values(value[name], steps[1:], (*place, step), inner)
+        elif not message or len(steps) > 1 or not place:
+            yield (*place, step), Unset()
+        else:
+            yield (*place, step), Unset(default=pbtxt.default(message, name))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: Any) -> float | None:
+    """A number, also of a parameter, which is text."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _shown(value: Any) -> str:
-    return (
-        f"'{value}'"
-        if isinstance(value, str)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    return f"'{value}'" if isinstance(value, str) else _text(value)

@@ -128,9 +128,10 @@ def command(
             findings += _live(read, live)
             findings = settings.selection.of(findings, read)
             models += sum(only is None or model.name in only for model in read.models)
-            kept += [finding.relative_to(read.path) for finding in findings]
+            own = f"{place.rstrip('/')}/" if len(repos) > 1 else ""
+            kept += [finding.relative_to(read.path, own) for finding in findings]
             if entries is not None:
-                fresh = known.new(findings, entries, read.path)
+                fresh = known.new(findings, entries, read.path, own)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
             base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)

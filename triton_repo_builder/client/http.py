@@ -247,8 +247,12 @@ class HttpClient:
             time.sleep(TICK)
 
 
+PLAIN = "!$&'()*+,;=:@"
+"""What a path may hold as it stands (RFC 3986): the server does not decode what is encoded without need."""
+
+
 def _quote(model: str) -> str:
-    return urllib.parse.quote(model, safe="")
+    return urllib.parse.quote(model, safe=PLAIN)
 
 
 def _undescribed(model: str, error: RequestFailed) -> TrbError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_repo_builder.check.context import report
+from triton_repo_builder import releases
+from triton_repo_builder.check.context import RepositoryContext, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed
+from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed, statistics
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.repository import CONFIG, Model, Repository, as_loaded, pbtxt
 
@@ -18,6 +19,9 @@ def check(repository: Repository, url: str) -> list[Finding]:
         found = list(_all(repository, http))
     except NoAnswer as error:
         found = [report("live-unreachable", http.url, str(error))]
+    except RequestFailed as error:
+        message = f"what answers does not list models as Triton does: {error}"
+        found = [report("live-unreachable", http.url, message)]
     names = {model.name for model in repository.models}
     return [finding.found_in(repository.path, names) for finding in found]
 
@@ -26,6 +30,7 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
     if not _ready(http):
         yield report("live-not-ready", http.url, "the server answers, and is not ready")
     entries = http.index()
+    checked = RepositoryContext(repository=repository, release=releases.default())
     for model in repository.models:
         if not model.stated or model.error is not None:
             continue
@@ -41,17 +46,27 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
         if more := sorted(versions - {*model.selected}):
             message = f"the server serves version {_listed(more)} of '{model.name}', the repository does not"
             yield report("live-extra", str(model.path), message)
-        yield from _drift(model, http)
+        yield from _drift(model, http, completes=_completes(checked, model))
     known = {model.name for model in repository.models}
-    for name in sorted({entry.name for entry in entries if entry.ready} - known):
+    # The server's list leaves out what is gone from its own folder; its statistics do not.
+    running = {entry.name for entry in entries if entry.ready} | {*statistics.read_or_empty(http)}
+    for name in sorted(running - known):
         message = f"the server serves '{name}', which is not in the repository"
         yield report("live-extra", str(repository.path), message)
 
 
-def _drift(model: Model, http: HttpClient) -> Iterator[Finding]:
+def _completes(checked: RepositoryContext, model: Model) -> bool:
+    try:
+        return checked.of(model).completes
+    except OSError:  # a model.py that cannot be read: a finding of its own
+        return False
+
+
+def _drift(model: Model, http: HttpClient, *, completes: bool) -> Iterator[Finding]:
     try:
         loaded = http.config(model.name)
-        changed = as_loaded.differences(model.config, loaded, model.selected[-1] if model.selected else 1)
+        version = model.selected[-1] if model.selected else 1
+        changed = as_loaded.differences(model.config, loaded, version, completes=completes)
     except NoAnswer:
         raise
     except (RequestFailed, TrbError, pbtxt.PbtxtError) as error:

@@ -23,13 +23,16 @@ _SHOWN = 60
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
-def differences(file: ModelConfig, loaded: ModelConfig, version: int) -> tuple[str, ...]:
+def differences(
+    file: ModelConfig, loaded: ModelConfig, version: int, *, completes: bool = False
+) -> tuple[str, ...]:
     """Fields and parameters that differ, in words; not the version policy. Raises ``PbtxtError``.
 
     ``version`` is the one that the repository serves: an ensemble's step without a version means it.
+    ``completes``: whether the model fills in what its file leaves out, even if that states some inputs.
     """
     wanted, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
-    optional = {*_FOUND, *(_COMPLETED if "input" not in wanted else ())}
+    optional = {*_FOUND, *(_COMPLETED if completes or "input" not in wanted else ())}
     for field in optional - {*wanted}:
         actual.pop(field, None)
     if "instance_group" in wanted:
@@ -56,20 +59,23 @@ def _shown(value: Any) -> str:
 def _comparable(config: dict[str, Any], version: int) -> dict[str, Any]:
     """The configuration without what Triton fills in."""
     config.pop("version_policy", None)
-    if not config.get("model_transaction_policy", True):
-        del config["model_transaction_policy"]
+    # Whether an ensemble is decoupled the server reads off its steps, whatever the file says.
+    if "ensemble_scheduling" in config or not config.get("model_transaction_policy"):
+        config.pop("model_transaction_policy", None)
     optimization = config.pop("optimization", {})
     for field in _PINNED:
         if optimization.get(field) == {"enable": True}:
             del optimization[field]
     if optimization:
         config["optimization"] = optimization
-    batching = config.get("dynamic_batching", {})
-    if batching.get("preferred_batch_size") == [config.get("max_batch_size")]:
-        del batching["preferred_batch_size"]
+    oldest = config.get("sequence_batching", {}).get("oldest", {})
+    for batching in (config.get("dynamic_batching", {}), oldest):
+        if batching.get("preferred_batch_size") == [config.get("max_batch_size")]:
+            del batching["preferred_batch_size"]
     if config.get("sequence_batching", {}).get("max_sequence_idle_microseconds") == 1_000_000:
         del config["sequence_batching"]["max_sequence_idle_microseconds"]
     for step in config.get("ensemble_scheduling", {}).get("step", ()):
+        step.pop("model_namespace", None)  # a server without namespaces forgets it
         if step.get("model_version") == -1:
             step["model_version"] = version
     return config

@@ -93,6 +93,34 @@ def unknown(path: Sequence[str]) -> str:
     return ""
 
 
+def kind(path: Sequence[str]) -> type | tuple[str, ...]:
+    """What the values of a field are: a type, the names of an enum, or ``dict`` for a message or a map.
+
+    ``object`` where it is not known, as with what is inside of a map. A parameter is its text.
+    """
+    message = "ModelConfig"
+    for index, step in enumerate(path):
+        descriptor = _descriptor(message)
+        entry = descriptor.fields_by_name.get(step) if descriptor else None
+        if entry is None:
+            return object
+        if entry.message_type is None:
+            return _plain(entry)
+        if entry.message_type.GetOptions().map_entry:
+            text = step in ("parameters", "metric_tags") and len(path) == index + 2
+            return dict if len(path) == index + 1 else str if text else object
+        message = inner(message, step)
+    return dict
+
+
+def _plain(entry: Any) -> type | tuple[str, ...]:
+    if entry.enum_type is not None:
+        return tuple(entry.enum_type.values_by_name)
+    if entry.type in (entry.TYPE_STRING, entry.TYPE_BYTES):
+        return str
+    return bool if entry.type == entry.TYPE_BOOL else int
+
+
 def default(message: str, field: str) -> Any:
     """What a plain field means that is not set; None for a list, a message and what is not there."""
     descriptor = _descriptor(message)

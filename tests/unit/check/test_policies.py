@@ -14,9 +14,11 @@ CONFIG = """backend: "python"
 input [ { name: "X" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 instance_group [ { kind: KIND_CPU }, { count: 2 } ]
-dynamic_batching { max_queue_delay_microseconds: 9000 }
+dynamic_batching { max_queue_delay_microseconds: 9000 preserve_ordering: false }
 max_batch_size: 8
 parameters { key: "team" value { string_value: "search" } }
+parameters { key: "threads" value { string_value: "0" } }
+response_cache { enable: true }
 """
 
 
@@ -58,6 +60,31 @@ def found(tmp_path: Path, **entry: Any) -> list[str]:
         ({"field": "max_batch_size", "maximum": 4, "models": "bert*"}, []),
         ({"field": "max_batch_size", "maximum": 4, "backend": "onnxruntime"}, []),
         ({"field": "model_warmup.batch_size", "maximum": 4}, []),
+        (
+            {"field": "parameters.threads", "minimum": 1},
+            ["8:1 policy-p parameters.threads is '0': at least 1"],
+        ),
+        (
+            {"field": "parameters.team", "minimum": 1},
+            ["7:1 policy-p parameters.team is 'search': a number is required"],
+        ),
+        ({"field": "response_cache.enable", "pattern": "true"}, []),
+        (
+            {"field": "instance_group.count", "required": True},
+            ["4:1 policy-p instance_group.count is not given"],
+        ),
+        (
+            {"field": "instance_group.rate_limiter.priority", "required": True},
+            [
+                "4:1 policy-p instance_group.rate_limiter.priority is not given",
+                "4:38 policy-p instance_group.rate_limiter.priority is not given",
+            ],
+        ),
+        ({"field": "dynamic_batching.preserve_ordering", "required": True}, []),
+        (
+            {"field": "version_policy.latest", "required": True},
+            ["0:0 policy-p version_policy.latest is not given"],
+        ),
     ],
 )
 def test_findings(tmp_path: Path, entry: dict[str, Any], expected: list[str]) -> None:
@@ -82,6 +109,14 @@ def test_findings(tmp_path: Path, entry: dict[str, Any], expected: list[str]) ->
         {"field": "instance_group.kind.name", "required": True},
         {"field": "max_batch_size.x", "required": True},
         {"field": "max_batch_size", "pattern": "["},
+        {"field": "max_batch_size", "forbidden": ["4"]},
+        {"field": "instance_group.kind", "forbidden": ["AUTO"]},
+        {"field": "instance_group.kind", "minimum": 1},
+        {"field": "response_cache.enable", "allowed": [1]},
+        {"field": "backend", "minimum": 1},
+        {"field": "backend", "forbidden": [1]},
+        {"field": "parameters.threads", "forbidden": [0]},
+        {"field": "dynamic_batching", "pattern": "x"},
         {"field": "max_batch_size", "maximum": 4, "severity": "fatal"},
     ],
 )

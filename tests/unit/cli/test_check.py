@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,24 @@ def test_a_baseline_holds_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert run(".", "--baseline", tmp_path / "known.json")[0] == 0
     monkeypatch.chdir(tmp_path)
     assert run("r", "--baseline", tmp_path / "known.json")[0] == 0
+
+
+def test_a_baseline_of_several_repositories_knows_them_apart(tmp_path: Path) -> None:
+    """A fault that is known in one is new in the other, of a model with the same name too."""
+    faulty, sound = lay_out("tensor-dims-zero", tmp_path / "a"), tmp_path / "b"
+    shutil.copytree(faulty, sound)
+    config = sound / "m" / "config.pbtxt"
+    wrong = config.read_text()
+    config.write_text(wrong.replace("[ 0 ]", "[ 4 ]"))
+    assert run(sound)[0] == 0
+    known = tmp_path / "known.json"
+    assert run(faulty, sound, "--write-baseline", known)[0] == 0
+    assert run(faulty, sound, "--baseline", known)[0] == 0
+    config.write_text(wrong)
+    code, output = run(faulty, sound, "--baseline", known)
+    assert code == 1
+    assert f"{sound}/m/config.pbtxt" in output
+    assert f"{faulty}/m/config.pbtxt" not in output
 
 
 def test_a_baseline_of_names_that_are_no_text_in_a_folder_that_is_new(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def test_control_of_the_repository(url: str) -> None:
     Answering.by_path = {
         "/v2/repository/models/a%20b/load": (400, {"error": "load failed"}),
         "/v2/repository/models/m/unload": (200, {}),
+        "/v2/repository/models/m+1@a=b/load": (200, {}),  # the server decodes nothing
         "/v2/repository/index": (
             200,
             [
@@ -180,6 +181,7 @@ def test_control_of_the_repository(url: str) -> None:
     http = HttpClient(url)
     assert http.load("a b") == "load failed"
     assert http.load("m") == "no such thing"
+    assert http.load("m+1@a=b") == ""
     assert http.unload("m", steps=True) == ""
     assert http.states() == {"m": ("READY", ""), "bad": ("UNAVAILABLE", "no such file")}
     assert http.ready_models() == ("m",)

@@ -34,3 +34,12 @@ def test_what_the_server_says(
     found = live_check.check(repository.read(tmp_path), "http://127.0.0.1:1")
     assert sorted(finding.code for finding in found) == expected
     assert all("\n" not in finding.message for finding in found)
+
+
+def test_what_answers_and_is_no_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.python(tmp_path, "m")
+    page = Answer(status=200, headers={}, data=b"<html>hello</html>")
+    monkeypatch.setattr(HttpClient, "send", lambda *a: page)
+    found = live_check.check(repository.read(tmp_path), "http://127.0.0.1:1")
+    assert [finding.code for finding in found] == ["live-unreachable"]
+    assert "not JSON" in found[0].message

@@ -71,6 +71,33 @@ def test_what_triton_fills_in_is_no_difference() -> None:
     assert as_loaded.differences(config(FILE), config(FILE), 1) == ()
 
 
+def test_what_triton_fills_in_for_the_oldest_sequence_batcher_is_no_difference() -> None:
+    file = config('name: "m" max_batch_size: 4 sequence_batching { oldest { max_candidate_sequences: 2 } }')
+    oldest = {"max_candidate_sequences": 2, "preferred_batch_size": [4]}
+    loaded = ModelConfig({"name": "m", "max_batch_size": 4, "sequence_batching": {"oldest": oldest}})
+    assert as_loaded.differences(file, loaded, 1) == ()
+
+
+@pytest.mark.parametrize("stated", ["", "model_transaction_policy { decoupled: true }"])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_an_ensemble_is_as_decoupled_as_its_steps(stated: str, decoupled: bool) -> None:
+    file = config(ENSEMBLE.replace('model_name: "m"', 'model_name: "m" model_namespace: "n"') + stated)
+    step = {"model_name": "m", "model_version": 1, "input_map": {"X": "X"}, "output_map": {"Y": "Y"}}
+    loaded = {
+        **pbtxt.parse(ENSEMBLE),
+        "ensemble_scheduling": {"step": [step]},
+        "model_transaction_policy": {"decoupled": decoupled},
+    }
+    assert as_loaded.differences(file, ModelConfig(loaded), 1) == ()
+
+
+def test_what_a_model_completes_is_no_difference() -> None:
+    file = config('name: "m" backend: "python" input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }')
+    loaded = ModelConfig(copy.deepcopy(LOADED) | {"backend": "python", "parameters": {}})
+    assert as_loaded.differences(file, loaded, 1, completes=True) == ()
+    assert as_loaded.differences(file, loaded, 1)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

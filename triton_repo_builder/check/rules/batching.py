@@ -130,6 +130,9 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
                 f"{start} and platform specifies profile field which is only supported for TensorRT models"
             )
             yield context.finding("instance-profile", message, "instance_group", index, "profile")
+    if groups and all(group.get("passive") for group in groups):
+        message = f"every instance of '{context.name}' is passive: the first request kills the server"
+        yield context.finding("instance-passive", message, "instance_group", 0, "passive")
     if context.backend != "onnxruntime":
         return
     implicit = [i for i, group in enumerate(groups) if group.get("count", 0) < 1 and _may_be_cpu(group)]

@@ -175,8 +175,15 @@ def _versions(context: ModelContext) -> Iterator[Finding]:
 
 
 def _misread(context: ModelContext, number: int, name: str) -> Iterator[Finding]:
-    """The server converts with C++'s stoll, which skips blanks and a plus, and stops at what is no digit."""
-    if not (context.model.path / str(number)).is_dir():
+    """The server converts with C++'s stoll, which skips blanks and a plus, and stops at what is no digit.
+
+    The core counts versions with a sign, backends without one.
+    """
+    if number < 0 and not context.ensemble:
+        message = f"the backend takes version {number} for {2**64 + number}, and finds no files there"
+        remedy = "name it with a number of 0 or more"
+        yield report("version-misread", str(context.model.path / name), message, remedy=remedy)
+    elif not (context.model.path / str(number)).is_dir():
         message = f"the server takes '{name}' for version {number}, then looks for its files in {number}/"
         yield report("version-misread", str(context.model.path / name), message)
 

@@ -31,6 +31,9 @@ def check(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     if inputs:
         yield from _count(context, graph)
         yield from _names(context, "input", graph)
+    elif not context.messages("batch_input"):
+        yield from _completed_count(context, graph)
+    yield from _controls(context, graph, rows)
     if outputs:
         yield from _names(context, "output", graph)
     for role, items in (("input", inputs), ("output", outputs)):
@@ -94,9 +97,53 @@ def _configured(context: ModelContext) -> list[str]:
     """Every name the config feeds to the graph: inputs, batch inputs, sequence controls and states."""
     names = [str(item.get("name", "")) for item in context.messages("input")]
     names += [target for item in context.messages("batch_input") for target in item.get("target_name", [])]
+    return names + _of_sequences(context)
+
+
+def _of_sequences(context: ModelContext) -> list[str]:
+    """Controls and states: the backend counts each kind of control, even if one tensor carries several."""
     sequence = context.config.raw.get("sequence_batching", {})
-    names += [item.get("name", "") for item in sequence.get("control_input", [])]
+    names = [
+        item.get("name", "") for item in sequence.get("control_input", []) for _ in item.get("control", [])
+    ]
     return names + [item.get("input_name", "") for item in sequence.get("state", [])]
+
+
+def _completed_count(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
+    """The backend completes the inputs with all of the graph's, and then counts controls and states again."""
+    more = _of_sequences(context)
+    message = ort_rules.input_count(context.name, len(graph.inputs) + len(more), len(graph.inputs))
+    if message:
+        remedy = f"declare the inputs and outputs, without {some([*dict.fromkeys(more)])}"
+        yield context.finding("onnx-input-count", message, "sequence_batching", remedy=remedy)
+
+
+def _controls(context: ModelContext, graph: ModelSignature, rows: int) -> Iterator[Finding]:
+    """Validate…SequenceControl of the backend: each control is an input of the graph, of one element."""
+    specs = {spec.name: spec for spec in graph.inputs}
+    inputs = f"the graph's inputs: {some(sorted(specs))}"
+    sequence = context.config.raw.get("sequence_batching", {})
+    for index, item in enumerate(sequence.get("control_input", [])):
+        name, controls = str(item.get("name", "")), item.get("control", [])
+        path = ("sequence_batching", "control_input", index)
+        spec = specs.get(name)
+        if not controls or not name:
+            continue
+        if spec is None:
+            yield context.finding("onnx-name", ort_rules.control_name(name), *path, "name", remedy=inputs)
+            continue
+        if spec.shape is not None and (
+            message := ort_rules.control_dims(context.name, name, spec.dims, batching=rows > 0)
+        ):
+            remedy = "export the control with one element, after the batch axis"
+            yield context.finding("onnx-shape", message, *path, remedy=remedy)
+        provided = spec.dtype.config
+        messages = (ort_rules.control_type(context.name, name, control, provided) for control in controls)
+        if provided and (message := next(filter(None, messages), "")):
+            remedy = (
+                "write the values in the graph's type: int32_false_true, fp32_false_true, bool_false_true"
+            )
+            yield context.finding("onnx-type", message, *path, "control", remedy=remedy)
 
 
 def _names(context: ModelContext, role: str, graph: ModelSignature) -> Iterator[Finding]:

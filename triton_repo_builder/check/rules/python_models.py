@@ -17,8 +17,11 @@ IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_back
 ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-_SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,""")
-"""What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``."""
+_SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,|\{(?:[-+]?\d+|[A-Za-z])\.\.|^#""")
+"""What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``.
+
+Braces make several words of one, ``{1..3}`` too; a ``#`` that begins a word makes the rest a comment.
+"""
 _ARCHIVES = (
     b"\x1f\x8b",
     b"BZh",
@@ -50,14 +53,18 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
     names: list[tuple[str, tuple[str | int, ...], str]] = [(context.name, ("name",), str(context.model.path))]
+    groups = context.messages("instance_group")
     names += [
         (str(group.get("name", "")), ("instance_group", index, "name"), "")
-        for index, group in enumerate(context.messages("instance_group"))
+        for index, group in enumerate(groups)
     ]
     if context.config.default_model_filename:
         names.append((context.config.default_model_filename, ("default_model_filename",), ""))
+    # The names of instances are words by themselves; a group without a name has the model's.
+    named = bool(groups) and all(group.get("name") for group in groups)
+    words = {"instance_group"} if named else {"instance_group", "name"}
     for name, path, where in names:
-        if match := _SHELL.search(name):
+        if match := _SHELL.search(name if path[0] in words else f"/{name}"):
             message = (
                 f"the Python backend hands '{name}' to a shell, which does not take {match[0][0]!r} as it "
                 "stands: the load fails, or the whole server hangs"

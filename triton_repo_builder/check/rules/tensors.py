@@ -137,6 +137,8 @@ def _batch_outputs(context: ModelContext) -> Iterator[Finding]:
         messages += [
             f"unknown source input name '{s}' for {context.name}" for s in sources if s not in inputs
         ]
+        if not item.get("target_name"):
+            messages.append(f"batch output without target_name for {context.name}: the server dies of it")
         for target in item.get("target_name", []):
             if target not in outputs:
                 messages.append(f"unknown target output name '{target}' for {context.name}")

@@ -11,6 +11,8 @@ from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.dtypes import BY_CONFIG
 
+LARGEST = 2**36
+"""Bytes of one input: 64 GiB, of which nothing is left of most machines."""
 _STRINGS = "write 4 bytes with each string's length, little-endian, before its bytes"
 
 
@@ -56,6 +58,10 @@ def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]
     if any(dim < 0 for dim in value.get("dims", [])):
         message = f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
         yield context.finding("warmup-shape", message, *path)
+    size = prod(value.get("dims", [])) * _size(value)
+    if size > LARGEST:
+        message = f"the sample of input '{name}' has {size} bytes, and the server dies when it asks for them"
+        yield context.finding("warmup-shape", message, *path, remedy="write the dims of a usual request")
     if not {"zero_data", "random_data", "input_data_file"} & {*value}:
         message = f"warmup setting expects input '{name}' to have input_data_type set"
         yield context.finding("warmup-data", message, *path)
@@ -72,8 +78,7 @@ def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]
         return
     if not file.is_file():
         return  # A pipe is a finding of its own.
-    dtype = BY_CONFIG.get(value.get("data_type", ""))
-    bytes_wanted = prod(value.get("dims", [])) * dtype.size if dtype else 0
+    bytes_wanted = prod(value.get("dims", [])) * _size(value)
     if file.stat().st_size < bytes_wanted:
         message = (
             f"warmup setting expects {bytes_wanted} bytes, but the data provided from "
@@ -132,6 +137,11 @@ def _against(
             f"inference input '{name}' data-type is '{sent}', but model '{context.name}' expects '{declared}'"
         )
         yield context.finding("warmup-type", message, "model_warmup", index, "inputs")
+
+
+def _size(tensor: Mapping[str, Any]) -> int:
+    dtype = BY_CONFIG.get(tensor.get("data_type", ""))
+    return dtype.size if dtype else 0
 
 
 def _wire(tensor: Mapping[str, Any]) -> str:

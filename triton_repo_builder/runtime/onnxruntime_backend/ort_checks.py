@@ -97,24 +97,18 @@ def _sequence_inputs(config: dict[str, Any], infos: dict[str, TensorInfo]) -> in
             "onnxruntime backend: serve it with Docker",
             UNSUPPORTED,
         )
-    names = list(_controls(sequence.get("control_input") or []))
-    for name in names:
+    controls = list(_controls(sequence.get("control_input") or []))
+    for name, control in controls:
         if name not in infos:
-            raise Refused(
-                f"configuration specified sequence control '{name}', but model does not provide that input",
-                INTERNAL,
-            )
-        dims = infos[name].dims[1 if config["max_batch_size"] > 0 else 0 :]
-        if dims != (1,):
-            raise Refused(
-                f"unable to load model '{config['name']}', sequence control '{name}' in model has dims "
-                f"{ort_rules.shape_text(dims)} but dims [1] is expected"
-            )
-    return len(names)
+            raise Refused(ort_rules.control_name(name), INTERNAL)
+        batching = config["max_batch_size"] > 0
+        _refuse(ort_rules.control_dims(config["name"], name, infos[name].dims, batching=batching))
+        _refuse(ort_rules.control_type(config["name"], name, control, infos[name].type))
+    return len(controls)
 
 
-def _controls(entries: Iterable[dict[str, Any]]) -> Iterable[str]:
+def _controls(entries: Iterable[dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
     for entry in entries:
         for control in entry.get("control") or []:
             if control.get("kind", "CONTROL_SEQUENCE_START") in _CONTROLS:
-                yield entry["name"]
+                yield entry["name"], control

@@ -52,6 +52,42 @@ def input_count(model: str, configured: int, provided: int) -> str:
     )
 
 
+def control_name(name: str) -> str:
+    """A sequence control that the graph has no input for."""
+    return f"configuration specified sequence control '{name}', but model does not provide that input"
+
+
+def control_dims(model: str, name: str, graph: Sequence[int], *, batching: bool) -> str:
+    """``graph``: the shape of a sequence control, with the batch axis."""
+    dims = tuple(graph)[1 if batching else 0 :]
+    if dims == (1,):
+        return ""
+    return (
+        f"unable to load model '{model}', sequence control '{name}' in model has dims {shape_text(dims)} "
+        "but dims [1] is expected"
+    )
+
+
+_CONTROL_TYPES = {
+    "int32_false_true": "TYPE_INT32",
+    "fp32_false_true": "TYPE_FP32",
+    "bool_false_true": "TYPE_BOOL",
+}
+
+
+def control_type(model: str, name: str, control: Mapping[str, Any], provided: str) -> str:
+    """One ``control`` of a sequence control against the type of the graph's input."""
+    configured = str(control.get("data_type", ""))
+    if control.get("kind") != "CONTROL_SEQUENCE_CORRID":
+        configured = next((kind for field, kind in _CONTROL_TYPES.items() if control.get(field)), "")
+    if configured == provided or not configured:
+        return ""
+    return (
+        f"unable to load model '{model}', sequence control '{name}', the model expects data-type "
+        f"{provided or 'TYPE_<invalid>'} but the model configuration specifies data-type {configured}"
+    )
+
+
 def optional(model: str, name: str, *, batching: bool) -> str:
     """An optional input."""
     if not batching:
