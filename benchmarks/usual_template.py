@@ -60,9 +60,11 @@ def differences(server: common.Server, tolerance: float, chosen: Sequence[str]) 
     texts = common.corpus()[:: len(common.corpus()) // CHECKED]
 
     def answer(name: str, text: str) -> np.ndarray[Any, Any]:
-        given = np.array([[text.encode()]], dtype=object)
-        found = HttpClient(server.urls.http, 60.0).infer(name, encode_binary({"TEXT": given}))
-        return np.asarray(found["embedding"]).reshape(-1)
+        http = HttpClient(server.urls.http, 60.0)
+        # One that is not batched has no axis of rows.
+        shape = (1, 1) if http.config(name).get("max_batch_size") else (1,)
+        given = np.array([text.encode()], dtype=object).reshape(shape)
+        return np.asarray(http.infer(name, encode_binary({"TEXT": given}))["embedding"]).reshape(-1)
 
     def answers(name: str, at_once: int) -> np.ndarray[Any, Any]:
         with ThreadPoolExecutor(at_once) as pool:
