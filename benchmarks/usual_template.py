@@ -62,7 +62,7 @@ def differences(server: common.Server, tolerance: float, chosen: Sequence[str]) 
     def answer(name: str, text: str) -> np.ndarray[Any, Any]:
         http = HttpClient(server.urls.http, 60.0)
         # One that is not batched has no axis of rows.
-        shape = (1, 1) if http.config(name).get("max_batch_size") else (1,)
+        shape = (1, 1) if http.config(name).max_batch_size else (1,)
         given = np.array([text.encode()], dtype=object).reshape(shape)
         return np.asarray(http.infer(name, encode_binary({"TEXT": given}))["embedding"]).reshape(-1)
 
