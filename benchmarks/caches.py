@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/caches.py [--clients 1,32] [--rounds 3] [--share 0.8]
 
 ``trb bench --repeat-share 0.8``: 64 popular texts in 80 % of the requests, new ones in the others. Every
-measurement has a server of its own: the texts of the one before would be in its caches.
+measurement starts a server: the texts of the one before would be in its caches.
 """
 
 from __future__ import annotations

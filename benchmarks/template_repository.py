@@ -44,13 +44,13 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     chosen = template or Template()
     inputs, outputs = _ports(source / "model.onnx")
     hidden = next((each for each in ("sentence_embedding", "logits") if each in outputs), "")
-    pooled = bool(hidden)
+    finished = bool(hidden)
     hidden = hidden or next(iter(outputs))
     width = outputs[hidden] or json.loads((source / "config.json").read_text())["hidden_size"]
     encoded = _encoded(inputs)
     named = "logits" if hidden == "logits" else "embedding"
     answer = [(named, "TYPE_FP32", str(width))]
-    made = [(hidden, "TYPE_FP32", str(width) if pooled else f"-1, {width}")]
+    made = [(hidden, "TYPE_FP32", str(width) if finished else f"-1, {width}")]
     batching = BATCHING if chosen.batching else ""
     tokenizer(source, target, name, replace(chosen, inputs=tuple(inputs)))
     tail = batching + _group(chosen.instances, chosen.kind)
@@ -61,12 +61,12 @@ def write(source: Path, target: Path, name: str, template: Template | None = Non
     link = target / f"{name}_model" / "1" / "model.onnx"
     link.unlink(missing_ok=True)
     os.link(source / "model.onnx", link)
-    if not pooled:
+    if not finished:
         both = [(hidden, "TYPE_FP32", f"-1, {width}"), ("attention_mask", "TYPE_INT64", "-1")]
         _model(target, f"{name}_pool", 'backend: "python"', both, answer, batching, chosen.batch)
         shutil.copyfile(CODE / "pool.py", target / f"{name}_pool" / "1" / "model.py")
     steps = [_step(f"{name}_tokenizer", {"TEXT": "TEXT"}, {each: each for each in inputs})]
-    if pooled:
+    if finished:
         steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: named}))
     else:
         steps.append(_step(f"{name}_model", {each: each for each in inputs}, {hidden: hidden}))

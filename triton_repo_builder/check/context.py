@@ -245,14 +245,10 @@ def report(
 ) -> Finding:
     """A finding anywhere; severity and remedy are the code's own unless given."""
     entry = CODES[code]
-    place = where if isinstance(where, Place) else Place(where)
-    return Finding(
+    return Finding.at(
+        where if isinstance(where, Place) else Place(where),
         severity=severity or entry.severity,
         code=code,
-        where=str(place),
-        file=place.file,
-        line=place.line,
-        column=place.column,
         message=message,
         remedy=remedy or entry.remedy,
     )

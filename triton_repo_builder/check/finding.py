@@ -48,6 +48,20 @@ class Finding:
     line: int = 0
     column: int = 0
 
+    @classmethod
+    def at(cls, place: Place, *, severity: Severity, code: str, message: str, remedy: str) -> Finding:
+        """A finding at a place, whose parts become fields."""
+        return cls(
+            severity=severity,
+            code=code,
+            where=str(place),
+            file=place.file,
+            line=place.line,
+            column=place.column,
+            message=message,
+            remedy=remedy,
+        )
+
     def found_in(self, root: Path, models: Collection[str]) -> Finding:
         """The finding with the model that its file belongs to."""
         name = self.entry(root)

@@ -27,7 +27,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 """What a value in TOML must be; all others are texts."""
 _WRITE: dict[type, str] = {str: "write a text", bool: "write true or false", int: "write a number"}
-Place = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +89,11 @@ class Policy:
             return f"at least {self.minimum:g}"
         return ""
 
-    def _finding(self, context: ModelContext, place: Place, message: str) -> Finding:
-        at = context.at(*place)
-        return Finding(
+    def _finding(self, context: ModelContext, path: FieldPath, message: str) -> Finding:
+        return Finding.at(
+            context.at(*path),
             severity=self.severity,
             code=f"{POLICY}{self.name}",
-            where=str(at),
-            file=at.file,
-            line=at.line,
-            column=at.column,
             message=f"{self.message} ({message})" if self.message else message,
             remedy=self.fix or "follow the policy, or ask who wrote it",
         )
@@ -181,7 +177,9 @@ def _refused(where: str, message: str, remedy: str) -> TrbError:
     return TrbError(Code.USAGE, message, where=where, remedy=remedy)
 
 
-def _values(value: Any, steps: Sequence[str], place: Place, message: str) -> Iterator[tuple[Place, Any]]:
+def _values(
+    value: Any, steps: Sequence[str], place: FieldPath, message: str
+) -> Iterator[tuple[FieldPath, Any]]:
     """Every value that the path leads to, with its place, and each place that could hold one (``Unset``)."""
     if isinstance(value, list):
         for index, item in enumerate(value):

@@ -4,7 +4,7 @@
 
 They differ by less than 5e-4 (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016). ONNX Runtime makes
 one kernel of either (BiasGelu, FastGelu) if constants and order are those below (fast_gelu_fusion.cc).
-The second takes 0.62 of the time of the first with 1.19, and 0.9 with 1.31.
+The second is the faster one.
 """
 
 from __future__ import annotations

@@ -18,16 +18,9 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "input_ids": ("input_ids", "input_word_ids", "token_ids", "tokens", "ids", "src_tokens", "input_tokens"),
     "attention_mask": ("attention_mask", "input_mask", "mask", "attention_masks", "att_mask", "masks"),
     "token_type_ids": (
-        *(
-            "token_type_ids",
-            "segment_ids",
-            "input_type_ids",
-            "type_ids",
-            "token_types",
-            "token_type",
-            "types",
-        ),
-        *("segments", "segment", "input_segments", "token_segments", "input_segment_ids", "sentence_ids"),
+        *("token_type_ids", "segment_ids", "input_type_ids", "type_ids", "token_types", "token_type"),
+        *("types", "segments", "segment", "input_segments", "token_segments", "input_segment_ids"),
+        "sentence_ids",
     ),
     "position_ids": ("position_ids", "positions", "position", "pos_ids", "input_position_ids"),
 }

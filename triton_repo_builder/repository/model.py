@@ -78,7 +78,7 @@ class Repository:
     damage: str = ""
     """Why there is no manifest though there is a file; only if it was read leniently."""
     pipes: tuple[Path, ...] = ()
-    """What is there and is no file, no folder and no link that leads nowhere; only if read leniently."""
+    """Pipes, sockets and devices, and links to them; only if read leniently."""
 
     def model(self, name: str) -> Model | None:
         """The model of that name, if there is one."""
@@ -91,7 +91,7 @@ class Repository:
     def with_texts(self, texts: Mapping[str, str]) -> Repository:
         """The repository with other texts of config.pbtxt, by their paths; nothing is written.
 
-        A text may have the file's own line ends, and bytes that are no UTF-8 as surrogates.
+        A text may have the file's own line ends, and surrogates for bytes that are not UTF-8.
         """
         models = tuple(
             _with_text(model, texts[path]) if (path := str(model.path / CONFIG)) in texts else model
@@ -148,7 +148,7 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
 
 
 def _pipes(folder: Path) -> Iterator[Path]:
-    """All below a folder that is no file, no folder and no link that leads nowhere, in order.
+    """Pipes, sockets and devices below a folder, and links to them, in order.
 
     What is no part of a repository is left out: git may keep a socket in ``.git``.
     """
@@ -210,5 +210,5 @@ def _decode(content: bytes, *, lenient: bool) -> str:
 
 
 def _plain(exact: str) -> str:
-    """A text whose lines and columns are the file's: one character for each byte that is no UTF-8."""
+    """A text whose lines and columns are the file's: one character for each byte that is not UTF-8."""
     return _NO_UTF8.sub("\ufffd", exact).replace("\r\n", "\n")

@@ -69,23 +69,30 @@ def _descriptor(message: str) -> Any:
     return None
 
 
+def _entry(message: str, field: str) -> Any:
+    descriptor = _descriptor(message)
+    return descriptor.fields_by_name.get(field) if descriptor else None
+
+
+def _is_map(entry: Any) -> bool:
+    return entry.message_type is not None and bool(entry.message_type.GetOptions().map_entry)
+
+
 def inner(message: str, field: str) -> str:
     """The message that a field holds; empty for a map, a plain value and what is not there."""
-    descriptor = _descriptor(message)
-    entry = descriptor.fields_by_name.get(field) if descriptor else None
-    kind = entry.message_type if entry else None
-    return "" if kind is None or kind.GetOptions().map_entry else str(kind.name)
+    entry = _entry(message, field)
+    held = entry.message_type if entry else None
+    return "" if held is None or _is_map(entry) else str(held.name)
 
 
 def unknown(path: Sequence[str]) -> str:
     """The first step of a path in a config.pbtxt that leads nowhere; empty if each is a field or a key."""
     message = "ModelConfig"
     for index, step in enumerate(path):
-        descriptor = _descriptor(message)
-        entry = descriptor.fields_by_name.get(step) if descriptor else None
+        entry = _entry(message, step)
         if entry is None:
             return step
-        if entry.message_type is not None and entry.message_type.GetOptions().map_entry:
+        if _is_map(entry):
             return ""  # keys are anyone's, and what is behind them is short
         message = inner(message, step)
         if not message and path[index + 1 :]:
@@ -100,13 +107,12 @@ def kind(path: Sequence[str]) -> type | tuple[str, ...]:
     """
     message = "ModelConfig"
     for index, step in enumerate(path):
-        descriptor = _descriptor(message)
-        entry = descriptor.fields_by_name.get(step) if descriptor else None
+        entry = _entry(message, step)
         if entry is None:
             return object
         if entry.message_type is None:
             return _plain(entry)
-        if entry.message_type.GetOptions().map_entry:
+        if _is_map(entry):
             text = step in ("parameters", "metric_tags") and len(path) == index + 2
             return dict if len(path) == index + 1 else str if text else object
         message = inner(message, step)
@@ -123,8 +129,7 @@ def _plain(entry: Any) -> type | tuple[str, ...]:
 
 def default(message: str, field: str) -> Any:
     """What a plain field means that is not set; None for a list, a message and what is not there."""
-    descriptor = _descriptor(message)
-    entry = descriptor.fields_by_name.get(field) if descriptor else None
+    entry = _entry(message, field)
     if entry is None or entry.message_type is not None or isinstance(entry.default_value, list):
         return None
     return (

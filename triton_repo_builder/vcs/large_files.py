@@ -13,6 +13,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CASES, Manifest, Repository, manifest
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import external_weights
+from triton_repo_builder.text import some
 from triton_repo_builder.vcs.git import Git, need_lfs
 
 LFS = "lfs"
@@ -77,7 +78,9 @@ def prepare(
         need_lfs(git)
         notes += _install(git)
         if elsewhere := sorted(set(lfs) - _in_lfs(root, git)):  # nearer to the file, or in git's own folder
-            notes.append(f"in git itself, for a rule of yours that is stronger has it so: {_some(elsewhere)}")
+            notes.append(
+                f"in git itself, for a rule of yours that is stronger has it so: {some(elsewhere, 4)}"
+            )
             lfs = [name for name in lfs if name not in elsewhere]
     return tuple(sorted({*lfs, *external})), notes
 
@@ -91,11 +94,7 @@ def _stays(root: Path, name: str) -> bool:
 
 def _kept(names: list[str], weights: str | None) -> str:
     why = "as --weights git asks" if weights == GIT else "for trb or Triton reads the repository by them"
-    return f"kept in git itself, {why}: {_some(names)}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f"kept in git itself, {why}: {some(names, 4)}"
 
 
 def _by_users_rules(root: Path, git: Git, lfs: set[str], lines: list[str]) -> set[str]:

@@ -159,7 +159,8 @@ def _data(context: ModelContext, name: str, initial: Mapping[str, Any], dims: li
     if not file.exists():
         return f"failed to open text file for read {file}: No such file or directory"
     length = file.stat().st_size
-    if initial.get("data_type") == "TYPE_STRING" or not file.is_file():  # a pipe is a finding of its own
+    # A pipe is reported for the whole repository.
+    if initial.get("data_type") == "TYPE_STRING" or not file.is_file():
         return ""
     if wanted > length:
         return (

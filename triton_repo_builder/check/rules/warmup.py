@@ -77,7 +77,7 @@ def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]
         yield context.finding("warmup-file", message, *path)
         return
     if not file.is_file():
-        return  # A pipe is a finding of its own.
+        return  # A pipe is reported for the whole repository.
     bytes_wanted = prod(value.get("dims", [])) * _size(value)
     if file.stat().st_size < bytes_wanted:
         message = (

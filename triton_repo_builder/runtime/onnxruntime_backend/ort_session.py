@@ -29,7 +29,7 @@ else:
     from ort_settings import session_options
 
 SLOWER = ["SkipLayerNormFusion"] if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 28) else []
-"""On a CPU: 112 microseconds for 72 rows of 384, where the sum and the layer norm take 20 (1.31)."""
+"""On a CPU: one kernel that takes longer than the sum and the layer norm that it replaces."""
 
 
 def model_file(config: dict[str, Any], version: Path) -> Path:
