@@ -250,6 +250,15 @@ def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, 
         assert repository.read(root).model("net") is not None
 
 
+def test_a_model_of_your_own_in_the_way_is_not_called_an_edit(root: Path, revisions: Path) -> None:
+    mine = Path(shutil.copytree(revisions / "two" / "net", root / "net")) / CONFIG
+    with serve(root) as server:
+        code, _, endpoints = apply(revisions / "two", server, "--no-preflight")
+    assert code == Code.APPLY_FAILED.exit and mine.is_file()
+    said = endpoints["net"]["failed"]["message"]
+    assert "not written by trb: net/1/model.onnx, net/config.pbtxt" in said and "changed since" not in said
+
+
 def test_nothing_is_changed_where_smoke_could_not_ask(revisions: Path, root: Path) -> None:
     """The gRPC address that is taken if none is named is the next port, which may be anybody's."""
     before = contents(root)

@@ -64,6 +64,8 @@ class Point:
 
     call: strace.Call
     fault: str
+    options: tuple[str, ...]
+    """strace's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +227,12 @@ def _points(live: Live) -> list[Point]:
             f"{live.scenario.name}: no call, or calls of other threads, which no fault would reach"
         )
     live.run(live.scenario.back)
-    return [Point(call=call, fault=fault) for call in recorded for fault in (*ERRORS, KILL)]
+    whats = {**{error: f"error={error}" for error in ERRORS}, KILL: "signal=KILL"}
+    return [
+        Point(call=call, fault=fault, options=tuple(strace.fault(call, recorded, what)))
+        for call in recorded
+        for fault, what in whats.items()
+    ]
 
 
 def _ends(live: Live) -> tuple[State, State]:
@@ -245,18 +252,9 @@ def _one(live: Live, point: Point, ends: tuple[State, State], *, again: bool) ->
     """What one fault left (``old``, ``new``, ``between``, ``missed``), and the finding, or nothing."""
     old, new = ends
     call, killed = point.call, point.fault == KILL
-    what = "signal=KILL" if killed else f"error={point.fault}"
-    inject = [
-        "-y",
-        "-s",
-        "0",
-        "-e",
-        f"trace={call.name}",
-        "-e",
-        f"inject={call.name}:{what}:when={call.number}",
-    ]
-    ended = live.run(live.scenario.forth, inject)
-    if (ended.code != forked.KILLED) if killed else ("(INJECTED)" not in ended.log):
+    ended = live.run(live.scenario.forth, point.options)
+    happened = ended.code == forked.KILLED if killed else "(INJECTED)" in ended.log
+    if not (happened and strace.reached(ended.log, call, str(live.root))):
         left, finding = "missed", ""
     else:
         state = live.look()

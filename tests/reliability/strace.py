@@ -23,6 +23,8 @@ CALLS = (
 NETWORK = ("sendto", "sendmsg", "connect")
 READS = ("openat", "read", *NETWORK)
 """Calls of a command that only reads the repository, and sends it."""
+BY_FILE = tuple(name for name in (*DATA, *SYNCS) if name != "ioctl")
+"""What strace can count file by file, so that calls on other descriptors do not count."""
 _LINE = re.compile(r"(?:(?P<pid>\d+) +)?(?P<name>[a-z][a-z0-9_]*)\((?P<rest>.*)")
 _NAMED = re.compile(r'(?:(?:AT_FDCWD|\d+)<(?P<folder>(?:[^>\\]|\\.)*)>, )?"(?P<path>(?:[^"\\]|\\.)*)"')
 _OPENED = re.compile(r"\d+<(?P<path>/(?:[^>\\]|\\.)*)>")
@@ -74,6 +76,28 @@ def calls(log: str, root: str, parts: Sequence[str] = ("",), *, names: Sequence[
             )
             chosen.append(call)
     return chosen
+
+
+def fault(call: Call, recorded: Sequence[Call], what: str) -> list[str]:
+    """strace's options that let ``what`` (``error=EIO``, ``signal=KILL``) happen at one of the calls.
+
+    gRPC wakes its threads by writing to a descriptor, now more often, now less: a write to a file is counted
+    among those to the same file.
+    """
+    number, only = call.number, []
+    if call.name in BY_FILE:
+        path = call.paths[-1]
+        same = [each for each in recorded if each.name == call.name and path in each.paths]
+        number, only = same.index(call) + 1, ["-P", path]
+    chosen = f"trace={call.name}", f"inject={call.name}:{what}:when={number}"
+    return ["-y", "-s", "0", *only, *(word for each in chosen for word in ("-e", each))]
+
+
+def reached(log: str, call: Call, root: str) -> bool:
+    """Whether a fault was at ``call``, by strace's record: counting may have led to another file."""
+    lines = [line for line in log.splitlines() if _LINE.match(line)]
+    hit = next((line for line in lines if "(INJECTED" in line), lines[-1] if lines else "")
+    return any(found.paths == call.paths for found in calls(hit, root, names=(call.name, "read")))
 
 
 def _changes(name: str, rest: str) -> bool:

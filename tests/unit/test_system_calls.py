@@ -49,6 +49,32 @@ def test_an_empty_record_has_no_calls() -> None:
     assert strace.calls("", "/w") == []
 
 
+WAKES = """\
+openat(AT_FDCWD</w>, "/w/repo/x", O_WRONLY|O_CREAT, 0666) = 4</w/repo/x>
+write(9<anon_inode:[eventfd]>, ""..., 8) = 8
+write(4</w/repo/x>, ""..., 5) = 5
+write(9<anon_inode:[eventfd]>, ""..., 8) = 8
+write(4</w/repo/x>, ""..., 5) = 5
+"""
+
+
+def test_a_fault_is_at_a_write_to_its_file_however_often_others_are_written_to() -> None:
+    opened, _, second = recorded = strace.calls(WAKES, "/w")
+    assert strace.fault(second, recorded, "error=EIO") == [
+        *("-y", "-s", "0", "-P", "/w/repo/x", "-e", "trace=write", "-e", "inject=write:error=EIO:when=2")
+    ]
+    assert strace.fault(opened, recorded, "signal=KILL")[-1] == "inject=openat:signal=KILL:when=1"
+
+
+def test_a_fault_on_another_file_did_not_reach_its_call() -> None:
+    *_, second = strace.calls(WAKES, "/w")
+    mine = WAKES + 'write(4</w/repo/x>, ""..., 5) = -1 EIO (Input/output error) (INJECTED)\n'
+    other = WAKES + "write(9<anon_inode:[eventfd]>, ...) = -1 EIO (Input/output error) (INJECTED)\n" + WAKES
+    killed = 'write(4</w/repo/x>, ""..., 5) = ?\n+++ killed by SIGKILL +++\n'
+    assert strace.reached(mine, second, "/w") and strace.reached(killed, second, "/w")
+    assert not strace.reached(other, second, "/w") and not strace.reached("", second, "/w")
+
+
 SYNC = "fsync(3</w/.repo.trb-1/a/file>) = 0\n"
 
 

@@ -115,9 +115,8 @@ class Transition:
         ]
         in_the_way = [path for path in foreign if path in wanted and path.split("/")[0] in models]
         if (edited or in_the_way) and not self.options.force:
-            raise ownership.edited_error(
-                [*edited, *in_the_way], self.root, "keep your edit elsewhere, or replace it with --force"
-            )
+            remedy = "keep your edit elsewhere, or replace it with --force"
+            raise ownership.edited_error(edited, self.root, remedy, foreign=in_the_way)
         return tuple(path for path in foreign if path not in in_the_way)
 
     def _stages(self, found: Drift, models: Collection[str]) -> list[Stage]:

@@ -200,9 +200,17 @@ def same(record: FileRecord, old: FileRecord | None, file: Path) -> bool:
     return file.stat().st_size == record.bytes and files.hash_file(file) == record.sha256
 
 
-def edited_error(edited: Sequence[str], output: Path, remedy: str) -> TrbError:
-    """Files that were changed since ``trb`` wrote them."""
-    listed = ", ".join(edited[:5]) + (f" and {len(edited) - 5} more" if len(edited) > 5 else "")
-    return TrbError(
-        Code.EDITED_FILE, f"changed since trb wrote it: {listed}", where=str(output), remedy=remedy
-    )
+def edited_error(
+    edited: Sequence[str], output: Path, remedy: str, *, foreign: Sequence[str] = ()
+) -> TrbError:
+    """Files that were changed since ``trb`` wrote them; ``foreign``: the user's own where it has to write."""
+    parts = []
+    if edited:
+        parts.append(f"changed since trb wrote it: {_listed(edited)}")
+    if foreign:
+        parts.append(f"in the way of what trb writes, and not written by trb: {_listed(foreign)}")
+    return TrbError(Code.EDITED_FILE, "; ".join(parts), where=str(output), remedy=remedy)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
