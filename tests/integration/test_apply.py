@@ -255,7 +255,7 @@ def test_a_model_of_your_own_in_the_way_is_not_called_an_edit(root: Path, revisi
     with serve(root) as server:
         code, _, endpoints = apply(revisions / "two", server, "--no-preflight")
     assert code == Code.APPLY_FAILED.exit and mine.is_file()
-    said = endpoints["net"]["failed"]["message"]
+    said = endpoints["net"]["failed"]["error"]
     assert "not written by trb: net/1/model.onnx, net/config.pbtxt" in said and "changed since" not in said
 
 

@@ -130,6 +130,17 @@ def test_requests_of_all_lengths_at_once(server: serve.RunningServer, hidden: An
     salvo.joins(client, ["mean_model"], len(MIX), send, most=len(MIX) / 2)
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_groups_give_one_answer_in_any_batch(server: serve.RunningServer, pooling: str) -> None:
+    """Padding and other rows do not change the order in which anything is added: the same bits."""
+    lengths = MIX[:64]
+    alone = np.array([ask(server, pooling, [length])[0] for length in lengths])
+    for rows in (2, 7, 32):
+        for start in range(0, len(lengths), rows):
+            together = ask(server, pooling, lengths[start : start + rows])
+            assert np.array_equal(together, alone[start : start + rows]), lengths[start : start + rows]
+
+
 def test_dynamic_int8_gives_one_answer_in_any_batch(server: serve.RunningServer) -> None:
     """It scales by the largest number of a run, so rows run one by one: the same bits beside any others."""
     alone = {length: ask(server, "int8", [length])[0] for length in (2, 5, 17, 40, 133, 256)}

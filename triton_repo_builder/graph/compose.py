@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import loop, names, reader, residual
+from triton_repo_builder.graph import loop, names, reader, residual, token_sums
 from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
 from triton_repo_builder.read.signature import TensorSpec
@@ -41,6 +41,7 @@ def compose(
         names.make_room(model.graph, reserved - names.inputs(model.graph))
     if front is not None and front.group:
         _state_sizes(model.graph, outputs)
+        token_sums.in_order(model)
         residual.state(model)
         _loop(model, head, front, graph.path)
     else:

@@ -140,12 +140,7 @@ def _nodes(source: str, output: str, prefix: str) -> Iterator[onnx.NodeProto]:
 
 def _scalars(graph: onnx.GraphProto) -> Iterator[tuple[str, float]]:
     """Constants of one float, be they initializers or nodes."""
-    given = {value.name for value in graph.input}
-    tensors = [(tensor.name, tensor) for tensor in graph.initializer if tensor.name not in given]
-    for node in graph.node:
-        if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
-            tensors.append((node.output[0], node.attribute[0].t))
-    for name, tensor in tensors:
+    for name, tensor in walk.constants(graph):
         small = np.prod(tensor.dims, dtype=np.int64) == 1 and len(tensor.dims) <= 1
-        if small and tensor.data_type == TensorProto.FLOAT and not tensor.external_data:
+        if small and tensor.data_type == TensorProto.FLOAT:
             yield name, float(numpy_helper.to_array(tensor).reshape(()))

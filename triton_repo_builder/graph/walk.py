@@ -43,6 +43,18 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
         yield from _attributes(node.attribute)
 
 
+def constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Tensors of the graph itself that are in the model's own file and no request replaces."""
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.name not in given and not tensor.external_data:
+            yield tensor.name, tensor
+    for node in graph.node:
+        stated = [attribute.t for attribute in node.attribute if attribute.name == "value"]
+        if node.op_type == "Constant" and stated and not stated[0].external_data:
+            yield node.output[0], stated[0]
+
+
 def names(model: onnx.ModelProto) -> Iterator[str | bytes]:
     """Names of operators and tensors; protobuf gives one that is not UTF-8 as bytes."""
     yield from (model.producer_name, model.producer_version)

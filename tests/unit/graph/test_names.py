@@ -39,7 +39,8 @@ def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
 
 def composed(path: Path, output: str, rows: Rows) -> onnx.ModelProto:
     """Composes front and head, and compares its answers to rows of any length with the original's to each."""
-    text = pooling.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=11)
+    opset = onnx.load(path).opset_import[0].version
+    text = pooling.embedding(pooling="mean", normalise=False, width=tiny.WIDTH, opset=opset)
     head = Head(text=text, bind={"hidden": output, "attention_mask": "attention_mask"})
     front = ragged.front([(name, 7) for name in INPUTS], pad_id=0, types=True, rows=rows)
     release = releases.default()

@@ -1,7 +1,7 @@
 """The small graphs put after a user's model, in ONNX's own text form: what is read here is what runs.
 
-Every pooling but ``max`` is a weighted sum of token vectors, ``weights @ hidden``; only the weights
-differ. Padding has mask 0, so padded and unpadded rows give the same answer. Syntax:
+Every pooling but ``max`` is a weighted sum of token vectors; only the weights differ. Padding has mask 0, so
+padded and unpadded rows give the same answer. Syntax:
 github.com/onnx/onnx/blob/main/docs/Syntax.md.
 """
 
@@ -66,10 +66,18 @@ _WEIGHTS = {
     weights = Div (positions, total_safe)""",
 }
 
+# A row's sum is the same, to the last bit, however many tokens and rows there are: see graph/token_sums.py.
 _WEIGHTED_SUM = """
-    weights_row = Reshape (weights, as_row)
-    summed = MatMul (weights_row, hidden32)
-    of_tokens = Reshape (summed, flat)
+    weights_column = Reshape (weights, as_column)
+    weighted = Mul (hidden32, weights_column)
+    by_token = Transpose <perm = [1, 0, 2]> (weighted)
+    sizes = Shape (by_token)
+    after_tokens = Constant <value = int64[1] {1}> ()
+    last_size = Constant <value = int64[1] {3}> ()
+    answer_sizes = Slice (sizes, after_tokens, last_size)
+    side_by_side = Reshape (by_token, flat)
+    {reduce}
+    of_tokens = Reshape (summed, answer_sizes)
 """
 
 # A masked token counts as the lowest float, so it is never the largest; a row without tokens gives zeros.
@@ -163,7 +171,7 @@ def embedding(
     elif pooling == "max":
         body = mask + _MAX.replace("{reduce}", reduce_max(opset))
     else:
-        body = mask + weights + _WEIGHTED_SUM
+        body = mask + weights + _WEIGHTED_SUM.replace("{reduce}", _reduce_sum(opset))
     source: str = "first" if pooling is None else "of_tokens"
     for n, layer in enumerate(dense):
         inputs.append(f"float[{layer.inputs}, {layer.outputs}] dense_{n}_weight")
@@ -182,6 +190,14 @@ def reduce_max(opset: int) -> str:
     if opset < 18:
         return "largest = ReduceMax <axes = [1], keepdims = 0> (visible)"
     return "axes = Constant <value = int64[1] {1}> ()\n    largest = ReduceMax <keepdims = 0> (visible, axes)"
+
+
+def _reduce_sum(opset: int) -> str:
+    """The axes of ReduceSum became an input in opset 13."""
+    if opset < 13:
+        return "summed = ReduceSum <axes = [0], keepdims = 0> (side_by_side)"
+    return """of_tokens_axis = Constant <value = int64[1] {0}> ()
+    summed = ReduceSum <keepdims = 0> (side_by_side, of_tokens_axis)"""
 
 
 ACTIVATIONS = {
