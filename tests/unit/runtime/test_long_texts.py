@@ -177,7 +177,11 @@ def test_a_context_in_too_many_pieces_is_still_in_too_many() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(word_piece, "\U0001f600" * 1_000_000), (word_piece, "\u200b" * 1_000_000), (unigram, "\u4eca\u65e5" * 150_000)],
+    [
+        (word_piece, "\U0001f600" * 1_000_000),
+        (word_piece, "\u200b" * 1_000_000),
+        (unigram, "\u4eca\u65e5" * 150_000),
+    ],
 )
 def test_a_text_that_cannot_be_cut_is_read_up_to_a_bound(
     kind: Callable[[], Tokenizer], text: str, monkeypatch: pytest.MonkeyPatch
