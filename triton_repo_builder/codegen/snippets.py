@@ -17,6 +17,9 @@ from triton_repo_builder.codegen import example
 from triton_repo_builder.codegen.example import Example
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 
+AS_JSON = "-H 'Content-Type: application/json'"
+"""Without it ``-d`` sends a form: a tritonserver of release 24.10 ends at one of some megabytes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
@@ -76,7 +79,9 @@ def curl_generate(base: str, endpoint: Endpoint, inputs: Sequence[Mapping[str, A
     body = {item["name"]: _values(item) for item in inputs}
     text = json.dumps(body, ensure_ascii=False)
     url = f"{base.rstrip('/')}/v2/models/{quote(endpoint.name)}/generate"
-    return f"curl -s {shlex.quote(url)} -d {shlex.quote(text)}" if len(text) <= example.INLINE else ""
+    return (
+        f"curl -s {shlex.quote(url)} {AS_JSON} -d {shlex.quote(text)}" if len(text) <= example.INLINE else ""
+    )
 
 
 def _values(item: Mapping[str, Any]) -> Any:
@@ -116,7 +121,7 @@ def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...
         body["outputs"] = [_binary(tensor) for tensor in outputs]
         save = " -o answer.bin"
     text = json.dumps(body, ensure_ascii=False)
-    line = f"curl -s{save} {shlex.quote(url)} -H 'Content-Type: application/json' -d "
+    line = f"curl -s{save} {shlex.quote(url)} {AS_JSON} -d "
     if len(text) <= example.INLINE:
         return line + shlex.quote(text)
     parts = ", ".join(

@@ -76,6 +76,8 @@ def prepare(request: Request) -> Preprocessing:
     else:
         assert source.preprocessor is not None
         spec = image_processor.read(source.preprocessor)
+        if request.options.preprocessor is None:
+            image_processor.check_unnamed(spec, list(golden.images().values()))
     pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))

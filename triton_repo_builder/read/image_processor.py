@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,18 @@ PARTS = ("image_processor", "feature_extractor")
 """Those of images and of audio in it."""
 LONGEST_EDGE = 8192
 """Pixels: a larger image is a mistake in the file, and takes all memory."""
-FILTERS = 6
-"""Of Pillow, to resize with."""
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Of Pillow, to resize with, by number."""
+KEYS = (
+    *("size", "crop_size", "crop_pct", "default_to_square", "resample", "jpeg_quality", "rescale_factor"),
+    *("image_mean", "image_std", "do_resize", "do_center_crop", "do_rescale", "do_normalize"),
+    *("do_flip_channel_order", "do_convert_rgb", "do_reduce_labels", "data_format", "processor_class"),
+)
+"""What a file without a class may hold."""
+CUT = ("ConvNext", "PoolFormer")
+"""Classes that read ``crop_pct``; the first stretches large images to a square."""
+STRETCHED = 384
+"""Pixels of an edge from which on it does."""
 BLOCKS = ("Yolos", 16)
 """Classes whose edges are multiples of a number, where an image keeps its shape."""
 TYPES = ("image_processor_type", "feature_extractor_type")
@@ -133,6 +143,8 @@ def read(file: Path) -> ImageSpec:
     try:
         values = _processor(file).to_dict() if kind else raw
         return _spec(file, kind, values)
+    except KeyError as error:
+        raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: it has no {error}") from None
     except files.DAMAGED as error:
         raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
 
@@ -170,6 +182,9 @@ def part(file: Path, name: str) -> dict[str, Any]:
 
 def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     resize, crop = None, None
+    unknown = [key for key, value in values.items() if value and key not in KEYS and key[:1] != "_"]
+    if unknown and not kind:
+        raise ValueError(f"it names no class, and without one there is no {' and no '.join(unknown[:4])}")
     if values.get("do_resize", "size" in values and not kind):
         resize = _size(values["size"], square=values.get("default_to_square", True), named=bool(kind))
         if "longest_edge" in resize and kind.startswith(BLOCKS[0]):
@@ -177,23 +192,21 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
     if values.get("do_center_crop", "crop_size" in values and not kind):
         crop_size = _size(values["crop_size"], square=True)
         crop = crop_size["height"], crop_size["width"]
-    if resize is not None and "shortest_edge" in resize and values.get("crop_pct"):
+    cuts = not kind or kind.startswith(CUT)
+    if cuts and resize is not None and "shortest_edge" in resize and values.get("crop_pct"):
         # ConvNeXT: small sizes are cut out of a larger image, large ones are stretched to a square.
         edge = resize["shortest_edge"]
-        if edge < 384:
+        if edge < STRETCHED or kind.startswith(CUT[1]):
             resize, crop = {"shortest_edge": int(edge / values["crop_pct"])}, crop or (edge, edge)
         else:
             resize = {"height": edge, "width": edge}
     normalise = values.get("do_normalize", "image_mean" in values and not kind)
     factor = values.get("rescale_factor", 1 / 255)
-    resample = values.get("resample")
-    if resample is not None and int(resample) not in range(FILTERS):
-        raise ValueError(f"resample is {resample}, and Pillow's filters have the numbers 0 to {FILTERS - 1}")
     return ImageSpec(
         file=file,
         kind=kind,
         resize=resize,
-        resample=2 if resample is None else int(resample),
+        resample=_filter(values.get("resample"), by_name=not kind),
         crop=crop,
         rescale=float(factor) if values.get("do_rescale", not kind) else None,
         mean=_channels(values["image_mean"]) if normalise else None,
@@ -203,6 +216,19 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
         converts=converts,
         jpeg=0 if kind else int(values.get("jpeg_quality", 0)),
     )
+
+
+def _filter(stated: Any, *, by_name: bool) -> int:
+    """Pillow's number; transformers reads nothing else, a file that is taken as it stands a name, too."""
+    if stated is None:
+        return 2
+    name = str(stated).rsplit(".", 1)[-1].lower() if isinstance(stated, str) else ""
+    if name in FILTERS and by_name:
+        return FILTERS.index(name)
+    if isinstance(stated, (int, float)) and stated in range(len(FILTERS)):
+        return int(stated)
+    numbers = ", ".join(f"{number} {name}" for number, name in enumerate(FILTERS))
+    raise ValueError(f"resample is {stated!r:.60}, not the number of one of Pillow's filters: {numbers}")
 
 
 def _makes_white() -> bool:
@@ -264,8 +290,9 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
     steps = transformers_library.load("image_transforms")
     kind = {"input_data_format": "channels_last"}
     if spec.resize is not None:
+        edges = ("height", "width") if "height" in spec.resize else ("shortest_edge",)
         size = steps.get_resize_output_image_size(
-            image, tuple(spec.resize.values()), default_to_square=False, **kind
+            image, tuple(spec.resize[edge] for edge in edges), default_to_square=False, **kind
         )
         image = steps.resize(image, size=size, resample=spec.resample, **kind)
     if spec.jpeg:
@@ -346,6 +373,31 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> list[Pixels]:
             )
     # The original's own letterbox rounds as OpenCV does, and so does the served one.
     return made if spec.letterbox else expected
+
+
+def check_unnamed(spec: ImageSpec, images: Sequence[bytes]) -> None:
+    """``TrbError`` if a file names no class, and the one that config.json leads to reads it otherwise."""
+    if spec.kind or spec.letterbox or not (spec.file.parent / "config.json").is_file():
+        return
+    try:
+        own = _processor(spec.file)
+        kind = type(own).__name__.removesuffix("Pil")
+        expected = list(map(reference(replace(spec, kind=kind)), images))
+    except Exception:  # what it cannot read decides nothing
+        return
+    literal = reference(spec)
+    for data, pixels in zip(images, expected, strict=True):
+        made = literal(data)
+        largest = max(1.0, float(np.abs(pixels).max()))
+        if made.shape != pixels.shape or not np.abs(made - pixels).max() <= CLOSE * largest:
+            raise TrbError(
+                Code.UNSUPPORTED_MODEL,
+                f"names no class, and as it stands it makes other pixels than {kind}, which transformers "
+                "takes for this model_type",
+                where=str(spec.file),
+                remedy=f'write "{TYPES[0]}": "{kind}" into it for the answers of transformers, or give the '
+                "file to --preprocessor to have it taken as it stands (docs/images.md)",
+            )
 
 
 def _refused(file: Path, message: str) -> TrbError:

@@ -14,6 +14,8 @@ from triton_repo_builder.errors import Code, TrbError
 
 KEYS = ("task", "names", "imgsz", "stride")
 """Metadata that no other exporter writes together."""
+OLDER = ("names", "stride")
+"""What the exporter of YOLOv5's own repository writes, and no more."""
 LARGEST = 8192
 """Pixels of an edge: more is a mistake in the file."""
 
@@ -31,13 +33,21 @@ class Export:
     """Whether the graph gives boxes of which none has to be suppressed."""
 
 
+def older(metadata: Mapping[str, str]) -> bool:
+    """Whether the file is of YOLOv5's own repository, whose boxes have an objectness."""
+    return all(key in metadata for key in OLDER) and "task" not in metadata
+
+
 def export(metadata: Mapping[str, str], path: Path) -> Export | None:
     """None for a file of another exporter. Raises ``TrbError`` UNSUPPORTED_MODEL if it cannot be read."""
     if not all(key in metadata for key in KEYS):
         return None
     try:
         named = ast.literal_eval(metadata["names"])
+        if isinstance(named, (list, tuple)):
+            named = dict(enumerate(named))
         size = ast.literal_eval(metadata["imgsz"])
+        size = [size, size] if isinstance(size, int) else size
         height, width = (int(edge) for edge in size)
         if sorted(named) != list(range(len(named))) or not named:
             raise ValueError("names")

@@ -26,7 +26,7 @@ RATES = 16
 FASTEST = 192_000
 """Frames per second of a file: memory goes by its frames."""
 EPSILON = 1e-7
-UNKNOWN, UNKNOWN_RIFF = 1 << 62, 0xFFFFFF00
+UNKNOWN, UNKNOWN_RIFF = 1 << 62, 0x7FFFF000
 """Frames and bytes from which on a file does not state how long it is: it was written as it was recorded."""
 
 
@@ -76,6 +76,7 @@ class Samples:
         """(float32 [frames], the mean of the channels, frames per second)."""
         if not data:
             raise BadAudio("has no bytes")
+        data = closed(data)
         stated = int.from_bytes(data[4:8], "little") + 8
         if data[:4] == b"RIFF" and len(data) < stated < UNKNOWN_RIFF:
             raise BadAudio(f"is cut short: it has {len(data)} of {stated} bytes")
@@ -141,6 +142,24 @@ class Samples:
             part = (windows[start : start + step] @ kernels.T).reshape(-1)[: len(made) - start * new]
             made[start * new : start * new + len(part)] = part
         return made
+
+
+def closed(data: bytes) -> bytes:
+    """A WAV file that was written as it was recorded, with the sizes that its header has no numbers for.
+
+    Recorders write 0, or nearly 2 or 4 GiB, and go back when they are done; into a pipe they cannot.
+    """
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        return data
+    place = 12
+    while place + 8 <= len(data) and data[place : place + 4] != b"data":
+        place += 8 + int.from_bytes(data[place + 4 : place + 8], "little") + (data[place + 4] & 1)
+    whole, part = (int.from_bytes(data[at : at + 4], "little") for at in (4, place + 4))
+    there = len(data) - place - 8
+    if there <= 0 or 0 < part < UNKNOWN_RIFF or place < whole < UNKNOWN_RIFF:
+        return data
+    sizes = [size.to_bytes(4, "little") for size in (len(data) - 8, there)]
+    return data[:4] + sizes[0] + data[8 : place + 4] + sizes[1] + data[place + 8 :]
 
 
 def one_by_one(padded: Any, made: Any, width: int, old: int, new: int) -> Any:

@@ -7,6 +7,9 @@ same: a cut changes only the tokens beside it.
 """
 
 import re
+import unicodedata
+from functools import cache
+from itertools import groupby
 from typing import Any
 
 CHARACTERS = 8
@@ -20,8 +23,6 @@ WHOLE = 1 << 18
 many of one word of a Unigram model, which takes longest."""
 BLANK = re.compile(r"(?<=\S)\s")
 """The first of a run of white space: some tokenizers join its characters, counted from its start."""
-RUNS = re.compile(r"[A-Za-z0-9]{256,}|[ \t\r\n]{256,}")
-"""What a BERT tokenizer reads as one unknown word, or as nothing, however long it is."""
 MORE = 16
 """Tokens beyond the limit that a text of a pair keeps, if both are cut to equal shares."""
 
@@ -70,7 +71,7 @@ class Shortener:
         An error for a text that would have to be tokenized whole, and would keep its neighbours waiting.
         """
         if self.runs:
-            text = RUNS.sub(lambda found: found[0][:256], text)
+            text = read_at_once().sub(lambda found: found[0][:256], text)
         most = max(WHOLE // 2 if self.whole_words else WHOLE, LONG * LONG * size)
         while LONG * size < len(text) and 2 * size <= most:
             part = self.part(text, size)
@@ -163,8 +164,31 @@ def reads_by_word(tokenizer: Any) -> bool:
     kinds = (tokenizer.model, tokenizer.normalizer, tokenizer.pre_tokenizer)
     if [type(kind).__name__ for kind in kinds] != ["WordPiece", "BertNormalizer", "BertPreTokenizer"]:
         return False
+    # A token that begins or ends with a letter could be cut in two with the run that it is in.
     added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
-    return tokenizer.model.max_input_chars_per_word < 256 and not any(token.isalnum() for token in added)
+    cut = any(end.isalnum() for token in added for end in (token[:1], token[-1:]))
+    return tokenizer.model.max_input_chars_per_word < 256 and not cut
+
+
+@cache
+def read_at_once() -> "re.Pattern[str]":
+    """What a BERT tokenizer reads as one unknown word, or as nothing, however long it is.
+
+    Letters and numbers of Unicode 3.2, which every release of the library knows, apart from Chinese
+    characters, each of which is a word. Marks and emoji are left as they are.
+    """
+    category = unicodedata.ucd_3_2_0.category
+    known = (code for code in range(0x10000) if category(chr(code))[0] in "LN" and not chinese(code))
+    ranges = []
+    for _, group in groupby(enumerate(known), lambda pair: pair[1] - pair[0]):
+        codes = [code for _, code in group]
+        ranges.append(f"\\u{codes[0]:04x}-\\u{codes[-1]:04x}")
+    return re.compile(f"[{''.join(ranges)}]{{256,}}|[ \\t\\r\\n]{{256,}}")
+
+
+def chinese(code: int) -> bool:
+    """Whether BERT puts blanks around this character of the first 65,536."""
+    return 0x3400 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF
 
 
 def refuse_large(raw: Any, name: str, most: int, most_together: int) -> None:

@@ -221,6 +221,12 @@ def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     return (tensor, why) if (why := audio.unserved(source)) else None
 
 
+OBJECTNESS = (
+    "it is of YOLOv5's own exporter, and no task of trb reads its boxes, which have an objectness: served as "
+    "plain tensors"
+)
+
+
 def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     """As ``choose``, for image models; None for others."""
     if name is not None:
@@ -241,6 +247,8 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     pixels = vision.image_input(source.signature)
     if pixels is not None and (other := ultralytics.export(source.signature.metadata, source.path)):
         return tensor, f"no task of trb is Ultralytics' '{other.task}': served as plain tensors"
+    if pixels is not None and ultralytics.older(source.signature.metadata):
+        return tensor, OBJECTNESS
     if pixels is not None and pixels.name == vision.NAME:
         return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
     return None

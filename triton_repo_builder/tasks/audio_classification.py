@@ -19,7 +19,7 @@ def fits(source: Source) -> bool:
     if not audio.sounds(source) or head_output.find_labels(source, 2) is None:
         return False
     named = bool(source.config.get("architectures"))
-    return bool(architecture(source, *ARCHITECTURES)) if named else bool(source.config.get("id2label"))
+    return bool(architecture(source, *ARCHITECTURES)) if named else bool(head_output.id2label(source.config))
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

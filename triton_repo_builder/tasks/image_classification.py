@@ -34,7 +34,7 @@ def fits(source: Source) -> bool:
     if source.config.get("architectures"):
         return bool(architecture(source, *ARCHITECTURES)) and head_output.find_labels(source, 2) is not None
     outputs = source.signature.outputs
-    named = source.signature.output("logits") is not None or bool(source.config.get("id2label"))
+    named = source.signature.output("logits") is not None or bool(head_output.id2label(source.config))
     return named and len(outputs) == 1 and len(outputs[0].shape or ()) == 2
 
 

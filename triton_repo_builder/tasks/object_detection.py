@@ -26,6 +26,10 @@ SCORE, EXPORTED_SCORE, OVERLAP = 0.5, 0.25, 0.7
 MOST = 300
 """Ultralytics' ``max_det``, and RT-DETR's queries."""
 QUERIES = ("num_queries", "num_detection_tokens")
+BACKGROUND = ("detr", "yolos", "table-transformer")
+"""Whose last logit is of no object."""
+SIGMOID = ("conditional_detr", "deformable_detr", "dab-detr", "deta", "rt_detr", "rt_detr_v2", "d_fine")
+"""Whose logits are of labels alone."""
 FEW = ("conditional_detr", "deformable_detr", "dab-detr")
 """Whose ``post_process_object_detection`` keeps the 100 best."""
 
@@ -98,6 +102,16 @@ def _queries(source: Source, options: BuildOptions) -> _Form:
         )
     background = width == len(names) + 1
     kind = str(source.config.get("model_type", ""))
+    if kind in (SIGMOID if background else BACKGROUND):
+        wanted = "as many logits as labels" if background else "one logit more than labels, of no object"
+        raise TrbError(
+            Code.TASK_UNCLEAR,
+            f"a {kind} model has {wanted}; config.json names {len(names)} labels, 'logits' has {width}",
+            where=str(source.path),
+            remedy="use the config.json that belongs to this model"
+            + ("" if background else ", without a label for no object")
+            + ", or --task tensor",
+        )
     stated = (boxes.dims[1], *(source.config.get(key) for key in QUERIES))
     most = 100 if kind in FEW else next((n for n in stated if isinstance(n, int) and n > 0), MOST)
     selection = _selection(source, options, len(names), min(most, MOST), SCORE, 0)

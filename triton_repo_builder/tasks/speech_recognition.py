@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ OPTIONS: tuple[str, ...] = ()
 ARCHITECTURES = ("ForCTC",)
 VOCABULARY = "vocab.json"
 USUAL = "|"
+CLASSES = ("Wav2Vec2CTCTokenizer", "Wav2Vec2Tokenizer")
+"""Tokenizers whose rules these are; the second is an older name."""
+ADDED = "added_tokens_decoder"
 SHOWN = 6
 """Most languages that a message names."""
 FOLLOWED = (
@@ -56,11 +59,13 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             remedy=f"export it for {NAME} (optimum-cli export onnx --task {NAME}), or use --task tensor",
         )
     settings = tokenizer.settings(source.folder, "tokenizer_config.json")
-    vocabulary = _vocabulary(source, settings.get("target_lang"))
-    blank = _text(settings.get("pad_token", "<pad>"))
-    delimiter = _text(settings.get("word_delimiter_token", USUAL))
-    lower = bool(settings.get("do_lower_case", False))
+    _check_class(source, settings)
     width = logits.dims[-1]
+    vocabulary = _vocabulary(source, settings, width)
+    blank = _text(settings.get("pad_token") or _special(source, settings, "pad_token", "<pad>"))
+    delimiter = _text(settings.get("word_delimiter_token", USUAL))
+    space = str(settings.get("replace_word_delimiter_char", " "))
+    rules = {"lower": "do_lower_case", "clean": "clean_up_tokenization_spaces"}
     if blank not in vocabulary or width not in (-1, len(vocabulary)):
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -81,7 +86,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             parameters=(
                 ("blank", blank),
                 ("delimiter", delimiter),
-                *((("lower", "true"),) if lower else ()),
+                *((("space", space),) if space != " " else ()),
+                *((rule, "true") for rule, key in rules.items() if settings.get(key)),
             ),
             files=lambda: {"tokens.json": json.dumps(vocabulary, ensure_ascii=False).encode()},
         ),
@@ -100,12 +106,37 @@ def _vocabulary_file(source: Source) -> Path:
     return source.folder / VOCABULARY
 
 
-def _vocabulary(source: Source, language: object) -> list[str]:
-    """The tokens by number, those of added_tokens.json among them; of one language, if the file has several.
+def _check_class(source: Source, settings: Mapping[str, Any]) -> None:
+    """``TrbError`` for a tokenizer that makes another text of the same tokens."""
+    kind = settings.get("tokenizer_class")
+    if kind and kind not in CLASSES:
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            f"tokenizer_class is {kind}, which makes other texts than {CLASSES[0]}",
+            where=str(source.folder / "tokenizer_config.json"),
+            remedy="use --task tensor and make the text on the client",
+        )
 
-    Raises ``TrbError``.
+
+def _special(source: Source, settings: Mapping[str, Any], name: str, usual: str) -> Any:
+    """A token that older folders name in a file of its own, which transformers reads beside no newer list."""
+    older = {} if ADDED in settings else tokenizer.settings(source.folder, "special_tokens_map.json")
+    return older.get(name) or usual
+
+
+def _added(source: Source, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Added tokens and their numbers: those of tokenizer_config.json, else of added_tokens.json."""
+    if ADDED not in settings:
+        return dict(tokenizer.settings(source.folder, "added_tokens.json"))
+    return {_text(token): number for number, token in dict(settings[ADDED]).items()}
+
+
+def _vocabulary(source: Source, settings: Mapping[str, Any], width: int) -> list[str]:
+    """The tokens by number, added ones among them; of one language, if the file has several.
+
+    Added tokens beyond the ``width`` of the logits are never heard. Raises ``TrbError``.
     """
-    file = _vocabulary_file(source)
+    file, language = _vocabulary_file(source), settings.get("target_lang")
     if not file.is_file():
         raise _unusable(file, "not found, and it holds the tokens of a model for speech")
     try:
@@ -115,11 +146,13 @@ def _vocabulary(source: Source, language: object) -> list[str]:
             shown = ", ".join(languages[:SHOWN]) + (" …" if len(languages) > SHOWN else "")
             message = f"it has a vocabulary for each language ({shown}), and tokenizer_config.json names none"
             raise _unusable(file, f"{message} in target_lang")
-        stated = {
-            **(stated[str(language)] if languages else stated),
-            **tokenizer.settings(source.folder, "added_tokens.json"),
-        }
-        numbered = sorted((int(number), str(token)) for token, number in stated.items())
+        own = stated[str(language)] if languages else stated
+        tokens_of = {int(number): str(token) for token, number in own.items()}
+        if len(tokens_of) != len(own):
+            raise ValueError("two of them have the same number")
+        added = {int(number): token for token, number in _added(source, settings).items()}
+        heard = {number: token for number, token in added.items() if width < 0 or number < width}
+        numbered = sorted((tokens_of | heard).items())
     except (OSError, TypeError, *files.DAMAGED) as error:
         raise _unusable(file, f"cannot be read as tokens with their numbers: {error}") from None
     if [number for number, _ in numbered] != list(range(len(numbered))):

@@ -146,7 +146,8 @@ def test_calls_hold_the_golden_example(tmp_path: Path, output: Path) -> None:
     tiny.put(tiny.embedder(tmp_path / "bert"), output, golden=True)
     said = python_client.calls(example.of_repository(output, "bert"), URL)
     short = said.pop("generate")
-    assert short == f'curl -s {URL}/v2/models/bert/generate -d \'{{"TEXT": "Hello"}}\''
+    head = "-H 'Content-Type: application/json'"
+    assert short == f'curl -s {URL}/v2/models/bert/generate {head} -d \'{{"TEXT": "Hello"}}\''
     assert said.keys() == {"curl", "python", "javascript"}
     for text in said.values():
         assert "Hello" in text

@@ -8,6 +8,7 @@ import pytest
 import tiny
 import tiny_images
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image
 from triton_repo_builder.read import image_processor
@@ -177,3 +178,76 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         image_processor.find(tmp_path / "model.onnx", tmp_path / "nowhere")
     assert caught.value.code == Code.NOT_FOUND
+
+
+@pytest.mark.parametrize("resample", [3, 3.0, "bicubic", "BICUBIC", "PILImageResampling.BICUBIC"])
+def test_a_file_without_a_processor_may_name_the_filter(resample: Any, tmp_path: Path) -> None:
+    assert read(tmp_path, size=8, resample=resample).resample == 3
+    if isinstance(resample, str):
+        with pytest.raises(TrbError, match=r"not the number of one of Pillow's filters: .*3 bicubic"):
+            read(tmp_path, image_processor_type="ViTImageProcessor", resample=resample)
+
+
+def test_the_order_in_which_a_size_is_written_means_nothing(tmp_path: Path) -> None:
+    spec = read(tmp_path, size={"width": 50, "height": 40})
+    (pixels,) = image_processor.prove(spec, [tiny_images.file(8, 8)])
+    assert pixels.shape == (3, 40, 50)
+
+
+def test_a_crop_pct_that_the_class_does_not_read(tmp_path: Path) -> None:
+    edges = {"size": {"shortest_edge": 32}, "crop_size": 24, "crop_pct": 0.875}
+    spec = read(tmp_path, image_processor_type="CLIPImageProcessor", **edges)
+    assert (spec.resize, spec.crop) == ({"shortest_edge": 32}, (24, 24))
+    large = {"size": {"shortest_edge": 400}, "crop_size": 400, "crop_pct": 0.8}
+    spec = read(tmp_path, image_processor_type="PoolFormerImageProcessor", **large)
+    assert (spec.resize, spec.crop) == ({"shortest_edge": 500}, (400, 400))
+    image_processor.prove(spec, list(image.images().values())[:2])
+
+
+def test_keys_of_another_library_are_refused(tmp_path: Path) -> None:
+    timm = {
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+        "interpolation": "bicubic",
+        "fixed_input_size": False,
+    }
+    with pytest.raises(TrbError, match="without one there is no mean and no std and no interpolation"):
+        read(tmp_path, size=8, **timm)
+
+
+CLIP = {"size": 32, "crop_size": 24, "do_resize": True, "do_center_crop": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "refused"),
+    [
+        ({"model_type": "clip"}, CLIP, True),
+        ({"model_type": "clip"}, {**CLIP, "image_processor_type": "CLIPImageProcessor"}, False),
+        ({"model_type": "vit"}, {"size": 32, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}, False),
+        ({"model_type": "unheard of"}, CLIP, False),
+        (None, CLIP, False),
+    ],
+)
+def test_a_file_without_a_class_that_transformers_reads_otherwise(
+    config: dict[str, Any] | None, settings: dict[str, Any], refused: bool, tmp_path: Path
+) -> None:
+    if config is not None:
+        tiny.put_json(tmp_path / "config.json", config)
+    spec, files = read(tmp_path, **settings), list(image.images().values())
+    if not refused:
+        image_processor.check_unnamed(spec, files)
+        return
+    with pytest.raises(TrbError, match="other pixels than CLIPImageProcessor") as caught:
+        image_processor.check_unnamed(spec, files)
+    assert '"image_processor_type": "CLIPImageProcessor"' in caught.value.remedy
+
+
+def test_a_file_that_was_named_is_taken_as_it_stands(tmp_path: Path, output: Path) -> None:
+    config = {"architectures": ["CLIPForImageClassification"], "model_type": "clip"}
+    made = tiny_images.any_size(tmp_path / "m", processor=CLIP)
+    stated = {**files.load_json((made / "config.json").read_bytes()), **config}
+    tiny.put_json(made / "config.json", stated)
+    wheel = tiny_images.wheel(tmp_path / "pillow.whl")
+    with pytest.raises(TrbError, match="names no class"):
+        tiny.make(made, output, pillow_wheel=(wheel,))
+    tiny.make(made, output, pillow_wheel=(wheel,), preprocessor=made / "preprocessor_config.json")

@@ -141,6 +141,12 @@ def test_what_cannot_be_used(data: bytes, message: str) -> None:
 
 
 def test_a_file_that_was_written_as_it_was_recorded_does_not_state_its_length() -> None:
-    stream = bytearray(WHOLE)
-    stream[4:8] = stream[40:44] = b"\xff\xff\xff\xff"
+    for size in (b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00\xf0\xff\x7f", bytes(4)):
+        stream = bytearray(WHOLE)
+        stream[4:8] = stream[40:44] = size
+        np.testing.assert_allclose(reader()(bytes(stream)), tiny_sounds.samples(WHOLE), atol=1e-6)
+    stream[4:8] = (36).to_bytes(4, "little")  # only the header was counted
     np.testing.assert_allclose(reader()(bytes(stream)), tiny_sounds.samples(WHOLE), atol=1e-6)
+    for short in (b"RIFF", b"RIFF\0\0\0\0WAVE", b"RIFF\0\0\0\0WAVEdata", bytes(stream[:44])):
+        with pytest.raises(audio_samples.BadAudio):
+            reader()(short)

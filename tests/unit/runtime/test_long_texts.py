@@ -177,7 +177,11 @@ def test_a_context_in_too_many_pieces_is_still_in_too_many() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(word_piece, "é" * 1_000_000), (word_piece, "\u200b" * 1_000_000), (unigram, "\u4eca\u65e5" * 150_000)],
+    [
+        (word_piece, "\U0001f600" * 1_000_000),
+        (word_piece, "\u200b" * 1_000_000),
+        (unigram, "\u4eca\u65e5" * 150_000),
+    ],
 )
 def test_a_text_that_cannot_be_cut_is_read_up_to_a_bound(
     kind: Callable[[], Tokenizer], text: str, monkeypatch: pytest.MonkeyPatch
@@ -196,7 +200,11 @@ def test_a_text_that_cannot_be_cut_is_read_up_to_a_bound(
 
 
 @pytest.mark.parametrize(
-    "long", ["x" * 300_000, "4f" * 150_000, " " * 300_000, "\n\t" * 150_000, "é" + "x" * 300_000]
+    "long",
+    [
+        *("x" * 300_000, "4f" * 150_000, " " * 300_000, "\n\t" * 150_000, "é" + "x" * 300_000),
+        *("é" * 300_000, "слово" * 60_000),
+    ],
 )
 def test_a_word_or_blank_of_any_length_is_read_at_once(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = word_piece()
@@ -205,8 +213,25 @@ def test_a_word_or_blank_of_any_length_is_read_at_once(long: str, monkeypatch: p
         assert len(short(text)) < 5_000
         assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
         assert shortener(tokenizer, offsets=True).runs is False
-    tokenizer.add_tokens(["xxy"])
-    assert shortener(tokenizer).runs is False
+    for added in ("xxy", "x-"):
+        tokenizer = word_piece()
+        tokenizer.add_tokens([added])
+        assert shortener(tokenizer).runs is False
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+def test_every_character_of_a_word_that_is_read_at_once_is_one_of_the_word(
+    lowercase: bool, strip_accents: bool | None
+) -> None:
+    reads = long_texts.read_at_once()
+    characters = [c for c in map(chr, range(33, 0x10000)) if reads.fullmatch(c * 256)]
+    assert len(characters) > 18_000
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    text = " ".join(f"x{character}x" for character in characters)
+    words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text))
+    assert len(words) == len(characters)
+    assert all(len(word) >= 3 for word, _ in words)
 
 
 def test_a_long_text_with_few_words_is_cut_where_it_has_enough_of_them() -> None:

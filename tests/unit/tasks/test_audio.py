@@ -168,10 +168,50 @@ def test_added_tokens_count(tmp_path: Path) -> None:
     assert dict(planned(folder).facts)["vocabulary"] == 13
 
 
-@pytest.mark.parametrize("changed", [{}, {"do_lower_case": True}, {"word_delimiter_token": "E"}])
+def test_added_tokens_of_tokenizer_config_go_first_and_may_lie_beyond_the_logits(tmp_path: Path) -> None:
+    """Many fine-tuned models were given <s> and </s> after their head was made."""
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    letters = {letter: number for number, letter in enumerate(tiny_sounds.LETTERS[:-2])}
+    tiny.put_json(folder / "vocab.json", letters)
+    tiny.put_json(folder / "added_tokens.json", {"no": 11})
+    listed = {"11": {"content": "S"}, "12": {"content": "H"}, "13": {"content": "<s>"}}
+    edit(folder / "tokenizer_config.json", added_tokens_decoder=listed)
+    post = planned(folder).post
+    assert post is not None
+    assert json.loads(post.files()["tokens.json"]) == list(tiny_sounds.LETTERS)
+
+
+def test_the_blank_of_an_older_folder(tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    letters = {letter.replace("<pad>", "[PAD]"): n for n, letter in enumerate(tiny_sounds.LETTERS)}
+    tiny.put_json(folder / "vocab.json", letters)
+    tiny.put_json(folder / "special_tokens_map.json", {"pad_token": "[PAD]"})
+    edit(folder / "tokenizer_config.json", pad_token=None)
+    assert dict(planned(folder).facts)["blank"] == "[PAD]"
+
+
+def test_a_tokenizer_of_other_rules_is_refused(tmp_path: Path) -> None:
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    edit(folder / "tokenizer_config.json", tokenizer_class="Wav2Vec2PhonemeCTCTokenizer")
+    with pytest.raises(TrbError, match="Wav2Vec2PhonemeCTCTokenizer, which makes other texts"):
+        planned(folder)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({}, {"do_lower_case": True}, {"word_delimiter_token": "E"}, {"replace_word_delimiter_char": "-"}),
+        {"clean_up_tokenization_spaces": True},
+        {"clean_up_tokenization_spaces": True, "do_lower_case": True},
+    ],
+)
 def test_texts_are_those_of_transformers(changed: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny_sounds.recogniser(tmp_path / "r")
     edit(folder / "tokenizer_config.json", **changed)
+    if "clean_up_tokenization_spaces" in changed:
+        swapped = dict(zip("ETAO", (".", ",", "'S", "N'T"), strict=True))
+        letters = {swapped.get(letter, letter): n for n, letter in enumerate(tiny_sounds.LETTERS)}
+        tiny.put_json(folder / "vocab.json", letters)
     task = planned(folder)
     assert task.post is not None
     (tmp_path / "tokens.json").write_bytes(task.post.files()["tokens.json"])

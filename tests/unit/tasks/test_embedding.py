@@ -68,6 +68,17 @@ def test_the_pooling_file_of_a_model_of_another_width(tmp_path: Path) -> None:
     assert not any(note in said for said in plan(folder, pooling="mean").notes)
 
 
+def test_pooling_is_read_without_the_list_of_modules_and_a_note_says_so(tmp_path: Path) -> None:
+    folder = tiny.embedder(tmp_path)
+    (folder / "modules.json").unlink()
+    tiny.put_json(folder / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True})
+    made = plan(folder)
+    assert ("pooling", "cls") in made.facts
+    (note,) = [note for note in made.notes if "modules.json" in note]
+    assert "sentence-transformers would not read 1_Pooling/ without it; it is read here" in note
+    assert "which say Dense layers, normalising and prompts" in note
+
+
 def test_files_beside_the_onnx_folder(tmp_path: Path) -> None:
     tiny.text_model(tmp_path / "onnx" / "model.onnx")
     tiny.describe(tmp_path)

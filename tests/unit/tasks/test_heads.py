@@ -131,6 +131,7 @@ def test_logits_are_no_token_vectors(tmp_path: Path) -> None:
 def test_the_build_says_it(tmp_path: Path, output: Path) -> None:
     path = tiny.embedder(tmp_path / "m")
     (path / "modules.json").unlink()
+    (path / "1_Pooling" / "config.json").unlink()
     tiny.put_json(path / "config.json", {"architectures": ["BertForMaskedLM"]})
     made = tiny.make(path, output, pooling="mean")
     assert "config.json names BertForMaskedLM" in made.notes[0]

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tiny_detectors
 import tiny_images
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from triton_repo_builder import releases, tasks
 from triton_repo_builder.build.build import Build, build
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.graph.heads.detection import Selection
+from triton_repo_builder.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.read import image_processor
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.runtime import image_letterbox
@@ -178,6 +180,11 @@ def test_which_task(tmp_path: Path) -> None:
     assert chosen(tiny_detectors.yolo(tmp_path / "y" / "yolo.onnx")) == ("object-detection", "")
     other = tiny_detectors.yolo(tmp_path / "s" / "yolo.onnx", task="segment")
     assert chosen(other) == ("tensor", "no task of trb is Ultralytics' 'segment': served as plain tensors")
+    older = tiny_detectors.yolo(tmp_path / "o" / "yolo.onnx")
+    model = onnx.load(older)
+    helper.set_model_props(model, {"stride": "32", "names": "{0: 'a'}"})
+    onnx.save(model, older)
+    assert "YOLOv5's own exporter" in chosen(older)[1]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +194,7 @@ def test_which_task(tmp_path: Path) -> None:
         ({"names": "{1: 'a'}"}, Code.UNSUPPORTED_MODEL, "'names' or 'imgsz'"),
         ({"names": "[" * 5000}, Code.UNSUPPORTED_MODEL, "'names' or 'imgsz'"),
         ({"imgsz": "[0, 16]"}, Code.UNSUPPORTED_MODEL, "'names' or 'imgsz'"),
-        ({"imgsz": "640"}, Code.UNSUPPORTED_MODEL, "'names' or 'imgsz'"),
+        ({"imgsz": "640.5"}, Code.UNSUPPORTED_MODEL, "'names' or 'imgsz'"),
         ({"names": "{0: 'a', 1: 'b'}"}, Code.TASK_UNCLEAR, "expects 6 numbers of each box, for 2 names"),
     ],
 )
@@ -197,6 +204,47 @@ def test_metadata_that_does_not_fit(metadata: dict[str, str], code: Code, words:
         object_detection.plan(reader.read_source(path), BuildOptions(model=path))
     assert error.value.code is code
     assert words in error.value.message
+
+
+def test_metadata_in_other_words(tmp_path: Path) -> None:
+    stated = {"names": "['thing 0', 'thing 1', 'thing 2']", "imgsz": "16"}
+    path = tiny_detectors.yolo(tmp_path / "yolo.onnx", **stated)
+    facts = dict(object_detection.plan(reader.read_source(path), BuildOptions(model=path)).facts)
+    assert facts["labels"] == ["thing 0", "thing 1", "thing 2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "background"), [("detr", False), ("yolos", False), ("rt_detr", True), ("conditional_detr", True)]
+)
+def test_logits_that_the_kind_of_model_does_not_have(kind: str, background: bool, tmp_path: Path) -> None:
+    path = tiny_detectors.detr(tmp_path, background=background, model_type=kind)
+    with pytest.raises(TrbError, match=f"a {kind} model has .* logit") as caught:
+        object_detection.plan(reader.read_source(path), BuildOptions(model=path))
+    assert caught.value.remedy
+    path = tiny_detectors.detr(tmp_path, background=not background, model_type=kind)
+    object_detection.plan(reader.read_source(path), BuildOptions(model=path))
+
+
+@pytest.mark.parametrize(
+    ("end_to_end", "column", "value", "words"),
+    [
+        (False, slice(4, None), 3.0, "scores from 3 to 3"),
+        (False, None, 0.5, "gives 8 numbers of each box, 7 were expected"),
+        (True, slice(5, None), 9.0, "labels from 9 to 9, and the metadata names 3"),
+        (True, slice(4, 5), -2.0, "scores from -2 to -2"),
+    ],
+)
+def test_outputs_that_are_not_what_the_metadata_says(
+    end_to_end: bool, column: slice | None, value: float, words: str, tmp_path: Path
+) -> None:
+    path = tiny_detectors.yolo(tmp_path / "yolo.onnx", end_to_end=end_to_end)
+    made = object_detection.plan(reader.read_source(path), BuildOptions(model=path))
+    found = np.full((1, 5, 6 if end_to_end else 7 + (column is None)), 0.5, dtype=np.float32)
+    if column is not None:
+        found[..., column] = value
+    outputs = {"output0": found if end_to_end else found.transpose(0, 2, 1), IMAGE_SIZE: np.array([[16, 16]])}
+    with pytest.raises(TrbError, match=words):
+        made.reference(outputs, np.ones((1, 1), dtype=np.int64))
 
 
 def test_labels_that_do_not_fit(tmp_path: Path) -> None:

@@ -165,5 +165,6 @@ def test_other_labels_than_the_graphs_are_refused(tmp_path: Path) -> None:
 def test_a_crop_is_said(tmp_path: Path) -> None:
     processor = {**tiny_images.PROCESSOR, "size": {"height": 10, "width": 10}, "crop_size": tiny_images.SIZE}
     processor = {key: value for key, value in processor.items() if key != "image_processor_type"}
-    made = build(segmenter(tmp_path / "m", processor=processor), golden=False)
+    folder = segmenter(tmp_path / "m", processor=processor)
+    made = build(folder, golden=False, preprocessor=folder.parent / "preprocessor_config.json")
     assert any("stretched to the whole image" in note for note in made.notes)

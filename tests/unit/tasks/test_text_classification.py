@@ -12,6 +12,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import text_classification
+from triton_repo_builder.tasks.support import labels
 from triton_repo_builder.tasks.task import TaskPlan
 
 
@@ -47,6 +48,17 @@ def test_labels_without_names(tmp_path: Path) -> None:
     made = plan(configured(tmp_path, 2))
     assert made.labels == ("LABEL_0", "LABEL_1")
     assert made.notes == ("no labels found in config.json: they are called LABEL_0 to LABEL_1",)
+
+
+def test_labels_that_only_label2id_names(tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, "labels", label2id={"bad": 1, "good": 0}))
+    assert made.labels == ("good", "bad")
+    assert made.notes == (labels.TURNED,)
+
+
+def test_label2id_that_does_not_name_every_label_is_not_read(tmp_path: Path) -> None:
+    made = plan(configured(tmp_path, 2, label2id={"bad": 1, "good": 2}))
+    assert made.labels == ("LABEL_0", "LABEL_1")
 
 
 @pytest.mark.parametrize(

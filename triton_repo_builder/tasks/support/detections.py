@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads.detection import Selection
 from triton_repo_builder.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.tasks.support.reference import sigmoid, softmax
@@ -61,6 +62,14 @@ def by_anchor(output: str, selection: Selection, size: tuple[int, int]) -> Find:
 
     def find(outputs: Arrays, row: int) -> Found:
         found = outputs[output][row].astype(np.float64).T
+        _check(
+            output,
+            found.shape[1],
+            4 + selection.labels,
+            found[:, 4:],
+            np.arange(selection.labels),
+            selection.labels,
+        )
         labels, scores = found[:, 4:].argmax(axis=1), found[:, 4:].max(axis=1)
         likely = scores > selection.score
         all_found = _sorted(_corners(found[likely, :4]), labels[likely], scores[likely])
@@ -78,6 +87,7 @@ def finished(output: str, selection: Selection, size: tuple[int, int]) -> Find:
 
     def find(outputs: Arrays, row: int) -> Found:
         found = outputs[output][row].astype(np.float64)
+        _check(output, found.shape[1], 6, found[:, 4:5], found[:, 5], selection.labels)
         boxes = _unboxed(found[:, :4], size, outputs[IMAGE_SIZE][row])
         objects = _sorted(boxes, found[:, 5].astype(np.int64), found[:, 4])
         # The graph itself has left out the rest: which that is, noise may decide.
@@ -120,6 +130,23 @@ def unsure(find: Find, selection: Selection) -> Callable[[Arrays, float], frozen
         return frozenset({BOXES, LABELS}) if (-np.diff(answered) < 10 * noise).any() else frozenset()
 
     return outputs_of
+
+
+def _check(output: str, width: int, wanted: int, scores: Array, labels: Array, count: int) -> None:
+    """``TrbError`` if what the graph really gives is not what its metadata says."""
+    what = ""
+    if width != wanted:
+        what = f"gives {width} numbers of each box, {wanted} were expected"
+    elif scores.size and not (scores.min() >= -CLOSE and scores.max() <= 1 + CLOSE):
+        what = f"has scores from {scores.min():.3g} to {scores.max():.3g}, which are no shares of 1"
+    elif labels.size and not (labels.min() >= 0 and labels.max() < count):
+        what = f"has labels from {labels.min():g} to {labels.max():g}, and the metadata names {count}"
+    if what:
+        raise TrbError(
+            Code.GOLDEN_FAILED,
+            f"output '{output}' {what}: it is not the output of Ultralytics' detectors",
+            remedy="export the model again with yolo export format=onnx, or use --task tensor",
+        )
 
 
 def _corners(boxes: Array) -> Array:

@@ -7,7 +7,8 @@ config.json then names a head that the graph does not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import TensorSpec
@@ -60,7 +61,7 @@ def are_scores(source: Source, spec: TensorSpec) -> bool:
 
 def are_labels(source: Source, spec: TensorSpec) -> bool:
     """Whether an output is as wide as config.json names labels, and not as wide as the hidden states."""
-    width, named = spec.dims[-1], source.config.get("id2label")
+    width, named = spec.dims[-1], id2label(source.config)
     hidden = hidden_size(source)
     return isinstance(named, dict) and 0 < hidden != width == len(named)
 
@@ -119,10 +120,19 @@ def shown(source: Source) -> str:
     return ", ".join(map(str, source.signature.outputs[:4]))
 
 
+def id2label(config: Mapping[str, Any]) -> Any:
+    """What config.json calls the labels, by number; by its ``label2id`` where it has nothing else."""
+    named, numbers = config.get("id2label"), config.get("label2id")
+    if named or not isinstance(numbers, dict):
+        return named
+    turned = {number: name for name, number in numbers.items() if type(number) is int}
+    return turned if sorted(turned) == list(range(len(numbers))) else named
+
+
 def labels(source: Source) -> frozenset[int]:
     """How many labels config.json says; empty without such a file."""
     config = source.config
-    named = config.get("id2label")
+    named = id2label(config)
     if isinstance(named, dict) and named:
         return frozenset({len(named)})
     if isinstance(count := config.get("num_labels"), int) and count > 0:

@@ -9,6 +9,10 @@ from triton_repo_builder.tasks.support import head_output
 from triton_repo_builder.tasks.task import probabilities
 
 FILE = "labels.txt"
+TURNED = (
+    "config.json has no id2label: the labels are those of its label2id (transformers does not "
+    "read it, and calls them LABEL_0 and so on)"
+)
 
 
 def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -31,7 +35,7 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
             remedy="use the config.json that belongs to this model",
         )
     if names:
-        return names, ()
+        return names, () if source.config.get("id2label") else (TURNED,)
     if width in head_output.vocabularies(source):
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -49,7 +53,7 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
 
 def named(source: Source) -> tuple[str, ...]:
     """id2label sorted by number, not by spelling ("10" comes after "9")."""
-    named = source.config.get("id2label") or {}
+    named = head_output.id2label(source.config) or {}
     try:
         numbers = {int(key): str(name) for key, name in named.items()}
     except (AttributeError, ValueError):

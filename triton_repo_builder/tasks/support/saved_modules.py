@@ -54,6 +54,16 @@ def modules(source: Source) -> list[dict[str, Any]]:
     return []
 
 
+def _pooling_modules(source: Source) -> list[dict[str, Any]]:
+    """As ``modules``; without a list the Pooling module, whose folder may have come along without it."""
+    if listed := modules(source):
+        return listed
+    for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
+        if files.is_file(place / POOLING / "config.json"):
+            return [{"type": "Pooling", "path": POOLING, "folder": place, "alone": True}]
+    return []
+
+
 def kind(module: Mapping[str, Any]) -> str:
     """``Pooling`` of sentence_transformers.models.Pooling, or of its module in later releases."""
     return str(module.get("type", "")).rsplit(".", 1)[-1]
@@ -66,7 +76,7 @@ def described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tupl
     """
     pooling, normalise = None, False
     layers: list[Dense] = []
-    listed = modules(source)
+    listed = _pooling_modules(source)
     kinds = [kind(module) for module in listed]
     if in_graph:
         return None, kinds[-1:] == ["Normalize"], ()
@@ -95,7 +105,7 @@ def pools_prompt(source: Source) -> bool:
     """``include_prompt`` of the Pooling module."""
     folders = [
         module["folder"] / str(module.get("path", ""))
-        for module in modules(source)
+        for module in _pooling_modules(source)
         if kind(module) == "Pooling"
     ]
     return all(tokenizer.settings(folder, "config.json").get("include_prompt", True) for folder in folders)
@@ -103,7 +113,7 @@ def pools_prompt(source: Source) -> bool:
 
 def other_width(source: Source, width: int) -> tuple[str, ...]:
     """A note if the Pooling module was saved for vectors of another width: it may be another model's."""
-    for module in modules(source):
+    for module in _pooling_modules(source):
         folder = module["folder"] / str(module.get("path", ""))
         if kind(module) == "Pooling" and files.is_file(folder / "config.json"):
             stated = tokenizer.settings(folder, "config.json").get("word_embedding_dimension")
@@ -117,14 +127,20 @@ def other_width(source: Source, width: int) -> tuple[str, ...]:
 
 def left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
     """A note on the files of sentence-transformers that are not there; exporters do not write them."""
-    missing = [] if modules(source) else [f"{MODULES} with {POOLING}"]
+    listed = _pooling_modules(source)
+    alone = any("alone" in module for module in listed)
+    missing = [MODULES] if alone else [] if listed else [f"{MODULES} with {POOLING}"]
     if not source.settings(prompts.FILE) and options.prompt is None:
         missing.append(prompts.FILE)
     if not missing:
         return ()
-    unknown = "pooling, normalising and prompts" if len(missing) == 2 else "prompts"
-    unknown = unknown if missing[-1] == prompts.FILE else "pooling and normalising"
+    said = ["pooling"] if not listed else ["Dense layers"] if alone else []
+    said += ["normalising"] if said else []
+    said += ["prompts"] if missing[-1] == prompts.FILE else []
+    unknown = " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
     named = " and ".join(missing)
+    if alone and options.pooling is None:
+        named += f" (sentence-transformers would not read {POOLING} without it; it is read here)"
     if source.original:
         return (f"not found in {source.original}, either: {named}, which say {unknown}",)
     return (
