@@ -100,6 +100,12 @@ class ManagedServer(ABC):
         errors = failure_causes.last_errors(failure_causes.read(self.log))
         return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
+    def what_to_do(self) -> str:
+        """The remedy for a server that ended by itself; keeps the log."""
+        known = failure_causes.known_death(failure_causes.read(self.log))
+        where = f"the server's whole output is in {self.keep_log()}"
+        return f"{known}; {where}" if known else where
+
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""
         if self.log.is_relative_to(self._folder) and self.log.exists():

@@ -234,7 +234,15 @@ def test_last_errors_leave_out_what_every_start_says() -> None:
     )
     crash = "Signal (11) received.\n 0# 0x0000558 in /x/tritonserver\n10# 0x00007F in /lib/libc.so.6\n"
     assert failure_causes.last_errors(crash) == "Signal (11) received."
+    named = "what():  broken\nSignal (6) received.\n 4# abort in /lib/libc.so.6\n"
+    assert failure_causes.last_errors(named) == "what():  broken\nSignal (6) received."
     assert failure_causes.unquote('"a\\nb \\"c\\""') == 'a\nb "c"'
+
+
+def test_a_known_fault_of_tritonserver_is_named() -> None:
+    thrown = "terminate called after throwing an instance of 'boost::interprocess::lock_exception'\n"
+    assert "server issue 8882" in failure_causes.known_death(f"{thrown}Signal (6) received.\n")
+    assert failure_causes.known_death("Signal (6) received.\n") == ""
 
 
 # --- endpoints and curl
@@ -319,6 +327,8 @@ def test_the_short_call_has_names_and_values_only() -> None:
         "curl",
         "-s",
         "http://h:1/v2/models/a%20b/generate",
+        "-H",
+        "Content-Type: application/json",
         "-d",
         '{"TEXT": "it\'s"}',
     ]

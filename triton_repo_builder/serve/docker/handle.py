@@ -76,7 +76,7 @@ class ContainerServer(ManagedServer):
             Code.SERVER_DIED,
             f"the container ended ({how}){self.last_errors()}",
             where=self.container,
-            remedy=f"the server's whole output is in {self.keep_log()}",
+            remedy=self.what_to_do(),
         )
 
     def _how(self) -> str:

@@ -51,7 +51,7 @@ class EmbeddedServer(ManagedServer):
         return TrbError(
             Code.SERVER_DIED,
             f"tritonserver ended ({how}){self.last_errors()}",
-            remedy=f"the server's whole output is in {self.keep_log()}",
+            remedy=self.what_to_do(),
         )
 
     def _end(self, hurry: bool) -> None:

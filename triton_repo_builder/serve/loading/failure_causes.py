@@ -21,9 +21,13 @@ WARMUP = re.compile(r"^warm-up of model '([^']+)' failed: (.+)$")
 """Our onnxruntime backend, just before a server that may not survive it."""
 UNHEALTHY = re.compile(r"Stub process '[^']*' is not healthy")
 HARMLESS = re.compile(
-    r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# 0x"
+    r"CUDA|Cuda|pinned system memory|NVML|unable to create stream|DCGM|^Signal \(15\)|^ *\d+# "
 )
 """Lines that a server without a GPU logs at every start, and frames of a crash."""
+OVERLOADED = (
+    "start it again: a fault of Triton's Python backend where processes wait long for a core (server issue "
+    "8882); give the server more cores, or fewer instances"
+)
 TABLE = re.compile(r"^[|+]| ")
 _CPU = "or build it with --device cpu (in a config.pbtxt made by hand: kind: KIND_CPU)"
 _REMEDIES = (
@@ -108,6 +112,11 @@ def listed(failed: tuple[Failure, ...]) -> str:
         lines.append(f"{failure.model}: {failure.cause}")
         lines += [f"  {line}" for line in failure.detail.splitlines()[:12]]
     return "\n".join(f"  {line}" for line in lines)
+
+
+def known_death(log: str) -> str:
+    """What to do about an end of the server itself whose cause is known; empty for any other."""
+    return OVERLOADED if "boost::interprocess::lock_exception" in log else ""
 
 
 def last_errors(log: str, count: int = 8) -> str:
