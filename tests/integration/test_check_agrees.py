@@ -218,8 +218,12 @@ REFUSED_OTHERWISE = [
     "python-name-instance",
     "python-name-range",
     "python-raises",
+    "python-raises-division",
     "python-raises-helper",
     "python-raises-initialize",
+    "python-raises-key",
+    "python-raises-local",
+    "python-raises-name",
     "python-syntax-helper",
 ]
 ONLY_WARNED = ("batch-strategy", "python-environment", "python-import")

@@ -131,8 +131,7 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         yield report("python-class-missing", str(file), message)
         return
     if ending := source.ending():
-        message = source.raised(ending)
-        yield report("python-raises", Place(file, ending.lineno, ending.col_offset + 1), message)
+        yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
     yield from _class(context, file, source)
     yield from _methods(context, file, source)
     yield from _imports(context, file, source)
