@@ -194,6 +194,8 @@ SYNTAX = [
 ACCEPTED = [
     "batching-idle",
     "python-io-missing",
+    "python-signature-decoupled",
+    "python-signature-no-return",
     "queue-delay-clearml",
     "version-absent",
     "version-empty",
@@ -385,8 +387,20 @@ def test_what_a_model_completes_loads(completing: Bench, name: str) -> None:
     assert said == ""
 
 
-def test_a_completing_server_refuses_in_our_words(completing: Bench) -> None:
-    errors, said = completing.judge("python-signature-auto-complete-self")
+COMPLETED = [
+    "python-completion-dims",
+    "python-completion-lacking",
+    "python-completion-policy",
+    "python-completion-property",
+    "python-completion-twice",
+    "python-completion-type",
+    "python-signature-auto-complete-self",
+]
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_a_completing_server_refuses_in_our_words(completing: Bench, name: str) -> None:
+    errors, said = completing.judge(name)
     assert len(errors) == 1
     assert errors[0] in said
 

@@ -79,6 +79,11 @@ class PythonSource:
     def _flow(self) -> Flow:
         return Flow(self.tree or ast.Module(body=[], type_ignores=[]))
 
+    def mentions(self, part: str) -> bool:
+        """Whether some name or attribute of the module has that in it."""
+        nodes = ast.walk(self.tree) if self.tree else ()
+        return any(part in str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes)
+
     def method(self, name: str) -> ast.FunctionDef | None:
         """A method of the class that is defined there, with no decorator but a static or class method's."""
         same = [node for node in (self.model.body if self.model else []) if getattr(node, "name", "") == name]
