@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 REFUSED = [
     "backend-unknown",
     "backend-unknown-case",
+    "backend-unknown-path",
     "batch-input-source",
     "batch-input-type",
     "batch-input-unknown",
@@ -54,6 +55,7 @@ REFUSED = [
     "ensemble-key-output",
     "ensemble-platform-backend",
     "ensemble-platform-backend-only",
+    "ensemble-platform-filename",
     "ensemble-platform-missing",
     "ensemble-scheduling-missing",
     "ensemble-scheduling-no-map",
