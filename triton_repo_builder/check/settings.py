@@ -59,6 +59,8 @@ def read(path: Path | None) -> Settings:
     for key in ("release", "baseline"):
         if not isinstance(table.get(key, ""), str):
             raise _refused(path, f"{key} = {table[key]!r}", f'a text: {key} = "…"')
+    if table.get("select") == []:
+        raise _refused(path, "select is empty: nothing would be found", "leave it out to select all")
     listed = _listed(path)
     files = [path.parent / name for name in listed("policies", table.get("policies", []))]
     return Settings(

@@ -120,7 +120,7 @@ def test_a_field_costs_a_few_calls(tmp_path: Path) -> None:
     """Each is read once, and its place is not looked up where nothing is found."""
     parameters(tmp_path, 1000)
     calls(tmp_path)  # imports
-    assert calls(tmp_path) < 300 * 1000
+    assert calls(tmp_path) < 450 * 1000
 
 
 @pytest.mark.parametrize("escape", ["a", "\\n", '\\"', "\\101", "\\x41", "\\u00e9", "\\?", "\\\\"])
