@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 REFUSED = [
     "backend-unknown",
     "backend-unknown-case",
+    "backend-unknown-path",
     "batch-input-source",
     "batch-input-type",
     "batch-input-unknown",
@@ -54,6 +55,7 @@ REFUSED = [
     "ensemble-key-output",
     "ensemble-platform-backend",
     "ensemble-platform-backend-only",
+    "ensemble-platform-filename",
     "ensemble-platform-missing",
     "ensemble-scheduling-missing",
     "ensemble-scheduling-no-map",
@@ -194,6 +196,8 @@ SYNTAX = [
 ACCEPTED = [
     "batching-idle",
     "python-io-missing",
+    "python-signature-decoupled",
+    "python-signature-no-return",
     "queue-delay-clearml",
     "version-absent",
     "version-empty",
@@ -218,8 +222,12 @@ REFUSED_OTHERWISE = [
     "python-name-instance",
     "python-name-range",
     "python-raises",
+    "python-raises-division",
     "python-raises-helper",
     "python-raises-initialize",
+    "python-raises-key",
+    "python-raises-local",
+    "python-raises-name",
     "python-syntax-helper",
 ]
 ONLY_WARNED = ("batch-strategy", "python-environment", "python-import")
@@ -381,8 +389,20 @@ def test_what_a_model_completes_loads(completing: Bench, name: str) -> None:
     assert said == ""
 
 
-def test_a_completing_server_refuses_in_our_words(completing: Bench) -> None:
-    errors, said = completing.judge("python-signature-auto-complete-self")
+COMPLETED = [
+    "python-completion-dims",
+    "python-completion-lacking",
+    "python-completion-policy",
+    "python-completion-property",
+    "python-completion-twice",
+    "python-completion-type",
+    "python-signature-auto-complete-self",
+]
+
+
+@pytest.mark.parametrize("name", COMPLETED)
+def test_a_completing_server_refuses_in_our_words(completing: Bench, name: str) -> None:
+    errors, said = completing.judge(name)
     assert len(errors) == 1
     assert errors[0] in said
 

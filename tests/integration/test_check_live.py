@@ -46,3 +46,27 @@ def test_what_drifts_is_found(tmp_path: Path) -> None:
         shutil.rmtree(root / "two")
         assert codes(root, url) == {"live-config", "live-extra"}
     assert codes(root, url) == {"live-unreachable"}
+
+
+def test_the_version_of_a_step_drifts_and_no_number_does_not(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    made.python(root, "one")
+    made.ensemble(root, "both", "one")
+    control = 'name: "S" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, inf ] } ]'
+    with (root / "one" / "config.pbtxt").open("a") as config:
+        config.write("sequence_batching { direct { minimum_slot_utilization: nan } ")
+        config.write(f"control_input [ {{ {control} }} ] }}\n")
+    file = root / "both" / "config.pbtxt"
+    text = file.read_text()
+    assert "model_version: -1" in text
+    with raw_server(root, tmp_path) as server:
+        url = f"http://{server.http}"
+        assert server.load("both") == ""
+        assert codes(root, url) == set()
+        file.write_text(text.replace("model_version: -1", "model_version: 1"))
+        assert codes(root, url) == {"live-config"}
+        assert server.load("both") == ""
+        assert codes(root, url) == set()
+        file.write_text(text)
+        assert codes(root, url) == {"live-config"}

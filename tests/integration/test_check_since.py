@@ -141,7 +141,7 @@ def test_before_the_first_commit_all_is_new(tmp_path: Path) -> None:
     assert changed.entries(repository.read(tmp_path), "HEAD") == {"one"}
 
 
-@pytest.mark.parametrize("revision", ["--output=stolen", "-p", "", "HEAD..", "HEAD:nosuch"])
+@pytest.mark.parametrize("revision", ["--output=stolen", "-p", "", "HEAD..", "HEAD:nosuch", "^HEAD"])
 def test_a_revision_is_no_option(tree: Path, revision: str) -> None:
     with pytest.raises(TrbError, match="knows no revision"):
         changed.entries(repository.read(tree), revision)

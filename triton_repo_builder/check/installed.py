@@ -20,7 +20,7 @@ def requirements(tag: str) -> list[str]:
     """The packages of an image that was built on this machine. Raises USAGE for any other."""
     try:
         return _file(tag).read_text(encoding="utf-8").splitlines()
-    except OSError:
+    except (OSError, ValueError):
         raise TrbError(
             Code.USAGE,
             f"trb image build has not built '{tag}' on this machine",

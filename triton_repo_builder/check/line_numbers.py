@@ -116,7 +116,7 @@ def _tokens(text: str) -> Iterator[_Token]:
                 break
         if kind != "skip":
             yield _Token(kind, text[at + 1 : end - 1] if kind == "string" else match[0], row, at - begin + 1)
-        if breaks := text.count("\n", at, end):
+        if kind in ("skip", "string") and (breaks := text.count("\n", at, end)):
             row += breaks
             begin = text.rindex("\n", at, end) + 1
         at = end

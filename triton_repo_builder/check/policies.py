@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
+from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.line_numbers import Key
@@ -17,6 +18,11 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
 
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
+_FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')
+_TEXTS = ("parameters", "metric_tags")
+"""Maps whose values are texts: what is behind a key is its value."""
+LARGEST = 2**64
+"""No field holds more; NaN and infinity are no limits either."""
 _NAME = re.compile(r"[\w.-]+")
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "required": (bool, "true or false"),
@@ -118,7 +124,15 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
         raise _refused(
             place, "it forbids nothing", "add required, allowed, forbidden, minimum, maximum or pattern"
         )
+    if not _FIELD.fullmatch(entry["field"]):
+        message = f"field = {entry['field']!r} is no path"
+        raise _refused(place, message, 'fields with dots between them: parameters."trb.model_sha256"')
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
+    if steps[0] in _TEXTS and len(steps) > 2:
+        text = steps[-1] == "string_value"
+        key = steps[1] if text else ".".join(steps[1:])
+        message = f"'{entry['field']}' leads behind the value of '{steps[0]}'"
+        raise _refused(place, message, f'write {steps[0]}."{key}", which is the text')
     if step := pbtxt.unknown(steps):
         message = f"config.pbtxt has no field '{entry['field']}': '{step}' is none"
         raise _refused(place, message, "see Triton's model_config.proto")
@@ -128,6 +142,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
         kind, expected = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise _refused(place, f"{key} = {value!r}", f"{key} is {expected}")
+    _check_limits(entry, place)
     _check_values(steps, entry, place)
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
@@ -137,9 +152,27 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
         policy = Policy(name=name, steps=steps, **values)
     except re.error as error:
         raise _refused(place, f"pattern is no regular expression: {error}", "correct it") from None
+    if meant := backends.meant(policy.backend):
+        raise _refused(place, f"no backend is named '{policy.backend}'", f'write backend = "{meant}"')
     if policy.severity not in ("error", "warning"):
         raise _refused(place, f"severity '{policy.severity}'", "error or warning")
     return policy
+
+
+def _check_limits(entry: Mapping[str, Any], place: str) -> None:
+    """Raise USAGE for limits that hold nothing, or that nothing keeps, whatever the field."""
+    for key in ("allowed", "forbidden", "pattern"):
+        if key in entry and not entry[key]:
+            raise _refused(
+                place, f"{key} is empty", f"write what is {'forbidden' if key == 'forbidden' else 'allowed'}"
+            )
+    if not {key for key, value in entry.items() if key in (*_KINDS, "pattern") and value is not False}:
+        raise _refused(place, "it forbids nothing", "write required = true, or another limit")
+    limits = [entry.get(key, 0) for key in ("minimum", "maximum")]
+    if not all(-LARGEST <= limit <= LARGEST for limit in limits):
+        raise _refused(place, "a limit that is no number", "leave it out, or write a number")
+    if {"minimum", "maximum"} <= {*entry} and limits[0] > limits[1]:
+        raise _refused(place, f"minimum {limits[0]:g} is above maximum {limits[1]:g}", "exchange the two")
 
 
 def _check_values(steps: Sequence[str], entry: Mapping[str, Any], place: str) -> None:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import ast
-import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from triton_repo_builder.check.python_flow import Ending, Flow
+from triton_repo_builder.check.python_nodes import truth
 
 CLASS = "TritonPythonModel"
 OF_CLASS = "auto_complete_config"
 """The method that the backend calls before there is an object."""
 CALLED = ("__init__", "auto_complete_config", "initialize")
 """Methods that run before the first request."""
+INITIALIZED = frozenset(
+    {
+        *("model_config", "model_instance_device_id", "model_instance_kind", "model_instance_name"),
+        *("model_name", "model_repository", "model_version"),
+    }
+)
+"""The keys of what ``initialize`` is called with."""
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
 _DYNAMIC = frozenset({"exec", "globals", "setattr", "vars", "__import__"})
 
 
@@ -69,18 +69,20 @@ class PythonSource:
         nodes = ast.walk(self.tree) if self.tree else ()
         return any(isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir") for node in nodes)
 
-    def ending(self) -> ast.stmt | None:
-        """The first statement that always raises on import, or in what is called before the first request."""
+    def ending(self) -> Ending | None:
+        """The first place that no import gets past, or no call of what runs before the first request."""
         called = [method for name in CALLED if (method := self.method(name))]
-        bodies = [self.tree.body if self.tree else [], *(method.body for method in called)]
-        return next((node for body in bodies for node in body if _raises(node)), None)
+        ends = (self._flow.of_method(method, INITIALIZED) for method in called)
+        return self.stop or next((end for end in ends if end), None)
 
-    def raised(self, ending: ast.stmt) -> str:
-        """What such a statement raises, in Python's words where they are to be seen."""
-        error = ending.exc if isinstance(ending, ast.Raise) else None
-        if isinstance(error, ast.Call) and len(error.args) == 1 and isinstance(error.args[0], ast.Constant):
-            return f"{ast.unparse(error.func)}: {error.args[0].value!s}"
-        return f"{ast.unparse(ending).splitlines()[0][:100]}: the model never loads"
+    @cached_property
+    def _flow(self) -> Flow:
+        return Flow(self.tree or ast.Module(body=[], type_ignores=[]))
+
+    def mentions(self, part: str) -> bool:
+        """Whether some name or attribute of the module has that in it."""
+        nodes = ast.walk(self.tree) if self.tree else ()
+        return any(part in str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes)
 
     def method(self, name: str) -> ast.FunctionDef | None:
         """A method of the class that is defined there, with no decorator but a static or class method's."""
@@ -147,9 +149,9 @@ class PythonSource:
         return tuple(name for node in nodes for name in _modules(node))
 
     @property
-    def stop(self) -> ast.stmt | None:
-        """The first statement at the top that always raises."""
-        return next((node for node in (self.tree.body if self.tree else []) if _raises(node)), None)
+    def stop(self) -> Ending | None:
+        """The first place at the top that no import gets past."""
+        return self._flow.of_module()
 
     def _needing(self) -> Iterator[ast.Import | ast.ImportFrom]:
         waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
@@ -194,7 +196,10 @@ def _executed(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     """The statements of the branches that can run."""
     if isinstance(node, ast.If | ast.While):
-        yield from (*([] if _never(node.test) else node.body), *([] if _always(node.test) else node.orelse))
+        yield from (
+            *([] if truth(node.test) is False else node.body),
+            *([] if truth(node.test) else node.orelse),
+        )
     elif isinstance(node, ast.Try):
         optional = any(_catches_imports(handler) for handler in node.handlers)
         yield from (child for child in node.body if not (optional and _imports(child)))
@@ -219,37 +224,6 @@ def _modules(node: ast.stmt) -> list[str]:
 
 def _imports(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
-
-
-def _never(test: ast.expr) -> bool:
-    return _truth(test) is False
-
-
-def _always(test: ast.expr) -> bool:
-    return _truth(test) is True
-
-
-def _truth(test: ast.expr) -> bool | None:
-    """What a condition of constants is; None for any other."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _truth(test.operand)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        parts = [_truth(part) for part in test.values]
-        decides = isinstance(test.op, ast.Or)
-        return decides if decides in parts else None if None in parts else not decides
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, right = test.left, test.comparators[0]
-        compare = _COMPARISONS.get(type(test.ops[0]))
-        if compare and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
-            try:
-                return bool(compare(left.value, right.value))
-            except TypeError:  # 1 < "a"
-                return None
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
-    if name == "TYPE_CHECKING":
-        return False
-    return bool(test.value) if isinstance(test, ast.Constant) else None
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
@@ -287,11 +261,3 @@ def _bound(method: ast.FunctionDef) -> bool | None:
     if method.name == OF_CLASS:
         return "classmethod" in names
     return "staticmethod" not in names
-
-
-def _raises(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Assert):
-        return _never(node.test)
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return ast.unparse(node.value.func) in ("sys.exit", "exit", "quit")
-    return isinstance(node, ast.Raise)

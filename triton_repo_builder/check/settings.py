@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.check import installed, policies
+from triton_repo_builder.check import installed, policies, requirements
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.selection import POLICY, Selection, unknown
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import load_toml
+from triton_repo_builder.files import is_file, load_toml
 
 KEYS = (
     "select",
@@ -29,20 +28,6 @@ KEYS = (
     "policy",
     "policies",
 )
-MODULES = {
-    "beautifulsoup4": "bs4",
-    "nvidia-pytriton": "pytriton",
-    "opencv-contrib-python": "cv2",
-    "opencv-python": "cv2",
-    "opencv-python-headless": "cv2",
-    "pillow": "PIL",
-    "protobuf": "google",
-    "python-dateutil": "dateutil",
-    "pyyaml": "yaml",
-    "scikit-image": "skimage",
-    "scikit-learn": "sklearn",
-}
-"""Packages whose module has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +59,8 @@ def read(path: Path | None) -> Settings:
     for key in ("release", "baseline"):
         if not isinstance(table.get(key, ""), str):
             raise _refused(path, f"{key} = {table[key]!r}", f'a text: {key} = "…"')
+    if table.get("select") == []:
+        raise _refused(path, "select is empty: nothing would be found", "leave it out to select all")
     listed = _listed(path)
     files = [path.parent / name for name in listed("policies", table.get("policies", []))]
     return Settings(
@@ -148,24 +135,16 @@ def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, fol
     names: set[str] = set()
     for module in modules:
         file = folder / module
-        if file.is_file():
-            names |= {_module(line) for line in file.read_text(encoding="utf-8").splitlines()}
+        if is_file(file):
+            names |= requirements.of_file(file)
         elif module.endswith(".txt") or ("/" in module and ":" not in module):
             remedy = "name a module, a file of requirements, or the name:tag of an image"
             raise TrbError(Code.USAGE, "no such file of modules", where=str(file), remedy=remedy)
         elif ":" in module:
-            names |= {_module(line) for line in installed.requirements(module)}
+            names |= {name for line in installed.requirements(module) for name in requirements.modules(line)}
         else:
-            names.add(_module(module))
-    return Image(backends=frozenset(backends), modules=frozenset(names - {""}), gpus=gpus)
-
-
-def _module(line: str) -> str:
-    """The module of a requirement: ``scikit-learn==1.5 ; …`` is ``sklearn``."""
-    name = re.split(r"[\s=<>!~;\[@#]", line.strip(), maxsplit=1)[0]
-    if name.startswith("-"):
-        return ""
-    return MODULES.get(name.lower(), name.replace("-", "_"))
+            names |= requirements.modules(module)
+    return Image(backends=frozenset(backends), modules=frozenset(names), gpus=gpus)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -180,8 +180,10 @@ def server_url(url: str | None) -> str:
     return running[0].urls["http"] if running else DEFAULT_URL
 
 
-def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = None) -> Urls:
-    """All addresses of the server at an HTTP URL. Raises ``BadParameter`` for an invalid one.
+def addresses(
+    url: str, grpc_url: str | None = None, metrics_url: str | None = None, *, option: str = "--url"
+) -> Urls:
+    """All addresses of the server at an HTTP URL. Raises ``BadParameter`` of that option for an invalid one.
 
     Triton's own ports are 8000, 8001, 8002: servers at other ports mostly keep that distance. A guess, which
     bench and smoke check before they rely on it.
@@ -197,7 +199,7 @@ def addresses(url: str, grpc_url: str | None = None, metrics_url: str | None = N
     except ValueError:
         host, port, valid = None, None, False
     if not host or not valid:
-        raise click.BadParameter(f"'{url}' is not a URL like http://localhost:8000", param_hint="--url")
+        raise click.BadParameter(f"'{url}' is not a URL like http://localhost:8000", param_hint=option)
     urls = _background(port or 80) if host in LOOPBACK and not (grpc_url and metrics_url) else {}
     secure = "grpcs://" if parts.scheme == "https" else ""
     name = f"[{host}]" if ":" in host else host

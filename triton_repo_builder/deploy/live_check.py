@@ -65,8 +65,7 @@ def _completes(checked: RepositoryContext, model: Model) -> bool:
 def _drift(model: Model, http: HttpClient, *, completes: bool) -> Iterator[Finding]:
     try:
         loaded = http.config(model.name)
-        version = model.selected[-1] if model.selected else 1
-        changed = as_loaded.differences(model.config, loaded, version, completes=completes)
+        changed = as_loaded.differences(model.config, loaded, None, completes=completes)
     except NoAnswer:
         raise
     except (RequestFailed, TrbError, pbtxt.PbtxtError) as error:

@@ -24,11 +24,12 @@ _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
 def differences(
-    file: ModelConfig, loaded: ModelConfig, version: int, *, completes: bool = False
+    file: ModelConfig, loaded: ModelConfig, version: int | None, *, completes: bool = False
 ) -> tuple[str, ...]:
     """Fields and parameters that differ, in words; not the version policy. Raises ``PbtxtError``.
 
-    ``version`` is the one that the repository serves: an ensemble's step without a version means it.
+    ``version`` is the one that the repository serves: an ensemble's step with the newest version means it.
+    None: that is a difference from any number.
     ``completes``: whether the model fills in what its file leaves out, even if that states some inputs.
     """
     wanted, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
@@ -43,20 +44,32 @@ def differences(
 
 
 def _unlike(wanted: Mapping[str, Any], actual: Mapping[str, Any], kind: str) -> list[str]:
-    return [
-        f"{kind}{key} is {_shown(actual.get(key))}, not {_shown(wanted.get(key))}"
-        for key in sorted({*wanted, *actual})
-        if wanted.get(key) != actual.get(key)
-    ]
+    unlike = []
+    for key in sorted({*wanted, *actual}):
+        # As texts: NaN is like no number, itself included.
+        said, heard = _text(wanted.get(key)), _text(actual.get(key))
+        if said != heard or (key in wanted) != (key in actual):
+            pairs = enumerate(zip(said, heard, strict=False))
+            same = next((at for at, (one, other) in pairs if one != other), min(len(said), len(heard)))
+            unlike.append(f"{kind}{key} is {_shown(heard, same)}, not {_shown(said, same)}")
+    return unlike
 
 
-def _shown(value: Any) -> str:
-    text = "unset" if value is None else value if isinstance(value, str) else json.dumps(value)
+def _text(value: Any) -> str:
+    return (
+        "unset" if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    )
+
+
+def _shown(text: str, same: int) -> str:
+    """A value in few characters, among them where it differs from the other."""
+    if len(text) > _SHOWN and same > _SHOWN // 2:
+        text = f"…{text[same - _SHOWN * 2 // 5 :]}"
     text = _DIGEST.sub(r"\1…", text)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _comparable(config: dict[str, Any], version: int) -> dict[str, Any]:
+def _comparable(config: dict[str, Any], version: int | None) -> dict[str, Any]:
     """The configuration without what Triton fills in."""
     config.pop("version_policy", None)
     # Whether an ensemble is decoupled the server reads off its steps, whatever the file says.
@@ -76,7 +89,7 @@ def _comparable(config: dict[str, Any], version: int) -> dict[str, Any]:
         del config["sequence_batching"]["max_sequence_idle_microseconds"]
     for step in config.get("ensemble_scheduling", {}).get("step", ()):
         step.pop("model_namespace", None)  # a server without namespaces forgets it
-        if step.get("model_version") == -1:
+        if step.get("model_version") == -1 and version is not None:
             step["model_version"] = version
     return config
 

@@ -5,7 +5,9 @@ The message is ``inference.ModelConfig`` of Triton's model_config.proto, as ``tr
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,9 +147,14 @@ def parse(text: str) -> dict[str, Any]:
     """
     from google.protobuf import json_format
 
-    from triton_repo_builder.repository.text_format import Refusal, normalized
+    from triton_repo_builder.repository.text_format import Normalized, Refusal, is_plain, normalized
 
     descriptor = messages().ModelConfig.DESCRIPTOR
+    if is_plain(text):
+        with contextlib.suppress(PbtxtError):  # what is wrong is said below, as the server says it
+            message = _parsed(Normalized(text, "", ()))
+            whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+            return _integers(whole, descriptor)
     try:
         read = normalized(text, descriptor)
     except Refusal as refusal:
@@ -192,11 +199,20 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
     model_config = messages().ModelConfig
     try:
-        message = json_format.ParseDict(dict(config), model_config(), ignore_unknown_fields=True)
+        message = json_format.ParseDict(_finite(dict(config)), model_config(), ignore_unknown_fields=True)
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise PbtxtError(1, 1, str(error)) from None
     whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return _integers(whole, model_config.DESCRIPTOR)
+
+
+def _finite(value: Any) -> Any:
+    """Plain values with infinity and NaN as protobuf's JSON has them: as texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return {key: _finite(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def serve_versions(text: str, versions: Iterable[int]) -> str:

@@ -26,6 +26,13 @@ _FLOATS, _UNSIGNED, _PLAIN = (5, 6), (3, 4), (7, 8)
 """Numbers of ``cpp_type``: double and float, both unsigned integers, bool and enum."""
 _LONG = 200
 """Blanks, comments and strings longer than this are kept from protobuf: 80 bytes for each character."""
+_PLAIN_TOKENS = re.compile(
+    rf"""(?:[ \t\r\n]{{1,{_LONG}}}(?![ \t\r\n]) | \#[^\n\0]{{0,{_LONG - 1}}}(?![^\n])
+      | (?!(?i:inf|nan))[A-Za-z_][A-Za-z0-9_]* | (?:0|-?[1-9][0-9]*)(?![A-Za-z0-9_.])
+      | "[^"\\\n\0]{{0,{_LONG - 2}}}" | [{{}}\[\]:,]){{0,4096}}""",
+    re.VERBOSE,
+)
+"""Tokens that stand in a normalized text as they are; no number is left before its last digit."""
 _DECODED = 2**16
 """Characters of a string up to which its escapes are read: nothing longer is a name or a path."""
 
@@ -48,7 +55,7 @@ class Normalized:
 
     def restored(self, text: str) -> str:
         """A value of the parsed message, or protobuf's word on the text, with the strings in their place."""
-        if self.mark not in text:
+        if not self.mark or self.mark not in text:
             return text
         return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda match: self.strings[int(match[1])], text)
 
@@ -72,6 +79,20 @@ def normalized(text: str, message: Any) -> Normalized:
     writer = _Writer(message, mark)
     text = "".join(writer.pieces(text))
     return Normalized(text, mark, tuple(writer.strings))
+
+
+def is_plain(text: str) -> bool:
+    """Whether no token is one that the two parsers take in two ways, which is true of most files.
+
+    They may still refuse it, in words and at places of their own.
+    """
+    at = 0
+    while at < len(text):
+        match = _PLAIN_TOKENS.match(text, at)
+        if match is None or match.end() == at:
+            return False
+        at = match.end()
+    return True
 
 
 class _Writer:

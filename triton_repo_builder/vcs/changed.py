@@ -36,16 +36,17 @@ def entries(repository: Repository, revision: str) -> set[str]:
 def _tree(run: git.Git, revision: str) -> str:
     """The id of the revision's tree; before the first commit all is new."""
     try:
-        return run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}").strip()
+        if not revision.startswith("^"):  # for git all but that
+            return run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}").strip()
     except ProcessFailed:
         if revision == "HEAD" and not run.ask("rev-list", "--max-count=1", "--all"):
             return run("hash-object", "-t", "tree", "--stdin", stdin="").strip()
-        raise TrbError(
-            Code.USAGE,
-            f"git knows no revision '{revision}'",
-            where=str(run.folder),
-            remedy="name a commit, a branch or a tag; in CI fetch it first (fetch-depth: 0)",
-        ) from None
+    raise TrbError(
+        Code.USAGE,
+        f"git knows no revision '{revision}'",
+        where=str(run.folder),
+        remedy="name a commit, a branch or a tag; in CI fetch it first (fetch-depth: 0)",
+    )
 
 
 def _names(root: Path, files: set[Path]) -> Iterator[str]:

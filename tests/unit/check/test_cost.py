@@ -41,6 +41,11 @@ def inputs(root: Path, size: int) -> None:
     put(root, "m", f'backend: "python"\n{many}')
 
 
+def parameters(root: Path, size: int) -> None:
+    many = "".join(f'parameters {{ key: "k{i}" value {{ string_value: "{i}" }} }}\n' for i in range(size))
+    put(root, "m", f'backend: "python"\n{IO}{many}')
+
+
 def chain(root: Path, size: int) -> None:
     for index in range(size):
         put(root, f"e{index}", ensemble(f"e{index + 1}" if index < size - 1 else "m"))
@@ -100,7 +105,7 @@ def calls(root: Path) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("make", [inputs, chain, ring, steps, onnx_names, onnx_types, modules])
+@pytest.mark.parametrize("make", [inputs, parameters, chain, ring, steps, onnx_names, onnx_types, modules])
 def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> None:
     made = []
     for size in (10, 100, 400):  # the first one pays for imports
@@ -109,6 +114,13 @@ def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> No
         make(root, size)
         made.append(calls(root))
     assert made[2] < 5 * made[1]
+
+
+def test_a_field_costs_a_few_calls(tmp_path: Path) -> None:
+    """Each is read once, and its place is not looked up where nothing is found."""
+    parameters(tmp_path, 1000)
+    calls(tmp_path)  # imports
+    assert calls(tmp_path) < 450 * 1000
 
 
 @pytest.mark.parametrize("escape", ["a", "\\n", '\\"', "\\101", "\\x41", "\\u00e9", "\\?", "\\\\"])

@@ -67,6 +67,7 @@ def test_a_file_without_a_policy_is_refused(tmp_path: Path, text: str) -> None:
         '[check]\nignored = ["tensor-dims"]',
         '[check]\nselect = "tensor-dims"',
         "[check]\ngpus = -1",
+        "[check]\nselect = []",
         "[check]\nrelease = 24.10",
         "[check]\nbaseline = 3",
         '[check]\nmodules = ["nosuch.txt"]',

@@ -101,6 +101,7 @@ def test_a_baseline_of_several_repositories_knows_them_apart(tmp_path: Path) -> 
     known = tmp_path / "known.json"
     assert run(faulty, sound, "--write-baseline", known)[0] == 0
     assert run(faulty, sound, "--baseline", known)[0] == 0
+    assert run(f"{faulty.parent}/./{faulty.name}", f"{sound}/", "--baseline", known)[0] == 0
     config.write_text(wrong)
     code, output = run(faulty, sound, "--baseline", known)
     assert code == 1
@@ -178,6 +179,9 @@ def test_a_page_of_each_code_and_of_none(capsys: pytest.CaptureFixture[str]) -> 
         (["--fix", "--write", "s3://b/r"], 2),
         (["nowhere"], 4),
         (["--triton-release", "1.0", "nowhere"], 2),
+        (["--live", "http://[::1", "."], 2),
+        (["--live", "", "."], 2),
+        (["--live", "http://localhost:abc", "."], 2),
     ],
 )
 def test_refusals(arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,3 +140,25 @@ def test_a_file_that_leaves_most_to_triton() -> None:
 def test_what_is_no_configuration_is_an_error_of_its_own() -> None:
     with pytest.raises(pbtxt.PbtxtError):
         differences(max_batch_size="many")
+
+
+def test_no_number_and_no_end_are_read_as_the_server_states_them() -> None:
+    def slots(least: float | str) -> ModelConfig:
+        return ModelConfig({"sequence_batching": {"direct": {"minimum_slot_utilization": least}}})
+
+    for value, stated in ((float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity")):
+        assert as_loaded.differences(slots(value), slots(stated), 1) == ()
+    assert len(as_loaded.differences(slots(float("nan")), slots("Infinity"), 1)) == 1
+
+
+def test_the_newest_version_of_a_step_is_another_than_a_number() -> None:
+    def step(version: int) -> ModelConfig:
+        maps = {"input_map": {f"a_long_name_{i}": "X" for i in range(9)}, "output_map": {"Y": "Y"}}
+        steps = [{"model_name": "m", "model_version": version, **maps}]
+        return ModelConfig({"platform": "ensemble", "ensemble_scheduling": {"step": steps}})
+
+    assert as_loaded.differences(step(-1), step(2), 2) == ()
+    assert as_loaded.differences(step(-1), step(-1), None) == ()
+    (difference,) = as_loaded.differences(step(-1), step(2), None)
+    assert '"model_version": 2' in difference
+    assert '"model_version": -1' in difference

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import pbtxt, text_format
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,35 @@ def test_floats_are_floats() -> None:
         assert parsed == value
     parsed = pbtxt.parse(text.format("nan"))
     assert math.isnan(parsed["sequence_batching"]["direct"]["minimum_slot_utilization"])
+
+
+CONFIGS = sorted((Path(__file__).parents[2] / "errors").glob("**/config.pbtxt"))
+FURTHER = [
+    "max_batch_size: -1",
+    "max_batch_size: 1x",
+    "max_batch_size: 01",
+    "dynamic_batching { max_queue_delay_microseconds: -1 }",
+    "sequence_batching { direct { minimum_slot_utilization: abc } }",
+    "sequence_batching { direct { minimum_slot_utilization: inff } }",
+    'name: "a" "b"',
+    'name: "a"b: 1',
+    'name: "a\\q"',
+    "#" + "x" * 300 + '\nname: "a"',
+    " " * 300 + 'name: "a"',
+    'name: "' + "x" * 300 + '"',
+]
+
+
+def test_a_plain_text_is_read_at_once_as_it_is_read_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = FURTHER + [path.read_bytes().decode("utf-8", "replace") for path in CONFIGS if path.is_file()]
+
+    def read(text: str) -> str:
+        try:
+            return repr(pbtxt.parse(text))
+        except pbtxt.PbtxtError as error:
+            return str(error)
+
+    assert sum(map(text_format.is_plain, texts)) > len(texts) / 2
+    at_once = [read(text) for text in texts]
+    monkeypatch.setattr(text_format, "is_plain", lambda _: False)
+    assert [read(text) for text in texts] == at_once

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 
@@ -46,6 +47,10 @@ def _declaration(context: ModelContext) -> Iterator[Finding]:
         )
     if message:
         yield context.finding("ensemble-platform", message, "backend" if backend else "platform")
+    elif context.config.default_model_filename in backends.FILES:
+        message = f"Ensemble model '{context.name}' must have platform type 'ensemble' and empty backend type"
+        remedy = "drop default_model_filename: the server takes the file's backend for the ensemble's"
+        yield context.finding("ensemble-platform", message, "default_model_filename", remedy=remedy)
 
 
 def _forbidden(context: ModelContext) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 
@@ -16,6 +17,9 @@ FIELDS: dict[tuple[str, ...], tuple[str, str]] = {
 }
 """Path of each field newer than 24.04 → its message and its feature in releases.toml."""
 _LABEL = re.compile(r"(?!__)[A-Za-z0-9_]*")
+AGENTS = ("checksum",)
+"""The repository agents of the stock image."""
+OF_AGENTS = "/opt/tritonserver/repoagents/NAME/libtritonrepoagent_NAME.so"
 DEVICE_ALLOCATOR = "session.use_device_allocator_for_initializers"
 
 
@@ -53,6 +57,22 @@ def _agents(context: ModelContext) -> Iterator[Finding]:
         if not agent.get("name"):
             message = "unable to find 'libtritonrepoagent_.so' for repo agent ''"
             yield context.finding("repository-agents", message, "model_repository_agents", "agents", index)
+        elif agent["name"] not in AGENTS:
+            message = (
+                f"unable to find 'libtritonrepoagent_{agent['name']}.so' for repo agent '{agent['name']}': "
+                "the stock image has none"
+            )
+            near = difflib.get_close_matches(agent["name"].lower(), AGENTS, 1, 0.8)
+            remedy = (
+                f"write {near[0]}" if near else f"serve it with an image that has it, which has {OF_AGENTS}"
+            )
+            yield context.finding(
+                "repository-agents",
+                message,
+                *("model_repository_agents", "agents", index, "name"),
+                remedy=remedy,
+                severity="warning",
+            )
 
 
 def _metrics(context: ModelContext) -> Iterator[Finding]:

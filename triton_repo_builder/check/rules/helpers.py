@@ -24,8 +24,7 @@ def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]
         return  # A module of the same name may be found before.
     for module in sorted(_at_once(file, sources)):
         if stop := sources[module].stop:
-            where = Place(module, stop.lineno, stop.col_offset + 1)
-            yield report("python-raises", where, sources[module].raised(stop))
+            yield report("python-raises", Place(module, stop.line, stop.column), stop.message)
     for severity in SEVERITIES:
         yield from _names(sources, severity)
 

@@ -81,12 +81,13 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
         )
         remedy = f"export the model to ONNX, or serve with a release before {gone}"
         yield context.finding("backend-unknown", message, "backend", remedy=remedy)
-    elif backend in backends.MISSPELT or backends.meant(backend):
+    elif backend in backends.MISSPELT or backends.meant(backend) or {"/", "\0"} & {*backend}:
         message = (
             f"unable to find backend library for backend '{backend}', "
             f"try specifying runtime on the model configuration."
         )
-        meant = f'backend: "{backends.meant(backend)}"'
+        name = re.split(r"[/\0]+", backend.strip("/.\0"))[-1]
+        meant = f'backend: "{backends.meant(backend) or name}"'
         remedy = f"write {backends.MISSPELT.get(backend, meant)}"
         yield context.finding("backend-unknown", message, "backend", remedy=remedy)
     elif context.backend not in backends.STOCK | backends.TOYS | context.image.backends:

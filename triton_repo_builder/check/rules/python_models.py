@@ -11,7 +11,7 @@ from triton_repo_builder.check.context import ModelContext, c_string, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
-from triton_repo_builder.check.rules import helpers
+from triton_repo_builder.check.rules import helpers, python_calls
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 ENVIRONMENT = "EXECUTION_ENV_PATH"
@@ -131,10 +131,10 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         yield report("python-class-missing", str(file), message)
         return
     if ending := source.ending():
-        message = source.raised(ending)
-        yield report("python-raises", Place(file, ending.lineno, ending.col_offset + 1), message)
+        yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
     yield from _class(context, file, source)
     yield from _methods(context, file, source)
+    yield from python_calls.check(context, file, source)
     yield from _imports(context, file, source)
 
 

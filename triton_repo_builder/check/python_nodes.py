@@ -1,0 +1,98 @@
+"""Parts of a Python syntax tree: what a condition is, what is evaluated, which names are bound."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+
+
+def truth(test: ast.expr) -> bool | None:
+    """What a condition of constants is; None for any other."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = truth(test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        parts = [truth(part) for part in test.values]
+        decides = isinstance(test.op, ast.Or)
+        return decides if decides in parts else None if None in parts else not decides
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = test.left, test.comparators[0]
+        compare = _COMPARISONS.get(type(test.ops[0]))
+        if compare and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            try:
+                return bool(compare(left.value, right.value))
+            except TypeError:  # 1 < "a"
+                return None
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    if name == "TYPE_CHECKING":
+        return False
+    return bool(test.value) if isinstance(test, ast.Constant) else None
+
+
+def certain(expression: ast.expr) -> Iterator[ast.expr]:
+    """The parts of an expression that are evaluated whenever it is, from left to right."""
+    waiting: list[ast.AST] = [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.expr):
+            yield node
+        waiting += reversed(_parts(node))
+
+
+def _parts(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, ast.BoolOp):
+        return [node.values[0]]
+    if isinstance(node, ast.IfExp):
+        return [node.test]
+    if isinstance(node, ast.Compare):
+        return [node.left, node.comparators[0]]
+    if isinstance(node, ast.Lambda):
+        return [*node.args.defaults, *(value for value in node.args.kw_defaults if value)]
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return [node.generators[0].iter]
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr | ast.keyword)]
+
+
+def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of some statements without those of functions and classes in them."""
+    waiting = [*body]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def bindings(body: Iterable[ast.stmt]) -> set[str]:
+    """Every name that some statements may bind in their own scope."""
+    names: set[str] = set()
+    for node in own_nodes(body):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, _NAMED) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            names.add(node.rest)
+        elif type(node).__name__ == "TypeAlias":  # Python 3.12's
+            names.add(named(node.name))  # type: ignore[attr-defined]
+    return names
+
+
+def named(node: ast.AST) -> str:
+    """The name that a node is; empty if it is none."""
+    return node.id if isinstance(node, ast.Name) else ""
