@@ -17,6 +17,7 @@ from triton_repo_builder.cli.options import (
     Duration,
     Place,
     Protocols,
+    Real,
     Slo,
     addresses,
     admin_key_option,
@@ -39,7 +40,7 @@ TOML = Path("trb.toml")
 @click.command("tune")
 @click.argument("repo", required=False, type=Place())
 @click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=50ms.")
-@click.option("--rps", type=click.FloatRange(0, min_open=True), help="Also say how many replicas this needs.")
+@click.option("--rps", type=Real(1e-6), help="Also say how many replicas this needs.")
 @click.option(
     "--budget", type=Duration(), default=600.0, metavar="TIME", help="Time of the run.  [default: 10m]"
 )
@@ -60,7 +61,13 @@ TOML = Path("trb.toml")
     "--protocol", "protocols", type=Protocols(), default="grpc", show_default=True, help="One of them."
 )
 @click.option("--window", type=Duration(), default="1s", show_default=True, help="Shortest measurement.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the sampler and the arrivals.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=1,
+    show_default=True,
+    help="Of the sampler and the arrivals.",
+)
 @click.option(
     "--output",
     type=Place(file_okay=False),
