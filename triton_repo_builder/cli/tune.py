@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.client import Urls
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.tune.live import Live
+    from triton_repo_builder.tune.matrix import Row
     from triton_repo_builder.tune.report import Report
     from triton_repo_builder.tune.run import Options
 
@@ -126,8 +127,8 @@ def command(
         raise click.UsageError("--grpc-url goes with --url.")
     if len(protocols) > 1:
         raise click.UsageError("--protocol: the search needs one protocol.")
-    if writes and matrix:
-        raise click.UsageError("--matrix chooses nothing that --write could write.")
+    if matrix and (writes or output):
+        raise click.UsageError("--matrix is a table on standard output: leave out --write and --output.")
     send_key(url, admin_key)
     load = bench.Options(
         endpoint=endpoint,
@@ -142,7 +143,9 @@ def command(
     check(load)
     repository = _repository(repo, needed=url is None or writes)
     live = Live(_opener(repository, engine, url, grpc_url), repository, own=url is None)
-    named = tuple(filter(None, variants.split(",")))
+    named = tuple(dict.fromkeys(filter(None, (name.strip() for name in variants.split(",")))))
+    if endpoint in named:
+        raise click.UsageError(f"--variants: {endpoint} is what --endpoint names; leave it out.")
     if matrix:
         return _matrix(live, (endpoint, *named), slo, load, as_json)
     if output:
@@ -158,17 +161,29 @@ def command(
         output=output,
         command=_command_line(),
     )
-    report = _tuned(live, options, proven=writes)
+    try:
+        report = _tuned(live, options, proven=writes)
+    except run.Ended as ended:
+        _show(ended.report, output, as_json=False, quiet=as_json)
+        raise
+    _show(report, output, as_json=as_json)
+    if report.better and repository is not None:
+        with engines.signals():
+            _settle(report, repository, engine, writes=writes, quiet=as_json)
+    return 0
+
+
+def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:
+    """The report in its folder, and on standard output unless an error is to follow there as JSON."""
+    from triton_repo_builder.tune import output as outputs
+
     written = outputs.write(report, output) if output else ()
     if as_json:
         click.echo(outputs.text(report), nl=False)
-    else:
+    elif not quiet:
         _print(report)
         for path in written:
             click.echo(f"wrote {path}")
-    if report.better and repository is not None:
-        _settle(report, repository, engine, writes=writes, quiet=as_json)
-    return 0
 
 
 def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
@@ -214,9 +229,16 @@ def _settle(
     report: Report, repository: Repository, engine: engines.Choice, *, writes: bool, quiet: bool
 ) -> None:
     """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
+    from triton_repo_builder.errors import TrbError
     from triton_repo_builder.tune import write_back
 
-    made = write_back.changes(report, repository, TOML)
+    try:
+        made = write_back.changes(report, repository, TOML)
+    except TrbError as error:
+        if writes:
+            raise
+        console.note(f"what would be written cannot be shown: {error.where}: {error.message}")
+        return
     endpoint = write_back.chosen(report)
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
@@ -230,10 +252,8 @@ def _settle(
         _smoke(server.urls, _repository(repository.path, needed=True))
     if not quiet:
         click.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
-        if not TOML.is_file() and endpoint == report.endpoint:
-            values = write_back.options(
-                report, {name: report.trials[0].setting[name] for name in report.space}
-            )
+        if not TOML.is_file() and endpoint == report.endpoint and report.default:
+            values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
             lines = ", ".join(f"{key} = {value!r}".replace("'", '"') for key, value in values.items())
             console.note(
                 f"there is no trb.toml here: so that the next build keeps it, add to its [build]: {lines}"
@@ -316,7 +336,7 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
         rows = matrix.measure(live, endpoints, slo, load, progress)
     if as_json:
         click.echo(json.dumps([vars(row) for row in rows], indent=1))
-        return 0
+        return _held(rows)
     numbers = ["instances", "requests/min", f"{slo.percentile} ms"]
     click.echo(f"requests a minute with {slo}")
     console.table(
@@ -335,4 +355,9 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
         ],
         right=numbers,
     )
+    return _held(rows)
+
+
+def _held(rows: Sequence[Row]) -> int:
+    """The exit code: 1 if the objective held in no row."""
     return 0 if any(row.per_minute for row in rows) else 1
