@@ -48,8 +48,8 @@ GAINS = 2
 """Settings for whose measurement there should be time after the proof."""
 PROOF = 0.5
 """Most of the budget that is kept for the proof."""
-LEAST = 2 * proof.ROUNDS
-"""Times of the first trial that a budget must have: the proof, of the default and another, takes most of it."""
+LEAST = 4
+"""Times of the first trial that a budget must have: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
 """What is going on, seconds done, seconds in all."""
 
