@@ -177,12 +177,13 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
     """The report in its folder, and on standard output unless an error is to follow there as JSON."""
     from triton_repo_builder.tune import output as outputs
 
-    written = outputs.write(report, output) if output else ()
     if as_json:
         click.echo(outputs.text(report), nl=False)
     elif not quiet:
         _print(report)
-        for path in written:
+    # Afterwards: what took minutes to measure is shown, too, if the disk is full.
+    for path in outputs.write(report, output) if output else ():
+        if not (as_json or quiet):
             click.echo(f"wrote {path}")
 
 
