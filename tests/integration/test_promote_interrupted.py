@@ -66,7 +66,7 @@ def test_a_promotion_that_was_killed_is_undone_and_can_be_run_again(repo: Path, 
             process.send_signal(signal.SIGKILL)
             process.wait()
         done = cli.call("check", repo)
-        assert "had left a promotion half done" in done.stderr
+        assert "had left a change half done" in done.stderr
         assert contents(repo) == before
         settled = cli.call("promote", "sentiment", repo, "--version", "1", *address(server))
         assert settled.returncode == 0, settled.stderr

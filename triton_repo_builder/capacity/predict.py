@@ -16,11 +16,14 @@ from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.capacity import arrivals, simulate
 from triton_repo_builder.capacity.arrivals import DAY, Autoscaling, Floats
 from triton_repo_builder.capacity.service import Service
+from triton_repo_builder.errors import Code, TrbError
 
 WARMUP, SECONDS = 5, 120
 """Seconds simulated of each replica, and how many of them do not count."""
 REQUESTS = 40_000
 """About so many requests are simulated."""
+IDLE = 0.005
+"""Share of a replica's capacity below which it counts as loaded so: nothing ever waits there."""
 HOURS, MOMENT = 24, 10
 """Moments of a day that are simulated, one an hour, and their seconds: its load changes slowly."""
 
@@ -60,13 +63,13 @@ class Prediction:
 
 
 def predict(service: Service, scenario: Scenario, replicas: int) -> Prediction:
-    """With so many replicas, or as an autoscaler runs them."""
+    """With so many replicas, or as an autoscaler runs them. Raises ``TrbError`` USAGE."""
     load = arrivals.rates(scenario.pattern, scenario.rps, WARMUP + SECONDS, scenario.seed)
     if scenario.scaling:
         running = arrivals.replicas(load, service.per_second, scenario.scaling)
     else:
         running = np.full(len(load), replicas)
-    each = load / running
+    each = np.maximum(load / running, IDLE * service.per_second)
     pieces = _stretches(scenario.pattern, len(each))
     samples = max(1, round(REQUESTS / max(1.0, sum(float(each[piece].sum()) for piece in pieces))))
     latencies: list[Floats] = []
@@ -81,8 +84,15 @@ def predict(service: Service, scenario: Scenario, replicas: int) -> Prediction:
             latencies.append(simulate.run(service, due, seed)[counted])
             # A replica of many stands for more requests than one of few.
             weights.append(running[piece][due.astype(np.int64)][counted].astype(np.float64))
+    if not sum(map(len, latencies)):
+        raise TrbError(
+            Code.USAGE,
+            f"a request takes {1 / service.per_second:,.0f} s: too long for a simulation of {SECONDS} s",
+            where="--simulate",
+            remedy="plan without it",
+        )
     p50, p90, p95, p99, worst = _percentiles(np.concatenate(latencies), np.concatenate(weights))
-    used = each / service.per_second
+    used = load / running / service.per_second
     return Prediction(
         replicas=int(running.max()),
         mean_replicas=float(running.mean()),

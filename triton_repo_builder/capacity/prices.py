@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import files
+from triton_repo_builder.capacity import sheet
 from triton_repo_builder.errors import Code, TrbError
 
 PRICE = "price_per_hour"
+LIMIT = 1_000_000_000
 REMEDY = (
     f'write [instances."c5.xlarge"] and {PRICE} = 0.17 (TOML), or a CSV with the columns instance and {PRICE}'
 )
@@ -28,37 +29,42 @@ class Prices:
 def read(path: Path) -> Prices:
     """Raises ``TrbError`` NOT_FOUND, USAGE."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise files.unreadable(path, error) from None
-    except UnicodeDecodeError:
-        raise _wrong(path, "is not UTF-8 text") from None
-    currency, raw = _csv(path, text) if path.suffix.lower() == ".csv" else _toml(path, text)
+        text = sheet.text(path)
+        currency, raw = ("$", _csv(text)) if path.suffix.lower() == ".csv" else _toml(text)
+    except ValueError as error:
+        raise _wrong(path, str(error)) from None
     per_hour = {name: _price(path, name, value) for name, value in raw.items()}
     if not per_hour:
         raise _wrong(path, "has no instances")
     return Prices(currency=currency, per_hour=per_hour)
 
 
-def _toml(path: Path, text: str) -> tuple[str, dict[str, object]]:
+def _toml(text: str) -> tuple[str, dict[str, object]]:
     try:
         document = files.load_toml(text)
     except ValueError as error:
-        raise _wrong(path, f"is not valid TOML: {error}") from None
-    instances = document.get("instances")
+        raise ValueError(f"is not valid TOML: {error}") from None
+    instances, currency = document.get("instances"), document.get("currency", "$")
     if not isinstance(instances, dict):
-        raise _wrong(path, "has no table [instances]")
+        raise ValueError("has no table [instances]")
+    if not isinstance(currency, str) or not currency.isprintable():
+        raise ValueError(f"currency is {currency!r:.40}, not a name or sign")
     listed: dict[str, object] = {
         str(name): entry.get(PRICE) if isinstance(entry, dict) else entry for name, entry in instances.items()
     }
-    return str(document.get("currency", "$")), listed
+    return currency, listed
 
 
-def _csv(path: Path, text: str) -> tuple[str, dict[str, object]]:
-    rows = list(csv.DictReader(text.splitlines()))
-    if any(row.get("instance") in (None, "") for row in rows):
-        raise _wrong(path, "has rows without the column 'instance'")
-    return "$", {str(row["instance"]): row.get(PRICE) for row in rows}
+def _csv(text: str) -> dict[str, object]:
+    listed: dict[str, object] = {}
+    for where, row in sheet.rows(text, ("instance", PRICE)):
+        name = row.get("instance")
+        if not name:
+            raise ValueError(f"{where} has no 'instance'")
+        if name in listed:
+            raise ValueError(f"{where} has a second price of {name}")
+        listed[name] = row.get(PRICE)
+    return listed
 
 
 def _price(path: Path, name: str, value: object) -> float:
@@ -66,8 +72,8 @@ def _price(path: Path, name: str, value: object) -> float:
         price = float(str(value))
     except ValueError:
         price = math.nan
-    if not (math.isfinite(price) and price >= 0):
-        raise _wrong(path, f"{PRICE} of {name} is {value!r:.40}, not a number that is 0 or more")
+    if not 0 <= price < LIMIT:
+        raise _wrong(path, f"{PRICE} of {name} is {value!r:.40}, not a number from 0 to {LIMIT:,}")
     return price
 
 

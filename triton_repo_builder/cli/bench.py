@@ -19,6 +19,7 @@ from triton_repo_builder.cli.options import (
     Numbers,
     Place,
     Protocols,
+    Real,
     Slo,
     addresses,
     admin_key_option,
@@ -74,7 +75,7 @@ LAST = 0.5
 @click.option("--fixed", metavar="TEXT", help="Send this one text.")
 @click.option(
     "--repeat-share",
-    type=click.FloatRange(0, 1),
+    type=Real(0, 1),
     metavar="X",
     help="Share of texts that were sent before, all others are new: what caches gain.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import Duration, Place
+from triton_repo_builder.cli.options import Duration, Place, Real
 
 if TYPE_CHECKING:
     from triton_repo_builder.optimize.run import Measured, Outcome
@@ -37,7 +37,7 @@ SPARSE = 0.05
 )
 @click.option(
     "--max-drop",
-    type=click.FloatRange(0, 1),
+    type=Real(0, 1),
     default=0.005,
     show_default=True,
     help="Most that the mean accuracy may fall; its 1 % quantile may fall three times as far.",

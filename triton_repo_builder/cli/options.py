@@ -30,6 +30,9 @@ LAST_HTTP_PORT = 65533
 """The last one that has two ports above it."""
 VARIABLE = "TRB_ADMIN_KEY_FILE"
 """Environment variable for --admin-key."""
+LIMIT = 1_000_000_000
+LONGEST = 30 * 86_400
+"""Seconds; whoever asks for more has written something else."""
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
@@ -44,6 +47,17 @@ class Place(click.Path):
         if not str(value):
             self.fail("the path is empty (a shell variable that is not set?)", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Real(click.FloatRange):
+    """A number in a range. Not NaN, which no comparison of click's refuses, and never without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A ``float``."""
+        number = super().convert(value, param, ctx)
+        if not -LIMIT <= number <= LIMIT:
+            self.fail(f"'{value}' is not a number below {LIMIT:,}", param, ctx)
+        return number
 
 
 admin_key_option = click.option(
@@ -69,7 +83,6 @@ class Filled(ParamType):
 
 
 SIGNATURE_HELP = "Refuse what no key of this file signed: lines of ssh-ed25519 keys, or PEM."
-LIMIT = 1_000_000_000
 
 
 class Numbers(ParamType):
@@ -125,7 +138,10 @@ class Duration(ParamType):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
         if not match:
             self.fail(f"'{value}' is not a time like 2s or 500ms", param, ctx)
-        return float(match[1]) * UNITS[match[2]]
+        seconds = float(match[1]) * UNITS[match[2]]
+        if seconds > LONGEST:
+            self.fail(f"'{value:.40}' is longer than 30 days", param, ctx)
+        return seconds
 
 
 class Protocols(ParamType):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import Duration, Place, Slo
+from triton_repo_builder.cli.options import Duration, Place, Real, Slo
 
 if TYPE_CHECKING:
     from triton_repo_builder.bench.objective import Objective
@@ -22,21 +22,23 @@ PATTERNS = ("poisson", "bursty", "daily")
 
 @click.command("plan")
 @click.argument("capacities", nargs=-1, required=True, type=Place(), metavar="FILE...")
-@click.option(
-    "--rps", type=click.FloatRange(0, 1e9, min_open=True), required=True, help="Requests per second to serve."
-)
+@click.option("--rps", type=Real(1e-6, 1e9), required=True, help="Requests per second to serve.")
 @click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=500ms.")
 @click.option("--prices", type=Place(), required=True, help="Prices of machines: TOML or CSV.")
 @click.option("--on", "instance", default="", metavar="NAME", help="Machine that reports were measured on.")
 @click.option(
     "--headroom",
-    type=click.FloatRange(0, 10),
+    type=Real(0, 10),
     default=0.2,
     show_default=True,
     help="Share by which the load may grow.",
 )
 @click.option(
-    "--spare", type=click.IntRange(0), default=1, show_default=True, help="Replicas that may be lost."
+    "--spare",
+    type=click.IntRange(0, 1_000_000),
+    default=1,
+    show_default=True,
+    help="Replicas that may be lost.",
 )
 @click.option(
     "--simulate",

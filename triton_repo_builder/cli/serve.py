@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Repo
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Real, Repo
 from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     default=300.0,
     show_default=True,
     help="Seconds until all models must be ready.",
@@ -66,7 +66,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(1, 86_400),
+    type=Real(1, 86_400),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

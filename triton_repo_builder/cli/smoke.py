@@ -15,6 +15,7 @@ from triton_repo_builder.cli.options import (
     DEFAULT_REPOSITORY,
     GRPC_URL_HELP,
     Place,
+    Real,
     Repo,
     addresses,
     admin_key_option,
@@ -47,9 +48,7 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 @click.option(
     "--requests", type=click.IntRange(1), default=8, show_default=True, help="Requests of each client."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds for each request."
-)
+@click.option("--timeout", type=Real(0.1), default=30.0, show_default=True, help="Seconds for each request.")
 @click.option(
     "--no-cases", is_flag=True, help="Skip golden cases: checks consistency only, parity stays unproven."
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from triton_repo_builder.cli.options import (
     Duration,
     Place,
     Protocols,
+    Real,
     Slo,
     addresses,
     admin_key_option,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.client import Urls
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.tune.live import Live
+    from triton_repo_builder.tune.matrix import Row
     from triton_repo_builder.tune.report import Report
     from triton_repo_builder.tune.run import Options
 
@@ -39,7 +41,7 @@ TOML = Path("trb.toml")
 @click.command("tune")
 @click.argument("repo", required=False, type=Place())
 @click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=50ms.")
-@click.option("--rps", type=click.FloatRange(0, min_open=True), help="Also say how many replicas this needs.")
+@click.option("--rps", type=Real(1e-6), help="Also say how many replicas this needs.")
 @click.option(
     "--budget", type=Duration(), default=600.0, metavar="TIME", help="Time of the run.  [default: 10m]"
 )
@@ -60,7 +62,13 @@ TOML = Path("trb.toml")
     "--protocol", "protocols", type=Protocols(), default="grpc", show_default=True, help="One of them."
 )
 @click.option("--window", type=Duration(), default="1s", show_default=True, help="Shortest measurement.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the sampler and the arrivals.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=1,
+    show_default=True,
+    help="Of the sampler and the arrivals.",
+)
 @click.option(
     "--output",
     type=Place(file_okay=False),
@@ -119,8 +127,8 @@ def command(
         raise click.UsageError("--grpc-url goes with --url.")
     if len(protocols) > 1:
         raise click.UsageError("--protocol: the search needs one protocol.")
-    if writes and matrix:
-        raise click.UsageError("--matrix chooses nothing that --write could write.")
+    if matrix and (writes or output):
+        raise click.UsageError("--matrix is a table on standard output: leave out --write and --output.")
     send_key(url, admin_key)
     load = bench.Options(
         endpoint=endpoint,
@@ -135,7 +143,9 @@ def command(
     check(load)
     repository = _repository(repo, needed=url is None or writes)
     live = Live(_opener(repository, engine, url, grpc_url), repository, own=url is None)
-    named = tuple(filter(None, variants.split(",")))
+    named = tuple(dict.fromkeys(filter(None, (name.strip() for name in variants.split(",")))))
+    if endpoint in named:
+        raise click.UsageError(f"--variants: {endpoint} is what --endpoint names; leave it out.")
     if matrix:
         return _matrix(live, (endpoint, *named), slo, load, as_json)
     if output:
@@ -151,17 +161,30 @@ def command(
         output=output,
         command=_command_line(),
     )
-    report = _tuned(live, options, proven=writes)
-    written = outputs.write(report, output) if output else ()
+    try:
+        report = _tuned(live, options, proven=writes)
+    except run.Ended as ended:
+        _show(ended.report, output, as_json=False, quiet=as_json)
+        raise
+    _show(report, output, as_json=as_json)
+    if report.better and repository is not None:
+        with engines.signals():
+            _settle(report, repository, engine, writes=writes, quiet=as_json)
+    return 0
+
+
+def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:
+    """The report in its folder, and on standard output unless an error is to follow there as JSON."""
+    from triton_repo_builder.tune import output as outputs
+
     if as_json:
         click.echo(outputs.text(report), nl=False)
-    else:
+    elif not quiet:
         _print(report)
-        for path in written:
+    # Afterwards: what took minutes to measure is shown, too, if the disk is full.
+    for path in outputs.write(report, output) if output else ():
+        if not (as_json or quiet):
             click.echo(f"wrote {path}")
-    if report.better and repository is not None:
-        _settle(report, repository, engine, writes=writes, quiet=as_json)
-    return 0
 
 
 def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
@@ -207,9 +230,16 @@ def _settle(
     report: Report, repository: Repository, engine: engines.Choice, *, writes: bool, quiet: bool
 ) -> None:
     """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
+    from triton_repo_builder.errors import TrbError
     from triton_repo_builder.tune import write_back
 
-    made = write_back.changes(report, repository, TOML)
+    try:
+        made = write_back.changes(report, repository, TOML)
+    except TrbError as error:
+        if writes:
+            raise
+        console.note(f"what would be written cannot be shown: {error.where}: {error.message}")
+        return
     endpoint = write_back.chosen(report)
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
@@ -223,10 +253,8 @@ def _settle(
         _smoke(server.urls, _repository(repository.path, needed=True))
     if not quiet:
         click.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
-        if not TOML.is_file() and endpoint == report.endpoint:
-            values = write_back.options(
-                report, {name: report.trials[0].setting[name] for name in report.space}
-            )
+        if not TOML.is_file() and endpoint == report.endpoint and report.default:
+            values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
             lines = ", ".join(f"{key} = {value!r}".replace("'", '"') for key, value in values.items())
             console.note(
                 f"there is no trb.toml here: so that the next build keeps it, add to its [build]: {lines}"
@@ -309,7 +337,7 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
         rows = matrix.measure(live, endpoints, slo, load, progress)
     if as_json:
         click.echo(json.dumps([vars(row) for row in rows], indent=1))
-        return 0
+        return _held(rows)
     numbers = ["instances", "requests/min", f"{slo.percentile} ms"]
     click.echo(f"requests a minute with {slo}")
     console.table(
@@ -328,4 +356,9 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
         ],
         right=numbers,
     )
+    return _held(rows)
+
+
+def _held(rows: Sequence[Row]) -> int:
+    """The exit code: 1 if the objective held in no row."""
     return 0 if any(row.per_minute for row in rows) else 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli.options import URL_HELP, admin_key_option, send_key, server_url
+from triton_repo_builder.cli.options import URL_HELP, Real, admin_key_option, send_key, server_url
 
 
 @click.command("unload")
@@ -15,7 +15,7 @@ from triton_repo_builder.cli.options import URL_HELP, admin_key_option, send_key
 @admin_key_option
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Seconds until the models must be unloaded.",

@@ -111,6 +111,11 @@ class Meter:
         return level
 
 
+def shortest(options: Options, objective: Objective) -> float:
+    """Seconds that a setting takes at least: clients that wait, and one rate."""
+    return 2 * (options.warmup + max(options.window, PATIENCE * objective.ms / 1000))
+
+
 def find(
     meter: Meter,
     variant: Variant,

@@ -12,6 +12,8 @@ from triton_repo_builder.repository.config import ModelConfig
 VARIANT, INSTANCES, THREADS, BATCHING, MAX_BATCH = "variant", "instances", "threads", "batching", "max batch"
 """Names of factors; the instances of another model than the main one have its part of the name before."""
 OFF = "off"
+DEFAULT = "default"
+"""What the setting is called that the server started with."""
 DELAYS = (0, 200, 1000, 5000)
 """Microseconds to wait for a batch to fill."""
 SIZES = (4, 8, 16, 32, 64)
@@ -89,7 +91,7 @@ def space(subject: Subject, cores: int, variants: tuple[str, ...] = ()) -> tuple
     factors.append(_factor(INSTANCES, _counts(cores), _instances(main)))
     if main.config.runs_on == "onnxruntime":
         threads = [count for count in (1, 2, 4, 8, 16) if count <= cores] or [1]
-        factors.append(_factor(THREADS, threads, int(main.config.parameters.get(THREAD_PARAMETER) or 0)))
+        factors.append(_factor(THREADS, threads, _threads(main)))
     if main.config.max_batch_size > 1:
         factors.append(_factor(BATCHING, (OFF, *DELAYS), _batching(main)))
         factors.append(_factor(MAX_BATCH, SIZES, main.config.max_batch_size))
@@ -119,7 +121,7 @@ def key(setting: Setting) -> str:
 def describe(setting: Setting, base: Setting) -> str:
     """What differs from the default, in words."""
     different = {k: v for k, v in canonical(setting).items() if v != canonical(base).get(k)}
-    return ", ".join(f"{name} {shown(name, value)}" for name, value in different.items()) or "default"
+    return ", ".join(f"{name} {shown(name, value)}" for name, value in different.items()) or DEFAULT
 
 
 def shown(name: str, value: Value) -> str:
@@ -132,18 +134,25 @@ def shown(name: str, value: Value) -> str:
 def configs(subject: Subject, setting: Setting, base: Setting) -> dict[str, Raw]:
     """The configuration of each model, steps before what is composed of them.
 
-    What the setting leaves as it was is not touched: a block that the user wrote stays whole.
+    What is as the setting wants it is not touched: a block that the user wrote stays whole. ``base`` is the
+    setting with which the server started, of the endpoint that is tuned: a file may leave to the server what
+    it does not say. A variant has a setting of its own.
     """
     made = {}
+    own = {
+        **_own(subject.member(subject.main)),
+        **(base if base.get(VARIANT, subject.endpoint) == subject.endpoint else {}),
+    }
     for member in subject.members:
         raw = dict(member.raw)
         if member.name == subject.main:
-            _set_main(raw, setting, base)
+            _set_main(raw, setting, own)
         elif not member.ensemble:
-            count = setting.get(f"{subject.role(member)} {INSTANCES}")
-            if count is not None and count != _instances(member):
+            name = f"{subject.role(member)} {INSTANCES}"
+            count = setting.get(name)
+            if count is not None and count != own.get(name, _instances(member)):
                 _set_instances(raw, int(count))
-        _set_size(raw, member, subject, setting, base)
+        _set_size(raw, member, subject, setting, own)
         made[member.name] = raw
     return dict(reversed(made.items()))
 
@@ -154,13 +163,13 @@ def clients(setting: Setting) -> int:
     return max(FEWEST_CLIENTS, min(MOST_CLIENTS, 2 * int(setting.get(INSTANCES, 1)) * size))
 
 
-def _set_main(raw: Raw, setting: Setting, base: Setting) -> None:
-    if INSTANCES in setting and setting[INSTANCES] != base[INSTANCES]:
+def _set_main(raw: Raw, setting: Setting, own: Setting) -> None:
+    if INSTANCES in setting and setting[INSTANCES] != own[INSTANCES]:
         _set_instances(raw, int(setting[INSTANCES]))
-    if THREADS in setting and setting[THREADS] != base[THREADS]:
+    if THREADS in setting and setting[THREADS] != own[THREADS]:
         text = {"string_value": str(setting[THREADS])}
         raw["parameters"] = {**raw.get("parameters", {}), THREAD_PARAMETER: text}
-    if BATCHING not in setting or canonical(setting).items() >= _batch(base).items():
+    if BATCHING not in setting or _batch(setting) == _batch(own):
         return
     block = dict(raw.pop("dynamic_batching", None) or {})
     if setting[BATCHING] != OFF:
@@ -169,14 +178,29 @@ def _set_main(raw: Raw, setting: Setting, base: Setting) -> None:
         raw["dynamic_batching"] = {**block, "max_queue_delay_microseconds": int(setting[BATCHING])}
 
 
+def _own(main: Member) -> dict[str, Value]:
+    """The setting that a main model has."""
+    return {
+        INSTANCES: _instances(main),
+        THREADS: _threads(main),
+        BATCHING: _batching(main),
+        MAX_BATCH: main.config.max_batch_size,
+    }
+
+
+def _threads(main: Member) -> int:
+    text = str(main.config.parameters.get(THREAD_PARAMETER) or 0)
+    return int(text) if text.isdecimal() else 0
+
+
 def _batch(setting: Setting) -> dict[str, Value]:
     return {k: v for k, v in canonical(setting).items() if k in (BATCHING, MAX_BATCH)}
 
 
-def _set_size(raw: Raw, member: Member, subject: Subject, setting: Setting, base: Setting) -> None:
+def _set_size(raw: Raw, member: Member, subject: Subject, setting: Setting, own: Setting) -> None:
     """The main model's largest batch, and no less of what is composed of it: Triton refuses that."""
     size = canonical(setting).get(MAX_BATCH)
-    if size is None or size == base[MAX_BATCH]:
+    if size is None or size == own[MAX_BATCH]:
         return
     if member.name == subject.main or (member.ensemble and member.config.max_batch_size > int(size)):
         raw["max_batch_size"] = int(size)

@@ -24,8 +24,21 @@ Opened = tuple[Urls, int | None]
 Open = Callable[[], AbstractContextManager[Opened]]
 
 
+UNKNOWN: Raw = {}
+"""Configuration of a model whose load failed or has no answer yet: like no other, so it is loaded again."""
+
+
 class TrialFailed(Exception):
     """This setting cannot be measured; the next one can."""
+
+
+FAILURES = (TrialFailed, RequestFailed, TrbError)
+"""What a measurement raises if the setting, the server or the request fails."""
+
+
+def told(error: Exception) -> str:
+    """One of ``FAILURES`` for a note or a cell."""
+    return error.message if isinstance(error, TrbError) else str(error)
 
 
 class Live:
@@ -46,7 +59,7 @@ class Live:
     def __exit__(self, *error: object) -> None:
         try:
             if not self.own and self.http.answers_live():
-                self.restore()
+                self._put_back()
         finally:
             self._stack.close()
 
@@ -94,13 +107,32 @@ class Live:
         """The endpoint that is called: a variant's, or the only one."""
         return str(setting.get(factors.VARIANT, next(iter(self.subjects))))
 
+    def _put_back(self) -> None:
+        """To the end, if Ctrl-C comes again meanwhile: others use this server. Raises ``TrbError``."""
+        try:
+            try:
+                self.restore()
+            except KeyboardInterrupt:
+                self.restore()
+                raise
+        except (TrialFailed, RequestFailed) as error:
+            raise TrbError(
+                Code.MODEL_FAILED,
+                f"does not take its own configuration back: {error}",
+                where=self.urls.http,
+                remedy="start it again: until then it has that of the last trial",
+            ) from None
+
     def restore(self) -> None:
         """Every model as it was found. A plain load would keep the last configuration (tritonserver 2.51)."""
         for subject in self.subjects.values():
             for member in reversed(subject.members):
-                if self._loaded.get(member.name, member.raw) != member.raw:
-                    self._load(member.name, member.raw)
-                    self.http.wait_until_settled(member.name, DRAIN)
+                name = member.name
+                changed = self._loaded.get(name, member.raw) != member.raw
+                # A step that was loaded with a smaller batch has taken its ensemble away.
+                if changed or (self._loaded and member.ensemble and not self.http.ready(name)):
+                    self._load(name, member.raw)
+                    self.http.wait_until_settled(name, DRAIN)
 
     def revive(self) -> None:
         """Start the server again if it is ours and does not answer. Raises ``TrbError`` SERVER_DIED."""
@@ -122,12 +154,15 @@ class Live:
         return self._loaded.get(name, subject.member(name).raw)
 
     def _load(self, name: str, raw: Mapping[str, Any]) -> None:
+        before = self._loaded.get(name)
+        self._loaded[name] = UNKNOWN
         try:
             reason = self.http.load(name, {"config": json.dumps(raw)})
         except NoAnswer as error:
-            self._loaded.pop(name, None)
             raise TrialFailed(f"the server ended while {name} was loaded ({error})") from None
         if REFUSED in reason:
+            if before is None:
+                del self._loaded[name]
             raise TrbError(
                 Code.NOT_EXPLICIT,
                 "this server does not load or unload models on request",

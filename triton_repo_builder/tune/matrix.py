@@ -14,7 +14,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.tune import bottleneck, factors
 from triton_repo_builder.tune.capacity import Found, Meter, find
 from triton_repo_builder.tune.factors import BATCHING, INSTANCES, OFF, VARIANT, Value
-from triton_repo_builder.tune.live import Live, TrialFailed
+from triton_repo_builder.tune.live import FAILURES, Live, TrialFailed, told
 
 SEVERAL = 2
 """Instances of ``ig``, as in the published table."""
@@ -71,9 +71,13 @@ def measure(
                     try:
                         live.apply(setting, base)
                         found = find(meter, live.variant(subject.endpoint), clients=factors.clients(setting))
-                    except TrialFailed as error:
+                        if not live.http.answers_live():
+                            raise TrialFailed("the server ended")
+                    except FAILURES as error:
+                        if isinstance(error, TrbError) and error.code in (Code.NOT_EXPLICIT, Code.USAGE):
+                            raise
                         live.revive()
-                        found = Found(rate=0, level=None, saturation=0, reason=str(error))
+                        found = Found(rate=0, level=None, saturation=0, reason=told(error))
                     rows.append(
                         Row(
                             endpoint=subject.endpoint,

@@ -9,8 +9,8 @@ import io
 import json
 from pathlib import Path
 
-from triton_repo_builder import files
 from triton_repo_builder.bench.report import png
+from triton_repo_builder.bench.report.files import place
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.render import templates
 from triton_repo_builder.tune.report import MEASURED, Gain, Report, Trial
@@ -40,16 +40,20 @@ def open_folder(folder: Path) -> None:
             where="--output",
             remedy='pip install "triton_repo_builder[bench]", or use --json without --output',
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files.write(folder / ".probe", b"")
-        (folder / ".probe").unlink()
-    except OSError as error:
-        raise files.explain(error, folder, how="with --output", kept="nothing was measured") from None
+    place(folder, {".probe": b""})
+    (folder / ".probe").unlink()
+    taken = next((name for name in FILES if (folder / name).is_dir()), "")
+    if taken:
+        raise TrbError(
+            Code.OUTPUT_NOT_WRITABLE,
+            "is a folder, where the report would be",
+            where=str(folder / taken),
+            remedy="name another folder with --output",
+        )
 
 
 def write(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Replace an older report."""
+    """Replace an older report, whole or not at all. Raises ``TrbError``."""
     plot = front(report)
     contents = {
         "report.json": text(report).encode(),
@@ -57,12 +61,7 @@ def write(report: Report, folder: Path) -> tuple[Path, ...]:
         "front.png": plot,
         "report.html": _html(report, plot).encode(),
     }
-    try:
-        for name, data in contents.items():
-            files.write(folder / name, data)
-    except OSError as error:
-        raise files.explain(error, folder, how="with --output", kept="the search's log is kept") from None
-    return tuple(folder / name for name in contents)
+    return place(folder, contents)
 
 
 def text(report: Report) -> str:

@@ -9,7 +9,7 @@ from triton_repo_builder.bench.report.report import Level
 from triton_repo_builder.tune import bottleneck, factors
 from triton_repo_builder.tune.capacity import Found, Meter, confirm, find
 from triton_repo_builder.tune.factors import Factor, Setting
-from triton_repo_builder.tune.live import Live
+from triton_repo_builder.tune.live import Live, TrialFailed
 from triton_repo_builder.tune.report import Compared, Gain
 
 ROUNDS = 3
@@ -44,6 +44,8 @@ def alternate(
             variant = live.variant(live.endpoint(setting))
             found = find(meter, variant, guess=guess or None, clients=factors.clients(setting))
             done[index] = confirm(meter, variant, found) if found.rate else found
+            if not live.http.answers_live():
+                raise TrialFailed(f"the server ended in {factors.describe(setting, base)}")
         rounds.append(done)
     return tuple(
         _compared(setting, base, [done[index] for done in rounds], [done[0] for done in rounds], meter, cores)

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.capacity.service import Service
-from triton_repo_builder.tune.factors import Value
+from triton_repo_builder.tune.factors import DEFAULT, Value
 
 SCHEMA = 1
 MEASURED, PRUNED, UNMET, FAILED = "measured", "pruned", "unmet", "failed"
@@ -113,8 +113,8 @@ class Report:
 
     @property
     def default(self) -> Trial | None:
-        """The first trial: the setting as it was."""
-        return self.trials[0] if self.trials else None
+        """The setting as it was; None before it was measured."""
+        return next((trial for trial in self.trials if trial.name == DEFAULT), None)
 
     @property
     def best(self) -> Trial | None:

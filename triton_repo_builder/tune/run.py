@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,14 +17,14 @@ from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.bench.options import Options as BenchOptions
 from triton_repo_builder.bench.options import Variant
 from triton_repo_builder.bench.target import find as find_target
-from triton_repo_builder.client import RequestFailed, Urls
+from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.tune import factors, fingerprint, service_times
 from triton_repo_builder.tune import prove as proof
-from triton_repo_builder.tune.capacity import Meter, find
-from triton_repo_builder.tune.factors import Setting, Value
-from triton_repo_builder.tune.live import Live, TrialFailed
+from triton_repo_builder.tune.capacity import Meter, find, shortest
+from triton_repo_builder.tune.factors import Setting, Subject, Value
+from triton_repo_builder.tune.live import FAILURES, Live, told
 from triton_repo_builder.tune.report import (
     FAILED,
     MEASURED,
@@ -47,12 +46,20 @@ MARGIN = 0.97
 """What reaches less than this share of the best is pruned."""
 GAINS = 2
 """Settings for whose measurement there should be time after the proof."""
-PROOF = 0.4
+PROOF = 0.5
 """Most of the budget that is kept for the proof."""
 LEAST = 4
 """Times of the first trial that a budget must have: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
 """What is going on, seconds done, seconds in all."""
+
+
+class Ended(TrbError):
+    """A run that ended with an error; the report has what was measured until then."""
+
+    def __init__(self, error: TrbError, report: Report) -> None:
+        super().__init__(error.code, error.message, where=error.where, remedy=error.remedy)
+        self.report = report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +87,12 @@ def tune(
     *,
     prove: Callable[[Urls, Repository | None], None] | None = None,
 ) -> Report:
-    """Search on a server that runs. Raises ``TrbError``; Ctrl-C ends the search, not the run.
+    """Search on a server that runs. Raises ``TrbError``, ``Ended``
+    once something was measured; Ctrl-C ends the search, not the run.
 
     ``prove`` is called first, with the server as it is, and raises ``TrbError`` if it is not worth tuning.
     """
+    _check_budget(options, shortest(options.bench, options.objective), "at least ")
     with live, WorkerPool() as pool:
         if prove:
             prove(live.urls, live.repository)
@@ -100,7 +109,7 @@ class _Run:
         endpoint = options.bench.endpoint or _only(live)
         self._subject = live.add(endpoint)
         for name in options.variants:
-            live.add(name)
+            _same(self._subject, live.add(name), live.urls.http)
         self._space = factors.space(self._subject, self._cores, options.variants)
         self._base = factors.default(self._space)
         self._models = [member.name for each in live.subjects.values() for member in each.members]
@@ -119,12 +128,13 @@ class _Run:
     def run(self) -> Report:
         search = Search(self._space, self._about(), self._options.output, self._options.seed)
         for setting, result in search.earlier():
-            if factors.key(setting) not in {factors.key(trial.setting) for trial in self._trials.done}:
+            if not self._trials.known(setting):
                 self._trials.done.append(Trial.of_json(result))
         if self._trials.done:
             self._trials.notes.append(f"{len(self._trials.done)} settings were measured by an earlier run")
         for setting in first_guesses(self._space):
-            search.suggest(setting)
+            if not self._trials.known(setting):
+                search.suggest(setting)
         compared: tuple[Compared, ...] = ()
         gained: tuple[Gain, ...] = ()
         chosen, service = None, None
@@ -136,6 +146,12 @@ class _Run:
             if chosen:
                 gained = self._gains(chosen)
             service = self._service(chosen)
+            fingerprint.check(self._live.repository, self._models, self._files)
+        except TrbError as error:
+            if not self._trials.done:
+                raise
+            self._trials.notes.append(f"ended with an error: {error.message}")
+            raise Ended(error, self._report(compared, chosen, gained, service)) from None
         except KeyboardInterrupt:
             if not self._trials.done:
                 raise
@@ -167,20 +183,10 @@ class _Run:
             self._trials.done.append(trial)
             search.tell(asked, value(trial), asdict(trial))
             if len(self._trials.done) == 1:
-                self._check_budget(trial)
+                _check_budget(self._options, trial.seconds)
         fingerprint.check(self._live.repository, self._models, self._files)
 
     # --- what ends it
-
-    def _check_budget(self, default: Trial) -> None:
-        least = LEAST * default.seconds
-        if self._options.budget < least:
-            raise TrbError(
-                Code.USAGE,
-                f"{self._options.budget:g} s is too short: one trial takes {default.seconds:.0f} s here",
-                where="--budget",
-                remedy=f"give at least {math.ceil(least)}s",
-            )
 
     def _check_met(self) -> None:
         if any(trial.status == MEASURED for trial in self._trials.done):
@@ -210,19 +216,20 @@ class _Run:
         finalists = [t for t in rivals[:FINALISTS] if t.capacity >= CLOSE * rivals[0].capacity]
         settings: list[tuple[Setting, float]] = [(self._base, default.capacity if default else 0.0)]
         settings += [(trial.setting, trial.capacity) for trial in finalists]
-        try:
-            return proof.alternate(
-                self._live,
-                self._meter,
-                self._base,
-                settings,
-                lambda text, done, total: self._tell(text),
-                self._cores,
-            )
-        except TrialFailed as error:
-            self._live.revive()
-            self._trials.notes.append(f"nothing is proven: {error}")
-            return ()
+        for what in ("the proof began anew", "nothing is proven"):
+            try:
+                return proof.alternate(
+                    self._live,
+                    self._meter,
+                    self._base,
+                    settings,
+                    lambda text, done, total: self._tell(text),
+                    self._cores,
+                )
+            except FAILURES as error:
+                self._live.revive()
+                self._trials.notes.append(f"{what}: {told(error)}")
+        return ()
 
     def _gains(self, chosen: Compared) -> tuple[Gain, ...]:
         known = {
@@ -235,18 +242,20 @@ class _Run:
             if self._left() < self._trials.mean():
                 return None
             self._tell(f"gain: {factors.describe(setting, self._base)}")
-            with suppress(TrialFailed):
+            try:
                 self._live.apply(setting, self._base)
                 variant = self._live.variant(self._live.endpoint(setting))
                 return find(self._meter, variant, clients=factors.clients(setting)).rate or None
-            return None
+            except FAILURES:
+                self._live.revive()
+                return None
 
         return proof.gains(chosen, self._base, self._space, known, measure)
 
     def _service(self, chosen: Compared | None) -> Any:
         setting = chosen.setting if chosen else self._base
         self._tell("time of a batch by its size")
-        with suppress(TrialFailed, RequestFailed):
+        try:
             self._live.apply(setting, self._base)
             subject = self._live.subjects[self._live.endpoint(setting)]
             configs = factors.configs(subject, setting, self._base)
@@ -255,7 +264,9 @@ class _Run:
             return service_times.measure(
                 self._meter, self._live.variant(subject.endpoint), subject, self._cores
             )
-        return None
+        except FAILURES as error:
+            self._trials.notes.append(f"the time of a batch by its size is not known: {told(error)}")
+            return None
 
     # --- small things
 
@@ -281,7 +292,10 @@ class _Run:
 
     def _reserve(self) -> float:
         """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
-        return min((proof.ROUNDS * FINALISTS + GAINS) * self._trials.mean(), PROOF * self._options.budget)
+        default = self._trials.known(self._base)
+        mean = self._trials.mean()
+        rounds = proof.ROUNDS * ((default.seconds if default else mean) + FINALISTS * mean)
+        return min(rounds + GAINS * mean, PROOF * self._options.budget)
 
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)
@@ -316,6 +330,35 @@ class _Run:
             service=service,
             notes=(*self._trials.notes, *self._trials.disturbed()),
         )
+
+
+def _check_budget(options: Options, trial: float, about: str = "") -> None:
+    """Raise ``TrbError`` if the budget does not suffice for trials of so many seconds."""
+    least = math.ceil(LEAST * trial)
+    if options.budget < least:
+        raise TrbError(
+            Code.USAGE,
+            f"{options.budget:g} s is too short: one trial takes {about}{trial:.0f} s here",
+            where="--budget",
+            remedy=f"give at least {least}s",
+        )
+
+
+def _same(subject: Subject, variant: Subject, where: str) -> None:
+    """Raise ``TrbError`` if a variant cannot be asked what the endpoint is asked."""
+    if _interface(subject) != _interface(variant):
+        raise TrbError(
+            Code.USAGE,
+            f"{variant.endpoint} has other inputs or outputs than {subject.endpoint}: no variant of it",
+            where=where,
+            remedy="--variants are endpoints of the same model, built with another precision or padding",
+        )
+
+
+def _interface(subject: Subject) -> object:
+    config = subject.member(subject.endpoint).raw
+    inputs = sorted((each.get("name"), each.get("data_type")) for each in config.get("input", ()))
+    return inputs, sorted(each.get("name") for each in config.get("output", ()))
 
 
 def _only(live: Live) -> str:

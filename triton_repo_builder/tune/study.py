@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.tune import factors
 from triton_repo_builder.tune.factors import Factor, Setting, Value
@@ -16,6 +18,7 @@ from triton_repo_builder.tune.factors import Factor, Setting, Value
 LOG = "study.log"
 STARTUP = 8
 """Trials by chance before the sampler learns from them."""
+KILLED = "; if that run was killed, a server behind --url still has its last setting: start it again"
 ABOUT, RESULT = "about", "result"
 
 
@@ -36,17 +39,18 @@ class Search:
     ) -> None:
         optuna = _library()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._space = space
+        self._space, self._folder = space, folder
         self._optuna = optuna
-        storage = _storage(folder) if folder else None
-        self._study: Any = optuna.create_study(
-            study_name="trb tune",
-            storage=storage,
-            load_if_exists=True,
-            direction="maximize",
-            sampler=optuna.samplers.TPESampler(seed=seed + _count(folder), n_startup_trials=STARTUP),
-        )
-        known = self._study.user_attrs.get(ABOUT)
+        self._guesses: list[dict[str, Value]] = []
+        with self._log():
+            self._study: Any = optuna.create_study(
+                study_name="trb tune",
+                storage=_storage(folder) if folder else None,
+                load_if_exists=True,
+                direction="maximize",
+                sampler=optuna.samplers.TPESampler(seed=seed + _count(folder), n_startup_trials=STARTUP),
+            )
+            known = self._study.user_attrs.get(ABOUT)
         if known is not None and known != json.loads(json.dumps(about)):
             different = ", ".join(
                 key for key in about if known.get(key) != json.loads(json.dumps(about[key]))
@@ -55,25 +59,35 @@ class Search:
                 Code.USAGE,
                 f"holds a search of something else: {different} differs",
                 where=str(folder),
-                remedy="name another folder with --output, or remove that one",
+                remedy="name another folder with --output, or remove that one"
+                + (KILLED if "configuration" in different else ""),
             )
-        self._study.set_user_attr(ABOUT, dict(about))
+        with self._log():
+            self._study.set_user_attr(ABOUT, dict(about))
 
     def earlier(self) -> list[tuple[dict[str, Value], Mapping[str, Any]]]:
         """Settings that an earlier run measured, with their results."""
-        trials = self._study.get_trials(deepcopy=False)
+        with self._log():
+            trials = self._study.get_trials(deepcopy=False)
         return [(dict(t.params), t.user_attrs[RESULT]) for t in trials if RESULT in t.user_attrs]
 
     def suggest(self, setting: Setting) -> None:
-        """Have this one tried before those of the sampler."""
-        self._study.enqueue_trial(dict(setting), skip_if_exists=True)
+        """Have this one tried before those of the sampler.
+
+        Not enqueued before it is asked for: a run that is killed would leave it to the next in another order.
+        """
+        self._guesses.append(dict(setting))
 
     def ask(self) -> Asked:
         """The next setting."""
-        trial = self._study.ask()
-        setting = {
-            factor.name: trial.suggest_categorical(factor.name, list(factor.values)) for factor in self._space
-        }
+        with self._log():
+            if self._guesses:
+                self._study.enqueue_trial(self._guesses.pop(0))
+            trial = self._study.ask()
+            setting = {
+                factor.name: trial.suggest_categorical(factor.name, list(factor.values))
+                for factor in self._space
+            }
         return Asked(number=trial.number, setting=setting, trial=trial)
 
     def tell(self, asked: Asked, value: float, result: Mapping[str, Any]) -> None:
@@ -82,12 +96,32 @@ class Search:
         What was pruned counts with what it could have reached at most, what failed with 0: the sampler learns
         from that, and would not from Optuna's failed trials.
         """
-        asked.trial.set_user_attr(RESULT, dict(result))
-        self._study.tell(asked.trial, value)
+        with self._log():
+            asked.trial.set_user_attr(RESULT, dict(result))
+            self._study.tell(asked.trial, value)
 
     def forget(self, asked: Asked) -> None:
         """A trial that was interrupted."""
-        self._study.tell(asked.trial, state=self._optuna.trial.TrialState.FAIL)
+        with self._log():
+            self._study.tell(asked.trial, state=self._optuna.trial.TrialState.FAIL)
+
+    @contextmanager
+    def _log(self) -> Iterator[None]:
+        """Whatever is wrong with the log, in one message. Raises ``TrbError``."""
+        try:
+            yield
+        except OSError as error:
+            where = (self._folder or Path()) / LOG
+            raise files.explain(error, where, how="with --output", kept="what it holds is kept") from None
+        except (*files.DAMAGED, AssertionError) as error:
+            if self._folder is None:
+                raise
+            raise TrbError(
+                Code.USAGE,
+                f"is no log of a search that can go on ({type(error).__name__}: {error!s:.80})",
+                where=str(self._folder / LOG),
+                remedy="name another folder with --output, or remove that file",
+            ) from None
 
 
 def _library() -> Any:
@@ -109,6 +143,7 @@ def _storage(folder: Path) -> Any:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _cut(folder / LOG)
         return JournalStorage(JournalFileBackend(str(folder / LOG)))
     except OSError as error:
         raise TrbError(
@@ -117,6 +152,15 @@ def _storage(folder: Path) -> Any:
             where=str(folder),
             remedy="name another folder with --output",
         ) from None
+
+
+def _cut(log: Path) -> None:
+    """Remove a last line that was not written whole, to which Optuna would append the next one."""
+    if not log.exists():
+        return
+    with log.open("r+b") as file:
+        kept = file.read().rfind(b"\n") + 1
+        file.truncate(kept)
 
 
 def _count(folder: Path | None) -> int:

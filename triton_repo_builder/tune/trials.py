@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 from triton_repo_builder.bench.objective import Objective
 from triton_repo_builder.bench.report import table
-from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.tune import bottleneck, factors
 from triton_repo_builder.tune.capacity import Found, Meter, confirm, find
 from triton_repo_builder.tune.factors import Setting
-from triton_repo_builder.tune.live import Live, TrialFailed
+from triton_repo_builder.tune.live import FAILURES, Live, TrialFailed, told
 from triton_repo_builder.tune.report import FAILED, MEASURED, PRUNED, UNMET, Trial
 
 MARGIN = 0.97
@@ -50,7 +49,7 @@ class Trials:
             best = self.best()
             if found.rate > best:
                 found = confirm(self.meter, variant, found)
-        except (TrialFailed, RequestFailed, TrbError) as error:
+        except FAILURES as error:
             return self._failed(setting, name, begun, error)
         if not self.live.http.answers_live():
             return self._failed(setting, name, begun, TrialFailed("the server ended during the trial"))
@@ -87,8 +86,7 @@ class Trials:
         if died:
             number = len(self.done) + 1
             self.notes.append(f"the server ended in trial {number} ({name}), and was started again")
-        text = error.message if isinstance(error, TrbError) else str(error)
-        found = Found(rate=0, level=None, saturation=0, reason=text)
+        found = Found(rate=0, level=None, saturation=0, reason=told(error))
         return self._made(setting, name, begun, found, FAILED)
 
     def known(self, setting: Setting) -> Trial | None:

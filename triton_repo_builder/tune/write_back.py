@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,15 +20,15 @@ from triton_repo_builder.repository import (
     Repository,
     content,
     integrity,
-    manifest,
     pbtxt,
 )
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.repository.manifest import FileRecord, Manifest
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.pbtxt import PbtxtError
 from triton_repo_builder.tune import edit, factors
 from triton_repo_builder.tune.factors import OFF, Setting, Value
 from triton_repo_builder.tune.report import Report
+from triton_repo_builder.write import staging, undo
 
 _TABLE = re.compile(r"^[ \t]*\[build\][ \t]*(?:#.*)?$", re.MULTILINE)
 _ANY_TABLE = re.compile(r"^\s*\[", re.MULTILINE)
@@ -71,9 +72,13 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
     wanted = _wanted(report, repository, base)
     for model, raw in wanted.items():
         path = repository.path / model / CONFIG
-        text = path.read_text(encoding="utf-8")
+        known = repository.model(model)
+        assert known is not None and known.text is not None
         try:
-            new = edit.change(text, raw, reason(report))
+            text = path.read_bytes().decode("utf-8")
+            if _lines(text) != known.text:
+                raise _changed(path)
+            new = _ended(edit.change(_lines(text), raw, reason(report)), text)
         except (PbtxtError, ValueError) as error:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
@@ -84,11 +89,54 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
         if new != text:
             made.append(Change(path=path, shown=f"{model}/{CONFIG}", old=text, new=new))
     if config and config.is_file() and chosen(report) == report.endpoint:
-        text = config.read_text(encoding="utf-8")
-        new = toml(text, options(report, base))
+        text = _toml(config)
+        if not _describes(config, text, repository):
+            return tuple(made)
+        try:
+            new = _ended(toml(_lines(text), options(report, base)), text)
+        except ValueError as error:
+            listed = ", ".join(f"{key} = {value}" for key, value in options(report, base).items())
+            raise TrbError(
+                Code.USAGE,
+                f"{error}; nothing was written",
+                where=str(config),
+                remedy=f"write {listed} into its [build] by hand, or run tune in another folder",
+            ) from None
         if new != text:
             made.append(Change(path=config, shown=config.name, old=text, new=new))
     return tuple(made)
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _ended(text: str, like: str) -> str:
+    """The text with the line ends of a file that has those of Windows."""
+    return text.replace("\n", "\r\n") if "\r\n" in like and "\n" not in like.replace("\r\n", "") else text
+
+
+def _toml(config: Path) -> str:
+    """The text of a trb.toml that ``trb build`` can read. Raises ``TrbError`` USAGE."""
+    try:
+        text = config.read_bytes().decode("utf-8")
+        files.load_toml(text)
+    except (OSError, ValueError) as error:
+        remedy = "correct the file, or run tune in another folder"
+        raise TrbError(
+            Code.USAGE,
+            f"cannot be read: {error}; nothing was written",
+            where=str(config),
+            remedy=remedy,
+        ) from None
+    return text
+
+
+def _describes(config: Path, text: str, repository: Repository) -> bool:
+    """Whether a trb.toml is of this repository: it may name another one."""
+    table = files.load_toml(text).get("build")
+    output = table.get("output") if isinstance(table, dict) else None
+    return not isinstance(output, str) or (config.parent / output).resolve() == repository.path.resolve()
 
 
 def chosen(report: Report) -> str:
@@ -142,7 +190,8 @@ def options(report: Report, base: Setting) -> dict[str, Value]:
 
 
 def toml(text: str, values: Mapping[str, Value]) -> str:
-    """A trb.toml with these options in its table [build]."""
+    """A trb.toml with these options in its table [build]. Raises ``ValueError`` if that cannot be."""
+    before = files.load_toml(text)
     text = text if text.endswith("\n") or not text else text + "\n"
     match = _TABLE.search(text)
     if match is None:
@@ -160,45 +209,93 @@ def toml(text: str, values: Mapping[str, Value]) -> str:
             table = pattern.sub(line, table, count=1)
         else:
             table = f"{table.rstrip()}\n{line}\n" if table.strip() else f"{line}\n{table}"
-    return head + table + tail
+    made = head + table + tail
+    own = {key.replace("-", "_"): value for key, value in before.get("build", {}).items()}
+    wanted = {**own, **{key.replace("-", "_"): value for key, value in values.items()}}
+    try:
+        after = files.load_toml(made)
+        found = {key.replace("-", "_"): value for key, value in after.get("build", {}).items()}
+    except ValueError:
+        found = {}
+    if found != wanted or {**before, "build": 0} != {**after, "build": 0}:
+        raise ValueError("its [build] is written in a way that tune cannot edit")
+    return made
 
 
 @contextmanager
 def written(report: Report, repository: Repository, made: tuple[Change, ...]) -> Iterator[None]:
-    """Write them; every file is put back if the ``with`` block fails."""
-    paths = [change.path for change in made]
-    recorded, endpoint = repository.manifest, chosen(report)
-    kept = {path: path.read_bytes() for path in paths}
-    if recorded and endpoint in recorded.endpoints:
-        for extra in (repository.path / MANIFEST, repository.path / endpoint / CONFIG):
-            kept.setdefault(extra, extra.read_bytes())
-    edited = {each.path for each in integrity.altered(repository.path, recorded.files)} if recorded else set()
-    try:
+    """Write them; every file is put back if the ``with`` block fails, by the next trb if this one is killed.
+
+    Raises ``TrbError`` EDITED_FILE, REPOSITORY_BUSY, DISK_FULL, OUTPUT_NOT_WRITABLE; nothing changed then.
+    """
+    root = repository.path
+    with staging.exclusive(root):
         for change in made:
-            files.write(change.path, change.new.encode())
-        if recorded and endpoint in recorded.endpoints:
-            _record(report, repository.path, recorded, made, edited)
-        yield
-    except BaseException:
-        for path, before in kept.items():
-            files.write(path, before)
-        raise
+            _unchanged(change.path, change.old)
+        contents = _contents(report, repository, made)
+        outside = {
+            change.path: change.old.encode() for change in made if not change.path.is_relative_to(root)
+        }
+        try:
+            with undo.undoable(root, {path: {data} for path, data in contents.items()}):
+                for path, data in contents.items():
+                    files.write(root / path, data)
+                for change in made:
+                    if change.path in outside:
+                        files.write(change.path, change.new.encode())
+                yield
+        except BaseException as error:
+            for file, before in outside.items():
+                if file.read_bytes() != before:
+                    files.write(file, before)
+            if isinstance(error, OSError):
+                raise files.explain(error, root) from None
+            raise
 
 
-def _record(
-    report: Report, root: Path, recorded: Manifest, made: tuple[Change, ...], edited: set[str]
-) -> None:
-    """The manifest with the new files, options and content digest, which the endpoint states itself."""
+def _unchanged(path: Path, read: str) -> None:
+    """Raise ``TrbError`` EDITED_FILE if a file is not what was read."""
+    if path.read_bytes() != read.encode():
+        raise _changed(path)
+
+
+def _changed(path: Path) -> TrbError:
+    return TrbError(
+        Code.EDITED_FILE,
+        "changed while it was tuned; nothing was written",
+        where=str(path),
+        remedy="what was measured is of another repository: run tune again when nobody edits it",
+    )
+
+
+def _contents(report: Report, repository: Repository, made: tuple[Change, ...]) -> dict[str, bytes]:
+    """What the files of the repository become, manifest.json last, which has their digests and the options.
+
+    The endpoint's config.pbtxt states the digest of the whole content itself.
+    """
+    root, recorded, endpoint = repository.path, repository.manifest, chosen(report)
+    contents = {
+        change.path.relative_to(root).as_posix(): change.new.encode()
+        for change in made
+        if change.path.is_relative_to(root)
+    }
+    if recorded is None or endpoint not in recorded.endpoints:
+        return contents
     base = {name: _default(report, name) for name in report.space}
-    endpoint = chosen(report)
+    edited = {each.path for each in integrity.altered(root, recorded.files)}
     entry = recorded.endpoints[endpoint]
+    version = entry.served.version
     asked = dict(entry.served.options or {})
     asked |= {key.replace("-", "_"): _recorded(value) for key, value in options(report, base).items()}
     asked = dict(sorted(asked.items()))
-    digest = content.of_version(root, recorded, endpoint, entry.served.version)
-    own = root / endpoint / CONFIG
-    files.write(own, content.sealed(own.read_bytes(), digest))
-    size = ModelConfig(pbtxt.parse(own.read_text(encoding="utf-8"))).max_batch_size
+    own = f"{endpoint}/{CONFIG}"
+
+    digests = content.listing(root, recorded, endpoint, version)
+    for path in digests.keys() & contents.keys():
+        digests[path] = content.hashed(path, contents[path], endpoint, version)
+    digest = content.digest(digests)
+    contents[own] = content.sealed(contents.get(own) or (root / own).read_bytes(), digest)
+    size = ModelConfig(pbtxt.parse(contents[own].decode("utf-8"))).max_batch_size
     served = replace(
         entry.served,
         options=asked,
@@ -207,13 +304,13 @@ def _record(
         endpoint=replace(entry.served.endpoint, max_batch_size=size),
     )
     records = dict(recorded.files)
-    for path in {*(change.path for change in made), own}:
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
+    for path, data in contents.items():
         # What the user had edited stays an edit, which no build overwrites.
-        if name in records and name not in edited:
-            records[name] = FileRecord(sha256=files.hash_file(path), bytes=path.stat().st_size)
+        if path in records and path not in edited:
+            records[path] = FileRecord(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
     endpoints = {**recorded.endpoints, endpoint: replace(entry, served=served)}
-    manifest.write(root, replace(recorded, endpoints=endpoints, files=records))
+    contents[MANIFEST] = replace(recorded, endpoints=endpoints, files=records).to_text().encode()
+    return contents
 
 
 def _recorded(value: Value) -> Value:

@@ -77,13 +77,13 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
     )
     if not write:
         if begun:
-            yield "a trb that was killed left a promotion half done; the next one undoes that"
+            yield "a trb that was killed left a change half done; the next one undoes that"
         return
     other = [path for path, digests in journal.items() if current[path] not in digests]
     if other:
         raise TrbError(
             Code.EDITED_FILE,
-            "a trb that was killed left a promotion half done, and that cannot be undone, since files were "
+            "a trb that was killed left a change half done, and that cannot be undone, since files were "
             f"changed after that: {', '.join(other[:5])}",
             where=str(root),
             remedy=f"the files as they were are in {stage / BEFORE}: copy back what you need, then remove "
@@ -91,7 +91,7 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
         )
     _put_back(stage, root, journal)
     if begun:
-        yield "a trb that was killed had left a promotion half done: the repository is as it was before"
+        yield "a trb that was killed had left a change half done: the repository is as it was before"
 
 
 def _read(file: Path) -> Journal:

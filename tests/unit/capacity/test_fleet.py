@@ -106,6 +106,16 @@ def test_a_milder_percentile_proves_nothing(tmp_path: Path) -> None:
         ("c.csv", "name,instance,per_second,p99_ms\na,m,-1,5\n"),
         ("c.csv", "name,instance,per_second,p50_ms\na,m,10,5\n"),
         ("c.csv", "name,instance,p99_ms\na,m,5\n"),
+        ("c.csv", ""),
+        ("c.csv", "name,instance,per_second,p99_ms\n"),
+        ("c.csv", "name;instance;per_second;p99_ms\na;m;10;5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\na,m,1,000,5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms,p99_ms\na,m,10,5,900\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\na,m,10,5\na,m,20,5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\na,m,1e-300,5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\n\x1b[31ma,m,10,5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\na\0,m,10,5\n"),
+        ("c.csv", "name,instance,per_second,p99_ms\n" + "a" * 200_000 + ",m,10,5\n"),
         ("c.json", "[]"),
         ("c.json", "{"),
         ("c.json", '{"levels": []}'),
@@ -129,6 +139,12 @@ def test_damaged_capacities(tmp_path: Path, name: str, text: str) -> None:
         ("p.toml", "[instances.m]\nprice_per_hour = inf"),
         ("p.csv", "machine,price_per_hour\nm,1\n"),
         ("p.csv", "instance,price\nm,1\n"),
+        ("p.csv", ""),
+        ("p.csv", "instance;price_per_hour\nm;0,5\n"),
+        ("p.csv", "instance,price_per_hour\nm,1\nm,2\n"),
+        ("p.csv", "instance,price_per_hour\n,1\n"),
+        ("p.csv", "instance,price_per_hour\nm,1e308\n"),
+        ("p.toml", "currency = []\n[instances]\nm = 1"),
     ],
 )
 def test_damaged_prices(tmp_path: Path, name: str, text: str) -> None:
@@ -136,6 +152,100 @@ def test_damaged_prices(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(TrbError) as caught:
         prices.read(tmp_path / name)
     assert (caught.value.code, caught.value.where) == (Code.USAGE, str(tmp_path / name))
+
+
+def test_tables_as_spreadsheets_write_them(tmp_path: Path) -> None:
+    """A mark before the first line, spaces, capitals, empty lines, line breaks of Windows and in quotes."""
+    (tmp_path / "c.csv").write_bytes(
+        b'\xef\xbb\xbfName, Instance, Per_Second, P99_ms\r\n"a\r\nb", m, 10, 5\r\n,,,\r\n\r\nc,m,20,6,,\r\n'
+    )
+    known = capacities.read(tmp_path / "c.csv", "", SLO)
+    assert [(each.name, each.instance, each.per_second) for each in known] == [
+        ("a b", "m", 10),
+        ("c", "m", 20),
+    ]
+    (tmp_path / "p.csv").write_bytes(b"\xef\xbb\xbfinstance,price_per_hour\r\nm,1\r\n")
+    (tmp_path / "p.toml").write_bytes(b"\xef\xbb\xbf[instances]\nm = 1\n")
+    for name in ("p.csv", "p.toml"):
+        assert prices.read(tmp_path / name).per_hour == {"m": 1}
+
+
+def tuned(**changes: object) -> dict[str, object]:
+    """A report of trb tune as far as plan reads it."""
+    entry = {"name": "default", "capacity": 100.0, "latency_ms": 5.0}
+    stage = {
+        "model": "m",
+        "instances": 1,
+        "max_batch": 1,
+        "delay_ms": 0,
+        "threads": 1,
+        "batch_ms": {"1": 5.0},
+    }
+    service = {"stages": [stage], "overhead_ms": 0.1, "cores": 0, "spread": [[0.0, 0.9], [1.0, 1.1]]}
+    objective = asdict(SLO)
+    document = {"trials": [], "objective": objective, "compared": [entry], "chosen": "default"}
+    return {**document, "service": service, **changes}
+
+
+def damaged_services() -> list[object]:
+    service = tuned()["service"]
+    assert isinstance(service, dict)
+    (stage,) = service["stages"]
+    stages = [{"batch_ms": {"1": 0}}, {"batch_ms": {"0": 1}}, {"max_batch": 10**12}, {"delay_ms": -1}]
+    return [
+        *({**service, "stages": [{**stage, **change}]} for change in stages),
+        *({**service, **change} for change in ({"overhead_ms": -1}, {"cores": -1}, {"spread": []})),
+        {**service, "spread": [[1.0, 1.0], [0.0, 1.0]]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compared": []},
+        {"compared": [{"name": "default", "capacity": -1, "latency_ms": 5}]},
+        {"compared": [{"name": "default", "capacity": 1e400, "latency_ms": 5}]},
+        {"compared": [{"name": "default", "capacity": 1, "latency_ms": None}]},
+        {"objective": {"percentile": "p98"}},
+        *({"service": each} for each in damaged_services()),
+    ],
+)
+def test_reports_that_prove_nothing_or_are_damaged(tmp_path: Path, changes: dict[str, object]) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(tuned()))
+    (whole,) = capacities.read(file, "m", SLO)
+    assert whole.service is not None
+    file.write_text(json.dumps(tuned(**changes)))
+    with pytest.raises(TrbError) as caught:
+        capacities.read(file, "m", SLO)
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, str(file))
+
+
+def test_a_load_of_almost_nothing_is_simulated(tmp_path: Path) -> None:
+    file, price = tmp_path / "report.json", tmp_path / "p.toml"
+    file.write_text(json.dumps(tuned()))
+    price.write_text("[instances]\nm = 1\n")
+    common = ("--slo", "p99=500ms", "--prices", str(price), "--simulate", "poisson", "--json")
+    done = cli.call("plan", str(file), "--rps", "0.000001", "--autoscale", "1s", *common)
+    assert done.returncode == 0, done.stderr
+    assert all(each["p99"] < 10 for each in json.loads(done.stdout)["simulated"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--rps", "nan"),
+        ("--rps", "inf"),
+        ("--rps", "1e-300"),
+        ("--headroom", "nan"),
+        ("--spare", "1" + "0" * 400),
+        ("--slo", "p99=1" + "0" * 400 + "s"),
+        ("--simulate", "poisson", "--autoscale", "40000m" + "0" * 10),
+        ("--simulate", "poisson", "--autoscale", "44000m"),
+    ],
+)
+def test_numbers_that_are_none(arguments: tuple[str, ...]) -> None:
+    assert plan(*arguments).returncode == 2
 
 
 def plan(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -100,3 +100,18 @@ def test_the_first_guesses_begin_with_the_default() -> None:
 def test_variants_are_a_factor() -> None:
     space = factors.space(single(), 1, ("m_int8",))
     assert space[0] == factors.Factor(name="variant", values=("m", "m_int8"), default="m")
+
+
+def test_a_variant_is_compared_with_its_own_configuration() -> None:
+    """What is the default of the endpoint that is tuned must be set in a variant that has something else."""
+    own = {"backend": "python", "max_batch_size": 16, "instance_group": [{"count": 3}]}
+    batching = {"dynamic_batching": {"max_queue_delay_microseconds": 7}}
+    variant = factors.subject("v", {"v": ModelConfig({**own, **batching})})
+    base = {"variant": "m", "instances": 1, "batching": "off", "max batch": 8}
+    raw = factors.configs(variant, {**base, "variant": "v"}, base)["v"]
+    assert raw["instance_group"] == [{"count": 1}]
+    assert "dynamic_batching" not in raw
+    raw = factors.configs(variant, {**base, "variant": "v", "batching": 7}, {**base, "batching": 7})["v"]
+    assert raw["max_batch_size"] == 8
+    same = {"variant": "v", "instances": 3, "batching": 7, "max batch": 16}
+    assert factors.configs(variant, same, base)["v"] == variant.members[0].raw

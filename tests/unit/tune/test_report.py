@@ -1,11 +1,13 @@
 """The Pareto front, the winner, and what is written of a report."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 from tune_values import BASE, compared, report, trial
 
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.tune import output, prove
 from triton_repo_builder.tune.factors import Factor, key
 from triton_repo_builder.tune.report import PRUNED
@@ -80,3 +82,36 @@ def test_every_file_of_a_report(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "&lt;instances&gt;" in page and "reaches less" in page
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_full_disk_leaves_an_earlier_report_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output.write(report(trial()), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    write = Path.write_bytes
+
+    def full(file: Path, content: bytes) -> int:
+        if file.name == "front.png":
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        return write(file, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TrbError) as caught:
+        output.write(report(trial(1, 7, 7)), tmp_path)
+    assert caught.value.code is Code.DISK_FULL
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_where_the_report_would_be_is_said_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "report.json").mkdir()
+    with pytest.raises(TrbError) as caught:
+        output.open_folder(tmp_path)
+    assert (caught.value.code, caught.value.where) == (
+        Code.OUTPUT_NOT_WRITABLE,
+        str(tmp_path / "report.json"),
+    )
+
+
+def test_the_default_is_known_by_its_setting_not_its_place() -> None:
+    """In the log of a run that was killed it need not be the first."""
+    made = report(trial(1, name="instances 4", setting={**BASE, "instances": 4}), trial(2))
+    assert made.default == made.trials[1]

@@ -1,6 +1,8 @@
 """The chosen setting in config.pbtxt, trb.toml and manifest.json of a repository that trb built."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,12 @@ from tune_values import compared, report, trial
 
 from tests.support import cli
 from triton_repo_builder import repository
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 from triton_repo_builder.repository import content, integrity
 from triton_repo_builder.tune import write_back
 from triton_repo_builder.tune.report import Report
+from triton_repo_builder.write import recovery
 
 SOURCE = Path(__file__).resolve().parents[3] / "model_repository"
 
@@ -130,3 +134,85 @@ def test_a_variant_that_was_chosen_gets_the_setting_in_its_own_models(root: Path
 )
 def test_trb_toml(text: str, expected: object) -> None:
     assert load_toml(write_back.toml(text, {"instances": 2})) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "build.instances = 1\n",
+        "build = { instances = 1 }\n",
+        '["build"]\ninstances = 1\n',
+        '[build]\nmodel = """\ninstances = 9\n"""\n',
+        '[build]\n"instances" = 1\n',
+    ],
+)
+def test_a_trb_toml_that_cannot_be_edited_is_refused_whole(root: Path, tmp_path: Path, text: str) -> None:
+    """Rather than written so that the next build fails, or another value changes."""
+    config = tmp_path / "trb.toml"
+    config.write_text(text)
+    with pytest.raises(TrbError) as caught:
+        write_back.changes(better(instances=3), repository.read(root), config)
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, str(config))
+    assert "instances = 3" in caught.value.remedy
+    assert config.read_text() == text
+
+
+@pytest.mark.parametrize("content", [b"[build", b"\xff", b"\xef\xbb\xbf[build]\n"])
+def test_a_trb_toml_that_no_build_can_read(root: Path, tmp_path: Path, content: bytes) -> None:
+    config = tmp_path / "trb.toml"
+    config.write_bytes(content)
+    with pytest.raises(TrbError) as caught:
+        write_back.changes(better(instances=3), repository.read(root), config)
+    assert caught.value.code is Code.USAGE
+
+
+def test_a_trb_toml_of_another_repository_stays(root: Path, tmp_path: Path) -> None:
+    config = tmp_path / "trb.toml"
+    config.write_text('[build]\noutput = "elsewhere"\n')
+    made = write_back.changes(better(instances=3), repository.read(root), config)
+    assert [change.shown for change in made] == ["sentiment_model/config.pbtxt"]
+    config.write_text(f'[build]\noutput = "{root.name}"\n')
+    made = write_back.changes(better(instances=3), repository.read(root), config)
+    assert [change.shown for change in made] == ["sentiment_model/config.pbtxt", "trb.toml"]
+
+
+def test_line_ends_of_windows_stay(root: Path, tmp_path: Path) -> None:
+    toml, config = tmp_path / "trb.toml", root / "sentiment_model" / "config.pbtxt"
+    toml.write_bytes(b'[build]\r\nmodel = "m"\r\ninstances = 1\r\n')
+    config.write_bytes(config.read_bytes().replace(b"\n", b"\r\n"))
+    repo = repository.read(root)
+    made_of = better(instances=3)
+    with write_back.written(made_of, repo, write_back.changes(made_of, repo, toml)):
+        pass
+    assert toml.read_bytes() == b'[build]\r\nmodel = "m"\r\ninstances = 3\r\n'
+    assert config.read_bytes().count(b"\n") == config.read_bytes().count(b"\r\n")
+    assert b"trb tune" in config.read_bytes()
+
+
+@pytest.mark.parametrize("moment", ["before the diff", "after it"])
+def test_what_was_edited_meanwhile_is_not_overwritten(root: Path, moment: str) -> None:
+    config = root / "sentiment_model" / "config.pbtxt"
+    repo, made_of = repository.read(root), better(instances=3)
+    made = write_back.changes(made_of, repo, None)
+    config.write_text(config.read_text() + "version_policy { latest { num_versions: 2 } }\n")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    with pytest.raises(TrbError) as caught:
+        if moment == "before the diff":
+            made = write_back.changes(made_of, repo, None)
+        with write_back.written(made_of, repo, made):
+            pass
+    assert (caught.value.code, caught.value.where) == (Code.EDITED_FILE, str(config))
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_a_process_that_is_killed_before_the_proof_is_undone_by_the_next(root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    pid = os.fork()
+    if not pid:
+        repo, made_of = repository.read(root), better(instances=3)
+        with write_back.written(made_of, repo, write_back.changes(made_of, repo, None)):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert {path: path.read_bytes() for path in before} != before
+    assert any("left a change half done" in note for note in recovery.recover(root))
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before

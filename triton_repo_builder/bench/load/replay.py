@@ -14,6 +14,9 @@ from triton_repo_builder.errors import Code, TrbError
 REMEDY = (
     'write a JSON object per line: {"at": 12.5, "text": "..."}; at in seconds, or as 2024-10-01T12:00:00Z'
 )
+LONGEST = 7 * 86_400
+"""Seconds; a log that is longer has other units, or other times than those of requests."""
+MANY = 36_525
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,8 @@ class Log:
 def read(path: Path) -> Log:
     """Raises ``TrbError`` NOT_FOUND, USAGE with the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a text may hold characters that it takes for the end of a line.
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except OSError as error:
         raise files.unreadable(path, error) from None
     except UnicodeDecodeError:
@@ -55,26 +59,41 @@ def read(path: Path) -> Log:
             raise TrbError(Code.USAGE, f"line {number}: {error}", where=str(path), remedy=REMEDY) from None
     if not entries:
         raise TrbError(Code.USAGE, "holds no request", where=str(path), remedy=REMEDY)
-    if len({text is None for _, text in entries}) > 1:
+    if len({text is None for _, text, _ in entries}) > 1:
         raise TrbError(Code.USAGE, "only some lines have a text", where=str(path), remedy=REMEDY)
+    if len({local for *_, local in entries}) > 1:
+        message = "only some times say their time zone, so that they cannot be told apart"
+        raise TrbError(Code.USAGE, message, where=str(path), remedy=REMEDY)
     entries.sort(key=lambda entry: entry[0])
     first = entries[0][0]
+    if entries[-1][0] - first > LONGEST:
+        days = (entries[-1][0] - first) / 86_400
+        raise TrbError(
+            Code.USAGE,
+            f"is a log of {days:,.0f} days, which would take as long to send"
+            if days < MANY
+            else "has times that are more than a century apart",
+            where=str(path),
+            remedy="send a part of it; 'at' is seconds, not milliseconds",
+        )
     numbers: dict[str, int] = {}
     arrivals = tuple(
         (at - first, number if text is None else numbers.setdefault(text, len(numbers)))
-        for number, (at, text) in enumerate(entries)
+        for number, (at, text, _) in enumerate(entries)
     )
     return Log(texts=tuple(numbers), arrivals=arrivals)
 
 
-def _entry(document: Any) -> tuple[float, str | None]:
+def _entry(document: Any) -> tuple[float, str | None, bool]:
+    """Time, text, and whether the time is one of this machine's own time zone. Raises ``files.DAMAGED``."""
     if not isinstance(document, dict) or "at" not in document:
         raise ValueError("not an object with 'at'")
-    at, text = document["at"], document.get("text")
+    at, text, local = document["at"], document.get("text"), False
     if isinstance(at, str):
-        at = datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+        moment = datetime.fromisoformat(at.replace("Z", "+00:00"))
+        at, local = moment.timestamp(), moment.tzinfo is None
     if isinstance(at, bool) or not isinstance(at, (int, float)) or not math.isfinite(at):
         raise ValueError(f"'at' is {at!r:.40}, not a time")
     if text is not None and not isinstance(text, str):
         raise ValueError(f"'text' is {text!r:.40}, not a text")
-    return float(at), text
+    return float(at), text, local

@@ -61,6 +61,11 @@ def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:
     contents: dict[str, bytes] = {}
     for report_format in FORMATS.values():
         contents |= report_format.render(report, contents)
+    return place(folder, contents)
+
+
+def place(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
+    """Put files into a folder, all of them or, on a full disk, none. Raises ``TrbError``."""
     with _staging(folder) as stage:
         for name, content in contents.items():
             (stage / name).write_bytes(content)

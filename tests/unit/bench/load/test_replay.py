@@ -1,5 +1,6 @@
 """Recorded logs: their times and texts as they were, and what is wrong with a damaged one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,31 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     assert "line 2" in caught.value.message
 
 
-@pytest.mark.parametrize("lines", [(), ('{"at": 1}', '{"at": 2, "text": "a"}')])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ('{"at": 1}', '{"at": 2, "text": "a"}'),
+        ('{"at": 1e300}', '{"at": 2}'),
+        ('{"at": 1727784000000}', '{"at": 1727787600000}'),  # milliseconds
+        ('{"at": "2024-10-01T12:00:00Z"}', '{"at": "2024-10-01T12:00:01"}'),
+        ('{"at": "2024-10-01T12:00:00Z"}', '{"at": 3}'),
+    ],
+)
 def test_logs_that_cannot_be_sent(tmp_path: Path, lines: tuple[str, ...]) -> None:
     with pytest.raises(TrbError) as caught:
         replay.read(written(tmp_path, *lines))
     assert caught.value.code is Code.USAGE
+
+
+def test_marks_and_line_ends_of_windows_and_within_texts(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    text = "a\u2028b\x85c"
+    lines = (
+        json.dumps({"at": 0, "text": text}, ensure_ascii=False) + "\r\n\r\n" + '{"at": 1, "text": "d"}\r\n'
+    )
+    file.write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert replay.read(file).texts == (text, "d")
 
 
 def test_the_processes_share_the_log_and_every_request_has_its_text(tmp_path: Path) -> None:
