@@ -26,8 +26,7 @@ TOKENS = 1
 def in_order(model: onnx.ModelProto) -> None:
     """Rewrite each sum and mean over axis 1 of three of the graph itself, not of its subgraphs."""
     graph = model.graph
-    axes = dict(_axes(graph))
-    chosen = [node for node in graph.node if axes.get(node.output[0]) in ([TOKENS], [TOKENS - RANK])]
+    chosen = [node for node, axes in _axes(graph) if axes in ([TOKENS], [TOKENS - RANK])]
     of_three = _of_three(model) if chosen else set()
     chosen = [node for node in chosen if node.input[0] in of_three]
     if not chosen:
@@ -40,7 +39,7 @@ def in_order(model: onnx.ModelProto) -> None:
     del graph.node[:]
     graph.node.extend(nodes)
     read = {name for one in walk.graphs(graph) for node in one.node for name in node.input}
-    read |= {value.name for value in graph.output}
+    read |= {value.name for one in walk.graphs(graph) for value in one.output}
     # ONNX Runtime warns of each constant that nothing reads.
     axes_were = {name for node in chosen for name in node.input[1:]}
     kept = [tensor for tensor in graph.initializer if tensor.name in read or tensor.name not in axes_were]
@@ -52,19 +51,21 @@ def in_order(model: onnx.ModelProto) -> None:
             graph.initializer.append(tensor)
 
 
-def _axes(graph: onnx.GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """Output → axes of each sum and mean, if they are known: an attribute, from opset 13 and 18 an input."""
+def _axes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, list[int]]]:
+    """Each sum and mean whose axes are known, with them: an attribute, from opset 13 and 18 an input."""
     constants = dict(walk.constants(graph))
     for node in graph.node:
         if node.op_type not in KINDS or node.domain not in ("", "ai.onnx"):
             continue
+        if not node.input or len(node.output) != 1:
+            continue  # a damaged file, of which ONNX Runtime says what is wrong
         stated = next(
             (list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), None
         )
         if stated is None and len(node.input) > 1 and node.input[1] in constants:
             stated = numpy_helper.to_array(constants[node.input[1]]).reshape(-1).tolist()
         if stated is not None:
-            yield node.output[0], stated
+            yield node, stated
 
 
 def _of_three(model: onnx.ModelProto) -> set[str]:
