@@ -227,9 +227,10 @@ def _points(live: Live) -> list[Point]:
             f"{live.scenario.name}: no call, or calls of other threads, which no fault would reach"
         )
     live.run(live.scenario.back)
+    everything = strace.calls(ended.log, str(live.root), PARTS, names=(*strace.CALLS, "read"))
     whats = {**{error: f"error={error}" for error in ERRORS}, KILL: "signal=KILL"}
     return [
-        Point(call=call, fault=fault, options=tuple(strace.fault(call, recorded, what)))
+        Point(call=call, fault=fault, options=tuple(strace.fault(call, everything, what, str(live.root))))
         for call in recorded
         for fault, what in whats.items()
     ]

@@ -23,7 +23,7 @@ CALLS = (
 NETWORK = ("sendto", "sendmsg", "connect")
 READS = ("openat", "read", *NETWORK)
 """Calls of a command that only reads the repository, and sends it."""
-BY_FILE = tuple(name for name in (*DATA, *SYNCS) if name != "ioctl")
+BY_FILE = (*(name for name in (*DATA, *SYNCS) if name != "ioctl"), "openat", "open")
 """What strace can count file by file, so that calls on other descriptors do not count."""
 _LINE = re.compile(r"(?:(?P<pid>\d+) +)?(?P<name>[a-z][a-z0-9_]*)\((?P<rest>.*)")
 _NAMED = re.compile(r'(?:(?:AT_FDCWD|\d+)<(?P<folder>(?:[^>\\]|\\.)*)>, )?"(?P<path>(?:[^"\\]|\\.)*)"')
@@ -78,17 +78,18 @@ def calls(log: str, root: str, parts: Sequence[str] = ("",), *, names: Sequence[
     return chosen
 
 
-def fault(call: Call, recorded: Sequence[Call], what: str) -> list[str]:
+def fault(call: Call, recorded: Sequence[Call], what: str, root: str) -> list[str]:
     """strace's options that let ``what`` (``error=EIO``, ``signal=KILL``) happen at one of the calls.
 
-    gRPC wakes its threads by writing to a descriptor, now more often, now less: a write to a file is counted
-    among those to the same file.
+    gRPC wakes its threads by writing to a descriptor, and trb looks for processes in /proc, now more often,
+    now less: what writes to a file or opens it is counted among the same to that file, those that read
+    included (``names`` of ``calls`` with ``read``). A path may be one from the working folder, ``root``.
     """
     number, only = call.number, []
     if call.name in BY_FILE:
         path = call.paths[-1]
         same = [each for each in recorded if each.name == call.name and path in each.paths]
-        number, only = same.index(call) + 1, ["-P", path]
+        number, only = same.index(call) + 1, ["-P", path, "-P", os.path.relpath(path, root)]
     chosen = f"trace={call.name}", f"inject={call.name}:{what}:when={number}"
     return ["-y", "-s", "0", *only, *(word for each in chosen for word in ("-e", each))]
 

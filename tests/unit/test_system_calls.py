@@ -50,7 +50,9 @@ def test_an_empty_record_has_no_calls() -> None:
 
 
 WAKES = """\
-openat(AT_FDCWD</w>, "/w/repo/x", O_WRONLY|O_CREAT, 0666) = 4</w/repo/x>
+openat(AT_FDCWD</w>, "repo/x", O_RDONLY) = 4</w/repo/x>
+openat(AT_FDCWD</w>, "/proc/1/stat", O_RDONLY) = 5</proc/1/stat>
+openat(AT_FDCWD</w>, "repo/x", O_WRONLY|O_CREAT, 0666) = 4</w/repo/x>
 write(9<anon_inode:[eventfd]>, ""..., 8) = 8
 write(4</w/repo/x>, ""..., 5) = 5
 write(9<anon_inode:[eventfd]>, ""..., 8) = 8
@@ -59,11 +61,12 @@ write(4</w/repo/x>, ""..., 5) = 5
 
 
 def test_a_fault_is_at_a_write_to_its_file_however_often_others_are_written_to() -> None:
-    opened, _, second = recorded = strace.calls(WAKES, "/w")
-    assert strace.fault(second, recorded, "error=EIO") == [
-        *("-y", "-s", "0", "-P", "/w/repo/x", "-e", "trace=write", "-e", "inject=write:error=EIO:when=2")
-    ]
-    assert strace.fault(opened, recorded, "signal=KILL")[-1] == "inject=openat:signal=KILL:when=1"
+    opened, _, second = strace.calls(WAKES, "/w")
+    everything = strace.calls(WAKES, "/w", names=(*strace.CALLS, "read"))
+    only = ["-y", "-s", "0", "-P", "/w/repo/x", "-P", "repo/x"]
+    for call, name in ((second, "write"), (opened, "openat")):
+        chosen = ["-e", f"trace={name}", "-e", f"inject={name}:error=EIO:when=2"]
+        assert strace.fault(call, everything, "error=EIO", "/w") == [*only, *chosen]
 
 
 def test_a_fault_on_another_file_did_not_reach_its_call() -> None:
