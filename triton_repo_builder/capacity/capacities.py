@@ -123,7 +123,7 @@ def _tuned(path: Path, document: Mapping[str, Any], instance: str, objective: Ob
     """The settings that a tune run compared at the end: the default and the best."""
     percentile = str(document["objective"]["percentile"])
     if percentile not in PERCENTILES:
-        raise ValueError(f"{percentile!r:.40} is no percentile")
+        raise ValueError(f"{percentile!r:.40} is not a percentile")
     if PERCENTILES.index(percentile) < PERCENTILES.index(objective.percentile):
         raise _wrong(path, f"was tuned for {percentile}, which says nothing about {objective.percentile}")
     service = _service(document["service"]) if document.get("service") else None

@@ -125,7 +125,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
             place, "it forbids nothing", "add required, allowed, forbidden, minimum, maximum or pattern"
         )
     if not _FIELD.fullmatch(entry["field"]):
-        message = f"field = {entry['field']!r} is no path"
+        message = f"field = {entry['field']!r} is not a path"
         raise _refused(place, message, 'fields with dots between them: parameters."trb.model_sha256"')
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
     if steps[0] in _TEXTS and len(steps) > 2:
