@@ -98,3 +98,33 @@ def test_what_cannot_be_followed_is_refused(arguments: tuple[str, ...]) -> None:
 def test_nothing_to_follow(address: str) -> None:
     done = call("serve", f"s3://{address}/{s3_server.BUCKET}/empty", "--follow", "--engine", "embedded")
     assert kind(done.stderr) == Code.NOT_PUSHED
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_old_revisions_may_go_while_a_server_follows(tmp_path: Path, address: str) -> None:
+    """Each revision is pruned as soon as another one is there, whatever the server is doing with it."""
+    first, second = two_versions.make(tmp_path)
+    one, two = (tmp_path / name / "model_repository" for name in ("r1", "r2"))
+    tiny.put(first, one, golden=True)
+    tiny.put(second, two, golden=True)
+    where = f"s3://{address}/{s3_server.BUCKET}/pruned"
+    trb("push", where, one)
+    with made.serve(tmp_path, where, "--engine=embedded", "--json", "--follow", "--interval=1") as running:
+        urls = running.ready()["urls"]
+        client = HttpClient(running.http)
+        first_content = client.config("sentiment").parameters["trb.content"]
+        for revision in (two, one, two, one, two):
+            trb("push", where, revision)
+            trb("push", where, "--prune", "--keep", "1")
+            assert client.ready("sentiment")
+        made.until(
+            lambda: (
+                client.config("sentiment").parameters["trb.content"] != first_content
+                and running.err.read_text().rstrip().endswith("proven by trb smoke")
+            ),
+            PATIENCE,
+        )
+        assert "Traceback" not in running.err.read_text()
+        assert call("smoke", two, "--url", urls["http"], "--grpc-url", urls["grpc"]).returncode == 0
+    assert len(json.loads(trb("push", where, "--list", "--json"))["revisions"]) == 1
