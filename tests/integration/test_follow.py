@@ -98,3 +98,30 @@ def test_what_cannot_be_followed_is_refused(arguments: tuple[str, ...]) -> None:
 def test_nothing_to_follow(address: str) -> None:
     done = call("serve", f"s3://{address}/{s3_server.BUCKET}/empty", "--follow", "--engine", "embedded")
     assert kind(done.stderr) == Code.NOT_PUSHED
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_old_revisions_may_go_while_a_server_follows(tmp_path: Path, address: str) -> None:
+    """All but the current and the previous one are pruned, whatever the server is doing with them."""
+    where = f"s3://{address}/{s3_server.BUCKET}/pruned"
+    net = tiny.tensor_model(tmp_path / "net.onnx")
+    revisions = []
+    for number, source in enumerate(2 * two_versions.make(tmp_path)):
+        revisions.append(tmp_path / f"r{number}" / "model_repository")
+        tiny.put(source, revisions[-1], golden=True)
+        if number >= 2:
+            tiny.put(net, revisions[-1], golden=True)
+    trb("push", where, revisions[0])
+    with made.serve(tmp_path, where, "--engine=embedded", "--json", "--follow", "--interval=1") as running:
+        urls = running.ready()["urls"]
+        client = HttpClient(running.http)
+        for revision in revisions[1:]:
+            trb("push", where, revision)
+            trb("push", where, "--prune", "--keep", "1")
+            assert client.ready("sentiment")
+        made.until(lambda: call("verify", where, "--url", urls["http"]).returncode == 0, PATIENCE)
+        assert "Traceback" not in running.err.read_text()
+        smoke = call("smoke", revisions[-1], "--url", urls["http"], "--grpc-url", urls["grpc"])
+        assert smoke.returncode == 0, smoke.stdout
+    assert len(json.loads(trb("push", where, "--list", "--json"))["revisions"]) == 2

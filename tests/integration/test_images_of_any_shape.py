@@ -22,7 +22,7 @@ from tests.support.rows import column
 from triton_repo_builder import serve
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, image_reference
 
 pytestmark = pytest.mark.server
 
@@ -62,7 +62,7 @@ def test_scores_are_those_of_the_graph(name: str, client: GrpcClient, exported: 
     files = images.images()[:40]
     if name == "yolos":  # which takes none that would be less than 16 pixels wide
         files = [data for data in files if max(size := Image.open(BytesIO(data)).size) < 4 * min(size)]
-    pixels = image_processor.reference(image_processor.read(exported / name / "preprocessor_config.json"))
+    pixels = image_reference.reference(image_processor.read(exported / name / "preprocessor_config.json"))
     session = onnxruntime.InferenceSession(str(exported / name / "model.onnx"))
     made = [pixels(data) for data in files]
     assert len({one.shape for one in made}) > 3

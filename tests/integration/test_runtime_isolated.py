@@ -18,7 +18,7 @@ import tiny_sounds
 
 from triton_repo_builder import process, resources
 from triton_repo_builder.golden import audio, image
-from triton_repo_builder.read import audio_processor, image_processor
+from triton_repo_builder.read import audio_processor, image_processor, image_reference
 from triton_repo_builder.render import vendor_pillow
 from triton_repo_builder.repository import pbtxt
 
@@ -112,7 +112,7 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     argv = [python, "-I", "-B", "-c", IMAGES, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = image_processor.read(folder / "preprocessor_config.json")
-    expected = image_processor.prove(spec, [path.read_bytes() for path in files])
+    expected = image_reference.prove(spec, [path.read_bytes() for path in files])
     np.testing.assert_allclose(np.array(printed["pixels"]), np.stack(expected), rtol=0, atol=1e-5)
     assert printed["ours"] == []
     assert Path(printed["pillow"]).is_relative_to(model / "1" / "vendor")

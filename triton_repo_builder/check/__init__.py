@@ -40,6 +40,7 @@ class Rule(Protocol):
 
 
 RULES: dict[str, Rule] = {
+    "syntax": syntax.check,
     "layout": layout.check,
     "features": features.check,
     "batching": batching.check,

@@ -32,6 +32,8 @@ _TEXT = _group(
      "remove the field, or serve with a newer release"),
     ("warning", "parameter-ignored", "The backend of the release does not know the parameter, ignores it.",
      "remove it, or serve with a newer release"),
+    ("warning", "ignore-unknown", "`# trb: ignore CODE` with a code that no finding has: it hides nothing.",
+     "correct the code, or remove it; a reason stands behind a colon: # trb: ignore CODE: reason"),
     ("error", "config-folder", "`config.pbtxt` is a folder, which kills the server.",
      "put the file itself there"),
     ("error", "repository-empty", "No model in the repository: a wrong path passes any check.",

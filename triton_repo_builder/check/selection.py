@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,10 @@ from triton_repo_builder.repository import Repository
 POLICY = "policy-"
 """What the codes of a team's own policies begin with."""
 _STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#([^\n]*)""")
-_IGNORE = re.compile(r"[ \t]*trb:[ \t]*ignore[ \t]+(.+)")
+_IGNORE = re.compile(r"[ \t]*trb:[ \t]*ignore(?:[ \t]+|:)(.+)")
+_REASON = re.compile(r":(?=\s|$)|\s--?(?=\s)|[(;#]")
+"""What ends the codes of a comment and begins the reason."""
+_WORD = re.compile(r"(,?)[ \t]*([^\s,]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,9 @@ class Selection:
 
     def of(self, findings: Iterable[Finding], repository: Repository) -> list[Finding]:
         """The findings that are left."""
-        commented = {model.name: _comments(model.text or "") for model in repository.models}
+        commented = {
+            model.name: [entry.code for entry in comments(model.text or "")] for model in repository.models
+        }
         return [finding for finding in findings if self._counts(finding, commented.get(finding.model, ()))]
 
     def _counts(self, finding: Finding, commented: Collection[str]) -> bool:
@@ -52,10 +58,36 @@ def _any(code: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(code, pattern) for pattern in patterns)
 
 
-def _comments(text: str) -> tuple[str, ...]:
-    """The codes of each ``# trb: ignore CODE, CODE``, on a line of its own or behind a field."""
-    if "trb:" not in text:
-        return ()
-    comments = (match[1] or "" for match in _STRING_OR_COMMENT.finditer(text))
-    stated = filter(None, map(_IGNORE.match, comments))
-    return tuple(code for match in stated for code in re.split(r"[\s,]+", match[1].strip()))
+@dataclass(frozen=True, kw_only=True)
+class Ignored:
+    """A code, or a pattern of codes, in a comment ``# trb: ignore CODE, CODE: reason``."""
+
+    code: str
+    offset: int
+    """Characters before it in the text."""
+
+
+def comments(text: str) -> list[Ignored]:
+    """The codes of each such comment, on a line of its own or behind a field; misspelt ones, too.
+
+    They are separated by commas or blanks. A reason follows a colon, a dash or a bracket; without one it
+    begins at the first word that is no code, nor close to one, nor the first after a comma.
+    """
+    found: list[Ignored] = []
+    for comment in _STRING_OR_COMMENT.finditer(text) if "trb:" in text else ():
+        stated = _IGNORE.match(comment[1] or "")
+        if not stated:
+            continue
+        start = comment.start(1) + stated.start(1)
+        for number, word in enumerate(_WORD.finditer(_REASON.split(stated[1], 1)[0])):
+            code = word[2].rstrip(".")
+            due = number == 0 or bool(word[1])
+            if not due and unknown([code]) and not closest(code):
+                break
+            found.append(Ignored(code=code, offset=start + word.start(2)))
+    return found
+
+
+def closest(code: str) -> str:
+    """The code that a misspelt one probably means; empty if none is near."""
+    return next(iter(difflib.get_close_matches(code, CODES, 1, 0.8)), "")

@@ -217,10 +217,9 @@ def _smoke(urls: Urls, repository: Repository | None) -> None:
     report = smoke.run(urls, repository, smoke.Options())
     bad = [check for check in report.checks if check.status is smoke.Status.FAILED]
     if bad:
-        listed = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
         raise TrbError(
             Code.FAILED_CHECKS,
-            f"{len(bad)} checks of trb smoke did not pass; nothing was written{listed}",
+            smoke.did_not_pass(bad, "nothing was written"),
             where=urls.http,
             remedy="see 'trb smoke'",
         )

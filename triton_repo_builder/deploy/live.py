@@ -201,7 +201,7 @@ def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
     if bad is None:
         tell("no preflight: the embedded engine is not installed here")
     elif bad:
-        raise _unproven(move, bad, "on a server of its own; nothing was changed", remedy)
+        raise _failed(move, smoke.did_not_pass(bad, "on a server of its own; nothing was changed"), remedy)
 
 
 def _load_both(move: Move, server: LiveServer, tell: Tell) -> None:
@@ -311,19 +311,13 @@ def _load(move: Move, server: LiveServer, model: str, numbers: tuple[int, ...]) 
 def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
     if bad := failures(smoke.run(urls, repository.read(move.root), options)):
         remedy = f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again"
-        raise _unproven(move, bad, state, remedy)
+        raise _failed(move, smoke.did_not_pass(bad, state), remedy)
 
 
 def failures(report: smoke.SmokeReport) -> list[smoke.Check]:
     """The checks that say something against an endpoint on a server that others use, too."""
     bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
     return [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
-
-
-def _unproven(move: Move, bad: Sequence[smoke.Check], state: str, remedy: str) -> TrbError:
-    shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in bad[:3])
-    number = "a check" if len(bad) == 1 else f"{len(bad)} checks"
-    return _failed(move, f"{number} of trb smoke did not pass; {state}{shown}", remedy)
 
 
 def _failed(move: Move, message: str, remedy: str) -> TrbError:

@@ -144,7 +144,9 @@ class Transition:
         if bad is None:
             self.tell("no preflight: the embedded engine is not installed here")
         elif bad:
-            raise _unproven(name, bad, "on a server of its own; nothing was changed", remedy)
+            raise _failed(
+                name, smoke.did_not_pass(bad, "on a server of its own; nothing was changed"), remedy
+            )
 
     def _walk(self, name: str, listed: list[Stage], own: Collection[str]) -> None:
         """From state to state; back to the first if one fails."""
@@ -278,7 +280,7 @@ class Transition:
         report = smoke.run(self.urls, repository.read(self.root), _smoke(name))
         if bad := live.failures(report):
             remedy = f"see 'trb smoke {self.root} --url {self.urls.http}', correct it, build it again"
-            raise _unproven(name, bad, "what was served before serves again", remedy)
+            raise _failed(name, smoke.did_not_pass(bad, "what was served before serves again"), remedy)
 
 
 def _all_models(entry: EndpointEntry) -> tuple[str, ...]:
@@ -294,12 +296,6 @@ def _models(stage: Stage) -> set[str]:
 
 def _smoke(name: str) -> smoke.Options:
     return smoke.Options(endpoints=(name,), clients=4, requests=4)
-
-
-def _unproven(name: str, bad: Collection[smoke.Check], state: str, remedy: str) -> TrbError:
-    shown = "".join(f"\n  {check.group} ({check.protocol}): {check.detail}" for check in list(bad)[:3])
-    number = "a check" if len(bad) == 1 else f"{len(bad)} checks"
-    return _failed(name, f"{number} of trb smoke did not pass; {state}{shown}", remedy)
 
 
 def _failed(name: str, message: str, remedy: str) -> TrbError:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.golden import media, original
 from triton_repo_builder.golden.original import Recording
-from triton_repo_builder.read import image_processor, transformers_library
+from triton_repo_builder.read import image_reference, transformers_library
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
@@ -33,7 +33,7 @@ def images() -> dict[str, bytes]:
 
 def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:
     """What the graph takes for each of these files; the served code gives the same, else ``TrbError``."""
-    values = image_processor.prove(spec, list(files.values()))
+    values = image_reference.prove(spec, list(files.values()))
     return [np.ascontiguousarray(np.moveaxis(one, 0, 2)) for one in values] if layout == "NHWC" else values
 
 

@@ -29,7 +29,7 @@ from triton_repo_builder.plan.endpoint import (
     unproven,
 )
 from triton_repo_builder.plan.preprocessed import Media
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, image_reference
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.tasks.support import vision
@@ -77,7 +77,7 @@ def prepare(request: Request) -> Preprocessing:
         assert source.preprocessor is not None
         spec = image_processor.read(source.preprocessor)
         if request.options.preprocessor is None:
-            image_processor.check_unnamed(spec, list(golden.images().values()))
+            image_reference.check_unnamed(spec, list(golden.images().values()))
     pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))

@@ -1,20 +1,18 @@
-"""preprocessor_config.json → how an image becomes the model's input, and transformers' own way to do it.
+"""preprocessor_config.json → how an image becomes the model's input.
 
 The files of transformers' image processors differ from version to version (a number for a size, names of
 feature extractors), and what they leave out has a default of each class: so transformers reads them. A file
-that names no processor is taken literally. ``prove`` runs the served code beside transformers'.
+that names no processor is taken literally. image_reference.py runs the served code beside transformers'.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
@@ -42,13 +40,6 @@ STRETCHED = 384
 BLOCKS = ("Yolos", 16)
 """Classes whose edges are multiples of a number, where an image keeps its shape."""
 TYPES = ("image_processor_type", "feature_extractor_type")
-CLOSE = 1e-5
-"""Allowed difference from transformers' pixels, relative to the largest value, or absolute below 1."""
-LEVEL = 1.01 / 255
-"""OpenCV rounds twice: the letterbox's pixels may be one level off exact ones."""
-NOT_ONE_IMAGE = "pixel_values are not one image of three channels"
-
-Pixels = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,12 +132,12 @@ def read(file: Path) -> ImageSpec:
     raw = _json(file)
     kind = next((str(raw[key]) for key in TYPES if raw.get(key)), "")
     try:
-        values = _processor(file).to_dict() if kind else raw
+        values = processor(file).to_dict() if kind else raw
         return _spec(file, kind, values)
     except KeyError as error:
-        raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: it has no {error}") from None
+        raise refused(file, f"{kind or 'the preprocessing'} cannot be read: it has no {error}") from None
     except files.DAMAGED as error:
-        raise _refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
+        raise refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
 
 
 def letterboxed(file: Path, size: tuple[int, int]) -> ImageSpec:
@@ -177,7 +168,7 @@ def part(file: Path, name: str) -> dict[str, Any]:
         document = files.load_json(file.read_bytes())
         return dict(document if file.name != FILES[1] else document.get(name) or {})
     except (OSError, *files.DAMAGED) as error:
-        raise _refused(file, f"is not readable JSON: {error}") from None
+        raise refused(file, f"is not readable JSON: {error}") from None
 
 
 def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
@@ -264,78 +255,8 @@ def _channels(value: Any) -> tuple[float, ...]:
     return numbers
 
 
-def reference(spec: ImageSpec) -> Callable[[bytes], Pixels]:
-    """An image file → [3, height, width] by transformers: the file's own class, else its functions."""
-    load_image = transformers_library.load("image_utils").load_image
-    processor = _processor(spec.file) if spec.kind and not spec.letterbox else None
-
-    def pixels(data: bytes) -> Pixels:
-        from PIL import Image
-
-        image = load_image(Image.open(io.BytesIO(data)))
-        if spec.letterbox is not None:
-            return _boxed(np.asarray(image), *spec.letterbox)
-        if processor is None:
-            return _by_functions(spec, np.asarray(image))
-        array = np.asarray(processor(images=[image], return_tensors="np")["pixel_values"])
-        if array.ndim != 4 or array.shape[:2] != (1, 3):
-            raise ValueError(NOT_ONE_IMAGE)
-        return np.asarray(array[0])
-
-    return pixels
-
-
-def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
-    """The steps as ``transformers.image_transforms`` does them; [height, width, 3] → [3, height, width]."""
-    steps = transformers_library.load("image_transforms")
-    kind = {"input_data_format": "channels_last"}
-    if spec.resize is not None:
-        edges = ("height", "width") if "height" in spec.resize else ("shortest_edge",)
-        size = steps.get_resize_output_image_size(
-            image, tuple(spec.resize[edge] for edge in edges), default_to_square=False, **kind
-        )
-        image = steps.resize(image, size=size, resample=spec.resample, **kind)
-    if spec.jpeg:
-        image = _through_jpeg(image, spec.jpeg)
-    if spec.crop is not None:
-        image = steps.center_crop(image, size=spec.crop, **kind)
-    if spec.rescale is not None:
-        image = steps.rescale(image, spec.rescale, **kind)
-    if spec.mean is not None and spec.std is not None:
-        image = steps.normalize(image, mean=spec.mean, std=spec.std, **kind)
-    if spec.flip:
-        image = steps.flip_channel_order(image, **kind)
-    return np.moveaxis(image, -1, 0).astype(np.float32)
-
-
-def _boxed(image: Pixels, height: int, width: int) -> Pixels:
-    """Ultralytics' letterbox in double precision: OpenCV's own rounding is half a level away from it."""
-    gain = min(height / image.shape[0], width / image.shape[1])
-    size = tuple(max(round(edge * gain), 1) for edge in image.shape[:2])
-    grid = []
-    for edge, target in zip(image.shape, size, strict=False):
-        places = np.clip((np.arange(target) + 0.5) * edge / target - 0.5, 0, edge - 1)
-        first = np.minimum(places.astype(int), max(edge - 2, 0))
-        grid.append((first, np.minimum(first + 1, edge - 1), places - first))
-    (top, bottom, down), (left, right, along) = grid
-    along, down = along[:, None], down[:, None, None]
-    wide = image.astype(np.float64)
-    rows = wide[:, left] * (1 - along) + wide[:, right] * along
-    boxed = np.full((height, width, 3), 114.0)
-    at = [round((whole - part) / 2 - 0.1) for whole, part in zip((height, width), size, strict=True)]
-    boxed[at[0] : at[0] + size[0], at[1] : at[1] + size[1]] = rows[top] * (1 - down) + rows[bottom] * down
-    return np.moveaxis(boxed / 255, 2, 0).astype(np.float32)
-
-
-def _through_jpeg(image: Pixels, quality: int) -> Pixels:
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, format="JPEG", quality=quality)
-    return np.asarray(Image.open(stream).convert("RGB"))
-
-
-def _processor(file: Path) -> Any:
+def processor(file: Path) -> Any:
+    """transformers' own image processor of a file. Raises ``TrbError`` UNSUPPORTED_MODEL."""
     transformers = transformers_library.load()
     # The PIL processors are what the model cards' numbers were made with; torchvision's differ in resizing.
     choice = {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
@@ -345,62 +266,11 @@ def _processor(file: Path) -> Any:
         )
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise _refused(file, f"transformers cannot load it: {first}") from None
+        raise refused(file, f"transformers cannot load it: {first}") from None
 
 
-def prove(spec: ImageSpec, images: Sequence[bytes]) -> list[Pixels]:
-    """Pixels of each of ``images`` by transformers, [3, height, width].
-
-    ``TrbError`` if the served code gives others: so a processor with steps of its own is refused
-    under any name.
-    """
-    from triton_repo_builder.runtime.image_pixels import Pixels as Served
-
-    try:
-        expected = list(map(reference(spec), images))
-    except TrbError:
-        raise
-    except Exception as error:
-        raise _refused(spec.file, f"{spec.kind or 'the preprocessing'} fails on an image: {error}") from None
-    served = Served(spec.settings("NCHW"))
-    made = [served(data) for data in images]
-    for row, actual in zip(expected, made, strict=True):
-        off = float("inf") if actual.shape != row.shape else float(np.abs(actual - row).max())
-        if not off <= (LEVEL if spec.letterbox else CLOSE * max(1.0, float(np.abs(row).max()))):
-            raise _refused(
-                spec.file,
-                f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
-            )
-    # The original's own letterbox rounds as OpenCV does, and so does the served one.
-    return made if spec.letterbox else expected
-
-
-def check_unnamed(spec: ImageSpec, images: Sequence[bytes]) -> None:
-    """``TrbError`` if a file names no class, and the one that config.json leads to reads it otherwise."""
-    if spec.kind or spec.letterbox or not (spec.file.parent / "config.json").is_file():
-        return
-    try:
-        own = _processor(spec.file)
-        kind = type(own).__name__.removesuffix("Pil")
-        expected = list(map(reference(replace(spec, kind=kind)), images))
-    except Exception:  # what it cannot read decides nothing
-        return
-    literal = reference(spec)
-    for data, pixels in zip(images, expected, strict=True):
-        made = literal(data)
-        largest = max(1.0, float(np.abs(pixels).max()))
-        if made.shape != pixels.shape or not np.abs(made - pixels).max() <= CLOSE * largest:
-            raise TrbError(
-                Code.UNSUPPORTED_MODEL,
-                f"names no class, and as it stands it makes other pixels than {kind}, which transformers "
-                "takes for this model_type",
-                where=str(spec.file),
-                remedy=f'write "{TYPES[0]}": "{kind}" into it for the answers of transformers, or give the '
-                "file to --preprocessor to have it taken as it stands (docs/images.md)",
-            )
-
-
-def _refused(file: Path, message: str) -> TrbError:
+def refused(file: Path, message: str) -> TrbError:
+    """UNSUPPORTED_MODEL on a preprocessing."""
     return TrbError(
         Code.UNSUPPORTED_MODEL,
         message,

@@ -7,8 +7,21 @@ from triton_repo_builder.smoke.report import (
     Line,
     SmokeReport,
     Status,
+    did_not_pass,
 )
 from triton_repo_builder.smoke.run import Progress, reach, run
 from triton_repo_builder.smoke.session import Options
 
-__all__ = ["Check", "Line", "Options", "Progress", "SmokeReport", "Status", "Urls", "junit", "reach", "run"]
+__all__ = [
+    "Check",
+    "Line",
+    "Options",
+    "Progress",
+    "SmokeReport",
+    "Status",
+    "Urls",
+    "did_not_pass",
+    "junit",
+    "reach",
+    "run",
+]

@@ -40,7 +40,7 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
             name="requests",
             endpoint=endpoint.name,
             status=Status.UNVERIFIED,
-            detail="not sent: the first case is not answered right even before, so no harm could be seen",
+            detail=f"not sent: even before, the first case is not answered right: {before.detail}",
         )
         return
     harmed = ""

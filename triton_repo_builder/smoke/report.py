@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from enum import Enum
 from itertools import groupby
@@ -38,6 +38,18 @@ class Check:
     """Largest absolute difference to the expected numbers."""
     allowed: float | None = None
     milliseconds: float = 0.0
+
+    def __str__(self) -> str:
+        protocol = f" ({self.protocol})" if self.protocol else ""
+        return f"{self.group}{protocol}, {self.name}: {self.detail}"
+
+
+def did_not_pass(checks: Collection[Check], then: str) -> str:
+    """How many checks did not pass, what follows from it, and the first three of them, a line each."""
+    number = "a check" if len(checks) == 1 else f"{len(checks)} checks"
+    return f"{number} of trb smoke did not pass; {then}" + "".join(
+        f"\n  {check}" for check in list(checks)[:3]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,13 @@ FIRST = 0.8
 """First rate to try, as a share of what is answered at all."""
 FINE = 0.05
 """The highest rate that holds and the lowest that does not differ by less."""
+FINER = 0.025
+"""Where settings are compared: a gain that is half as large as that is no step."""
 STEPS = 5
+FINER_STEPS = 7
 IDLE = 0.02
 """Share of the throughput at which a server counts as idle."""
-LESS = (1, 0.95, 0.85, 0.7, 0.4)
+LESS = (1, 0.95, 0.9, 0.8, 0.6, 0.4)
 """Shares of a rate that is to be confirmed."""
 PATIENCE = 1.5
 """A window is at least so many times as long as the objective allows an answer to take."""
@@ -111,6 +114,12 @@ class Meter:
         return level
 
 
+def careful(options: Options, objective: Objective) -> float:
+    """About the seconds of a capacity that is found to ``FINER``."""
+    window = max(2 * max(options.window, PATIENCE * objective.ms / 1000), STEADY * objective.ms / 1000)
+    return (FINER_STEPS - 2) * (options.warmup + window) + options.warmup + window / 2
+
+
 def shortest(options: Options, objective: Objective) -> float:
     """Seconds that a setting takes at least: clients that wait, and one rate."""
     return 2 * (options.warmup + max(options.window, PATIENCE * objective.ms / 1000))
@@ -123,11 +132,14 @@ def find(
     *,
     clients: int,
     guess: float | None = None,
+    finer: bool = False,
 ) -> Found:
     """Search the rate; ``ceiling`` may end it early. With a ``guess`` from before, near that first.
 
-    ``clients`` are those of the closed loop that shows the most that is answered at all.
+    ``clients`` are those of the closed loop that shows the most that is answered at all. ``finer``: to
+    ``FINER``, each rate held as long as one that is confirmed.
     """
+    fine = FINER if finer else FINE
     closed = meter.closed(variant, clients)
     if not closed.answered and clients > FEW:
         closed = meter.closed(variant, FEW)
@@ -141,8 +153,8 @@ def find(
     failed: Level | None = None
     steps: list[tuple[float, str]] = []
     rate = min(guess, high) if guess else FIRST * most
-    while len(steps) < STEPS:
-        tried = meter.open(variant, rate)
+    while len(steps) < (FINER_STEPS if finer else STEPS):
+        tried = meter.open(variant, rate, long=finer)
         why = missed(tried, meter.objective)
         steps.append((rate, why))
         if why:
@@ -161,7 +173,7 @@ def find(
                 reachable=high,
                 steps=tuple(steps),
             )
-        if high - low <= FINE * high:
+        if high - low <= fine * high:
             break
         rate = _next(low, high, guess)
         if high < IDLE * most:

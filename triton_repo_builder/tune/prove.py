@@ -13,6 +13,8 @@ from triton_repo_builder.tune.live import Live, TrialFailed
 from triton_repo_builder.tune.report import Compared, Gain
 
 ROUNDS = 3
+FINALISTS = 2
+"""Settings that are measured in every round, beside the default."""
 NOISE = 0.02
 """A median gain that is no gain."""
 
@@ -24,32 +26,42 @@ def alternate(
     settings: Sequence[tuple[Setting, float]],
     tell: Callable[[str, int, int], None],
     cores: int,
+    *,
+    kept: int = FINALISTS,
+    finer: bool = True,
 ) -> tuple[Compared, ...]:
-    """Each setting, the default first, once in every round, from another end each round.
+    """The default, which is the first, and the others once in every round, from another end each round.
 
-    ``settings`` come with the capacity from the search, near which the rate is looked for.
+    ``settings`` come with the capacity from the search, near which the rate is looked for. After the first
+    round only the ``kept`` best of the others go on: the highest capacity of a search is often luck.
     """
     rounds: list[dict[int, Found]] = []
     order = list(range(len(settings)))
     for number in range(ROUNDS):
         done: dict[int, Found] = {}
-        for position, index in enumerate(order if number % 2 == 0 else order[::-1]):
+        for index in order if number % 2 == 0 else order[::-1]:
             setting, guess = settings[index]
+            begun = sum(map(len, rounds)) + len(done)
             tell(
                 f"round {number + 1}: {factors.describe(setting, base)}",
-                number * len(order) + position,
-                ROUNDS * len(order),
+                begun,
+                begun + (ROUNDS - number) * len(order) - len(done),
             )
             live.apply(setting, base)
-            variant = live.variant(live.endpoint(setting))
-            found = find(meter, variant, guess=guess or None, clients=factors.clients(setting))
-            done[index] = confirm(meter, variant, found) if found.rate else found
+            variant, clients = live.variant(live.endpoint(setting)), factors.clients(setting)
+            found = find(meter, variant, guess=guess or None, clients=clients, finer=finer)
+            done[index] = found if finer or not found.rate else confirm(meter, variant, found)
             if not live.http.answers_live():
                 raise TrialFailed(f"the server ended in {factors.describe(setting, base)}")
         rounds.append(done)
+        order = [0, *sorted(order[1:], key=lambda index: -done[index].rate)[:kept]]
     return tuple(
-        _compared(setting, base, [done[index] for done in rounds], [done[0] for done in rounds], meter, cores)
-        for index, (setting, _) in enumerate(settings)
+        _compared(
+            *(settings[index][0], base),
+            *([done[index] for done in rounds], [done[0] for done in rounds]),
+            *(meter, cores),
+        )
+        for index in sorted(order)
     )
 
 

@@ -22,7 +22,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.tune import factors, fingerprint, service_times
 from triton_repo_builder.tune import prove as proof
-from triton_repo_builder.tune.capacity import Meter, find, shortest
+from triton_repo_builder.tune.capacity import Meter, careful, find, shortest
 from triton_repo_builder.tune.factors import Setting, Subject, Value
 from triton_repo_builder.tune.live import FAILURES, Live, told
 from triton_repo_builder.tune.report import (
@@ -37,13 +37,12 @@ from triton_repo_builder.tune.report import (
 from triton_repo_builder.tune.study import Search, first_guesses
 from triton_repo_builder.tune.trials import Trials, value
 
-FINALISTS = 2
+CANDIDATES = 5
+"""Settings that the proof begins with, beside the default."""
 CLOSE = 0.9
-"""A second finalist must have this share of the best capacity."""
+"""All but the best must have this share of its capacity."""
 SAME_AGAIN = 40
 """Suggestions in a row that were measured already, after which the search has seen what it wants to see."""
-MARGIN = 0.97
-"""What reaches less than this share of the best is pruned."""
 GAINS = 2
 """Settings for whose measurement there should be time after the proof."""
 PROOF = 0.5
@@ -211,11 +210,11 @@ class _Run:
             (trial for trial in self._trials.done if trial.status == MEASURED), key=lambda t: -t.capacity
         )
         rivals = [trial for trial in ranked if factors.key(trial.setting) != factors.key(self._base)]
-        if not rivals or (default and default.capacity >= rivals[0].capacity):
-            rivals = rivals[:1]
-        finalists = [t for t in rivals[:FINALISTS] if t.capacity >= CLOSE * rivals[0].capacity]
+        rivals = [trial for trial in rivals if trial.capacity >= CLOSE * ranked[0].capacity] or rivals[:1]
+        finer = self._measurements(1) * self._careful() <= self._left()
+        fitting = (count for count in range(CANDIDATES, 0, -1) if self._fits(count, finer))
         settings: list[tuple[Setting, float]] = [(self._base, default.capacity if default else 0.0)]
-        settings += [(trial.setting, trial.capacity) for trial in finalists]
+        settings += [(trial.setting, trial.capacity) for trial in rivals[: next(fitting, 1)]]
         for what in ("the proof began anew", "nothing is proven"):
             try:
                 return proof.alternate(
@@ -225,6 +224,7 @@ class _Run:
                     settings,
                     lambda text, done, total: self._tell(text),
                     self._cores,
+                    finer=finer,
                 )
             except FAILURES as error:
                 self._live.revive()
@@ -291,11 +291,24 @@ class _Run:
         return self._options.budget - (time.monotonic() - self._begun)
 
     def _reserve(self) -> float:
-        """Seconds for the proof, of which a measurement takes less than a trial: the rate is known."""
+        """Seconds for the proof and the gains."""
+        proof_of_all = self._measurements(CANDIDATES) * self._careful()
+        return min(proof_of_all + GAINS * self._trials.mean(), PROOF * self._options.budget)
+
+    def _measurements(self, candidates: int) -> int:
+        """Of a proof that begins with so many settings beside the default."""
+        kept = min(candidates, proof.FINALISTS)
+        return 1 + candidates + (proof.ROUNDS - 1) * (1 + kept)
+
+    def _careful(self) -> float:
+        """Seconds of one of them, loading included."""
+        loading = self._trials.overhead()
+        return careful(self._options.bench, self._options.objective) + loading
+
+    def _fits(self, candidates: int, finer: bool) -> bool:
         default = self._trials.known(self._base)
-        mean = self._trials.mean()
-        rounds = proof.ROUNDS * ((default.seconds if default else mean) + FINALISTS * mean)
-        return min(rounds + GAINS * mean, PROOF * self._options.budget)
+        quick = default.seconds if default else self._trials.mean()
+        return self._measurements(candidates) * (self._careful() if finer else quick) <= self._left()
 
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)

@@ -17,8 +17,8 @@ from triton_repo_builder.tune.factors import Setting
 from triton_repo_builder.tune.live import FAILURES, Live, TrialFailed, told
 from triton_repo_builder.tune.report import FAILED, MEASURED, PRUNED, UNMET, Trial
 
-MARGIN = 0.97
-"""What reaches less than this share of the best is pruned."""
+MARGIN = 0.95
+"""What reaches less than this share of the best is pruned: a best may be luck, by about so much."""
 
 
 @dataclass(kw_only=True)
@@ -101,6 +101,10 @@ class Trials:
     def mean(self) -> float:
         """Seconds that a trial takes."""
         return sum(trial.seconds for trial in self.done) / max(1, len(self.done))
+
+    def overhead(self) -> float:
+        """Seconds that a trial takes beside measuring."""
+        return sum(trial.overhead for trial in self.done) / max(1, len(self.done))
 
     def _ceiling(self, most: float) -> str:
         best = self.best()

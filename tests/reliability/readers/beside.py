@@ -175,14 +175,14 @@ def _preprocessor_seeds() -> list[bytes]:
 
 
 def _preprocessor(case: Path) -> None:
-    from triton_repo_builder.read import image_processor
+    from triton_repo_builder.read import image_processor, image_reference
 
     for name in image_processor.FILES:
         if (case / name).exists() and image_processor.find(case / "model.onnx", case / name):
             spec = image_processor.read(case / name)
             json.dumps(spec.settings("NCHW"))
             _ = spec.size
-            image_processor.prove(spec, [_image()])
+            image_reference.prove(spec, [_image()])
 
 
 @cache

@@ -7,6 +7,7 @@ from bad_repositories import lay_out
 
 from triton_repo_builder import check, releases, repository
 from triton_repo_builder.check import baseline, settings
+from triton_repo_builder.check.selection import comments
 from triton_repo_builder.errors import TrbError
 
 
@@ -51,6 +52,26 @@ def test_a_comment_may_stand_behind_a_field_and_not_in_a_string(tmp_path: Path) 
     assert "name-mismatch" in codes(tmp_path, select)
     file.write_text(f"{metric} # trb: ignore tensor-*, name-mismatch\n{text}")
     assert codes(tmp_path, select) == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "expected"),
+    [
+        ("tensor-dims: the exporter's fault", ["tensor-dims"]),
+        ("tensor-dims -- see tensor-duplicate", ["tensor-dims"]),
+        ("tensor-dims (tensor-duplicate is none)", ["tensor-dims"]),
+        ("tensor-* name-mismatch until the next export, of course", ["tensor-*", "name-mismatch"]),
+        ("tensor-dims, tensor-duplicat", ["tensor-dims", "tensor-duplicat"]),
+        ("tensor-dims tensor-duplicat", ["tensor-dims", "tensor-duplicat"]),
+        ("all", ["all"]),
+        ("policy-ours. They know.", ["policy-ours"]),
+    ],
+)
+def test_codes_and_reason_of_a_comment(comment: str, expected: list[str]) -> None:
+    text = f'name: "m" # trb: ignore {comment}\n'
+    found = comments(text)
+    assert [entry.code for entry in found] == expected
+    assert all(text[entry.offset :].startswith(entry.code) for entry in found)
 
 
 @pytest.mark.parametrize("text", ["", "[polcy.a]\nfield = 'name'\nrequired = true", "[check.policy.a]"])

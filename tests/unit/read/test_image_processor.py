@@ -11,7 +11,7 @@ import tiny_images
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, image_reference
 from triton_repo_builder.read.image_processor import ImageSpec
 
 WITHIN = {"shortest_edge": 48, "longest_edge": 200}
@@ -91,7 +91,7 @@ def test_what_the_files_say(
     assert (spec.resize, spec.crop) == (resize, crop)
     if resize is not None:
         files = list(image.images().values())
-        assert {pixels.shape[0] for pixels in image_processor.prove(spec, files)} == {3}
+        assert {pixels.shape[0] for pixels in image_reference.prove(spec, files)} == {3}
 
 
 def test_steps_that_are_left_out_are_left_out(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_without_a_processor_is_taken_as_it_stands(tmp_path: Path) -> Non
     settings = {"size": 8, "do_rescale": False, "image_mean": [123, 117, 104], "do_flip_channel_order": True}
     spec = read(tmp_path, **settings)
     white = tiny_images.file(8, 8)
-    pixels = image_processor.prove(spec, [white])
+    pixels = image_reference.prove(spec, [white])
     from triton_repo_builder.runtime.image_pixels import decode
 
     expected = np.asarray(decode(white)).astype(np.float32)[:, :, ::-1] - [104, 117, 123]
@@ -122,7 +122,7 @@ def test_an_image_may_have_to_go_through_a_jpeg_file(tmp_path: Path) -> None:
     files = list(image.images().values())
     spec = read(tmp_path, size=32, crop_size=24, jpeg_quality=75)
     stored, direct = (
-        np.stack(image_processor.prove(one, files)) for one in (spec, read(tmp_path, size=32, crop_size=24))
+        np.stack(image_reference.prove(one, files)) for one in (spec, read(tmp_path, size=32, crop_size=24))
     )
     assert np.abs(stored - direct).max() > 0.01
     named = read(tmp_path, image_processor_type="ViTImageProcessor", jpeg_quality=75)
@@ -165,7 +165,7 @@ def test_what_is_not_served_is_refused_by_name(
     settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(TrbError) as caught:
-        image_processor.prove(read(tmp_path, **settings), list(image.images().values()))
+        image_reference.prove(read(tmp_path, **settings), list(image.images().values()))
     assert caught.value.code == Code.UNSUPPORTED_MODEL
     assert caught.value.message.startswith(message)
     assert "--preprocessor" in caught.value.remedy
@@ -190,7 +190,7 @@ def test_a_file_without_a_processor_may_name_the_filter(resample: Any, tmp_path:
 
 def test_the_order_in_which_a_size_is_written_means_nothing(tmp_path: Path) -> None:
     spec = read(tmp_path, size={"width": 50, "height": 40})
-    (pixels,) = image_processor.prove(spec, [tiny_images.file(8, 8)])
+    (pixels,) = image_reference.prove(spec, [tiny_images.file(8, 8)])
     assert pixels.shape == (3, 40, 50)
 
 
@@ -201,7 +201,7 @@ def test_a_crop_pct_that_the_class_does_not_read(tmp_path: Path) -> None:
     large = {"size": {"shortest_edge": 400}, "crop_size": 400, "crop_pct": 0.8}
     spec = read(tmp_path, image_processor_type="PoolFormerImageProcessor", **large)
     assert (spec.resize, spec.crop) == ({"shortest_edge": 500}, (400, 400))
-    image_processor.prove(spec, list(image.images().values())[:2])
+    image_reference.prove(spec, list(image.images().values())[:2])
 
 
 def test_keys_of_another_library_are_refused(tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_a_file_without_a_class_that_transformers_reads_otherwise(
         tiny.put_json(tmp_path / "config.json", config)
     spec, files = read(tmp_path, **settings), list(image.images().values())
     if not refused:
-        image_processor.check_unnamed(spec, files)
+        image_reference.check_unnamed(spec, files)
         return
     with pytest.raises(TrbError, match="other pixels than CLIPImageProcessor") as caught:
-        image_processor.check_unnamed(spec, files)
+        image_reference.check_unnamed(spec, files)
     assert '"image_processor_type": "CLIPImageProcessor"' in caught.value.remedy
 
 

@@ -21,7 +21,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.graph.heads.detection import Selection
 from triton_repo_builder.plan.tensors import IMAGE_SIZE
-from triton_repo_builder.read import image_processor
+from triton_repo_builder.read import image_processor, image_reference
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.runtime import image_letterbox
 from triton_repo_builder.runtime.image_pixels import Pixels
@@ -164,7 +164,7 @@ def test_resized_as_opencv(rows: int, columns: int, height: int, width: int, dig
 def test_the_letterbox_is_what_exact_numbers_give(tmp_path: Path) -> None:
     spec = image_processor.letterboxed(tmp_path / "m.onnx", (32, 48))
     files = [tiny_images.file(w, h, seed=w) for w, h in ((20, 12), (300, 7), (48, 32), (1, 90), (97, 64))]
-    pixels = image_processor.prove(spec, files)
+    pixels = image_reference.prove(spec, files)
     assert [one.shape for one in pixels] == [(3, 32, 48)] * 5
     served, size = Pixels(spec.settings("NCHW")).sized(files[0])
     assert size == (12, 20)

@@ -1,12 +1,14 @@
-"""A config.pbtxt that does not parse: protobuf's reason, and what people usually meant."""
+"""The text of config.pbtxt: why it does not parse, what people usually meant; comments that hide nothing."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 
-from triton_repo_builder.check.context import report
+from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Place
+from triton_repo_builder.check.selection import closest, comments, unknown
 from triton_repo_builder.repository import CONFIG, Model, pbtxt
 
 _SHAPES: tuple[tuple[str, str, str], ...] = (
@@ -73,6 +75,21 @@ def finding(model: Model) -> Finding:
     if what:
         return report("config-syntax", where, f"{reason}: this is {what}", remedy=remedy)
     return report("config-syntax", where, reason, remedy=_remedy(reason))
+
+
+def check(context: ModelContext) -> Iterator[Finding]:
+    """Comments that ignore a code which no finding has."""
+    text = context.model.text or ""
+    for entry in comments(text):
+        if unknown([entry.code]):
+            before = text[: entry.offset]
+            line, column = before.count("\n") + 1, entry.offset - before.rfind("\n")
+            near = closest(entry.code)
+            yield report(
+                "ignore-unknown",
+                Place(context.model.path / CONFIG, line, column),
+                f"no finding has the code '{entry.code}'" + (f", did you mean {near}?" if near else ""),
+            )
 
 
 def _named(text: str, line: int) -> tuple[str, str]:
