@@ -4,8 +4,9 @@
 
 Every server has one instance with one thread. What the simulator is given was measured with one client: the
 time of a batch by its size, how much single requests differ, and the CPU of a request outside of the models,
-the client's included, for the clients share the cores. Then arrivals by chance, at shares of the capacity
-that follows from that, and the same rates simulated. All of them are on the page.
+the client's included, for the clients share the cores. That is measured before and after each load, for the
+speed of a rented machine changes within minutes; the mean of the two is simulated. The load is of arrivals by
+chance, at a share of the capacity that follows from the first. All of them are on the page.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ NAME = "minilm"
 
 
 def calibrate(server: Server, path: Path) -> Service:
-    """What one server does, while the others are idle."""
+    """What one server does now, while the others are idle."""
     http = HttpClient(server.urls.http)
     names = composition.members((NAME,), http.steps_of)
     subject = factors.subject(NAME, {name: http.config(name) for name in names})
-    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=1.0, window=3.0)
+    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=0.5, window=2.0)
     variant = Variant(
         name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid
     )
@@ -54,6 +55,21 @@ def calibrate(server: Server, path: Path) -> Service:
     models = sum(stage.batch_ms[1] * stage.threads for stage in service.stages)
     beside = alone.server_cpu_ms + alone.client.cpu_ms - models
     return replace(service, overhead_ms=max(service.overhead_ms, beside))
+
+
+def between(before: Service, after: Service) -> Service:
+    """The mean of two calibrations."""
+    stages = tuple(
+        replace(a, batch_ms={size: (time + b.batch_ms[size]) / 2 for size, time in a.batch_ms.items()})
+        for a, b in zip(before.stages, after.stages, strict=True)
+    )
+    pairs = zip(before.spread, after.spread, strict=True)
+    return replace(
+        before,
+        stages=stages,
+        overhead_ms=(before.overhead_ms + after.overhead_ms) / 2,
+        spread=tuple((share, (own + other) / 2) for (share, own), (_, other) in pairs),
+    )
 
 
 def measure(servers: list[Server], path: Path, rate: float, seconds: float, seed: int) -> list[bench.Level]:
@@ -95,14 +111,16 @@ def main() -> None:
         path = folder / "repository"
         common.ours(samples.minilm_int8(folder / "model"), path, NAME, instances=1, threads=1)
         servers = [stack.enter_context(common.served(path, arguments.server)) for _ in range(2)]
-        service = calibrate(servers[0], path)
-        say(f"a server: {service.per_second:.0f}/s, {service}")
+        before = calibrate(servers[0], path)
         for processes in (1, 2):
-            stages = [replace(stage, instances=stage.instances * processes) for stage in service.stages]
-            most = replace(service, stages=tuple(stages)).per_second
             for share in SHARES:
-                rate = share * most
+                stages = [replace(stage, instances=stage.instances * processes) for stage in before.stages]
+                rate = share * replace(before, stages=tuple(stages)).per_second
                 levels = measure(servers[:processes], path, rate, arguments.seconds, round(share * 100))
+                after = calibrate(servers[0], path)
+                service = between(before, after)
+                drift = after.per_second / before.per_second - 1
+                before = after
                 expected = predict(service, rate, processes)
                 own = {
                     name: float(np.mean([getattr(level.latency, name) for level in levels]))
@@ -122,18 +140,24 @@ def main() -> None:
                             for name in LIMITS
                             for cell in (number(own[name]), number(expected[name]), f"{off[name]:+.0%}")
                         ),
+                        f"{drift:+.0%}",
                         "yes" if within else "no",
                     ]
                 )
-                runs.append({"processes": processes, "rate": rate, "measured": own, "simulated": expected})
+                runs.append(
+                    {
+                        **{"processes": processes, "rate": rate, "measured": own, "simulated": expected},
+                        "service": service.to_json(),
+                    }
+                )
     head = ["load, of the capacity", "rate/s", "answered/s"]
     head += [cell for name in LIMITS for cell in (f"{name} ms", "simulated", "off")]
     result.add(
         "Servers of one instance with one thread, all-MiniLM-L6-v2 (the sample of `trb demo`), mixed "
         "lengths, clients on the same machine. Aim: the 50th percentile within 15 %, the 99th within 30 %.",
-        common.table([*head, "within"], rows),
-        f"CPU of a request outside of the models, the client's included: {service.overhead_ms:.2f} ms. "
-        "Time of an execution by its rows, in ms:",
+        common.table([*head, "speed after / before", "within"], rows),
+        "At the last load, the CPU of a request outside of the models, the client's included: "
+        f"{service.overhead_ms:.2f} ms. Time of an execution by its rows, in ms:",
         common.table(
             ["model", *(str(size) for size in service.stages[-1].batch_ms)],
             [
@@ -142,7 +166,7 @@ def main() -> None:
             ],
         ),
     )
-    result.data |= {"service": service.to_json(), "runs": runs}
+    result.data |= {"runs": runs}
     result.write()
 
 

@@ -109,6 +109,7 @@ LAST = 0.5
 )
 @click.option(
     "--output",
+    "-o",
     type=Place(file_okay=False),
     metavar="DIR",
     help="Write report.json, .csv, .html, latency.png and throughput.png.",

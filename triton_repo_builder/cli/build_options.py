@@ -93,6 +93,10 @@ class VersionNumber(ParamType):
         return int(value)
 
 
+SHORT: Mapping[str, tuple[str, ...]] = {"output": ("-o",)}
+"""One letter, as every command with such an option has it."""
+
+
 def option(*names: str, topic: Topic, rare: bool = False, **attributes: Any) -> Callable[[Any], Any]:
     """A flag that is of the command line only."""
     return click.option(*names, cls=TopicOption, topic=topic, rare=rare, **attributes)
@@ -103,7 +107,9 @@ def build_options(command: Callable[..., int]) -> Callable[..., int]:
     for name, declared in reversed(OPTIONS.items()):
         attributes = _click_attributes(name, declared)
         flags = attributes.pop("flags", flag(name))
-        command = option(flags, name, topic=declared.topic, rare=declared.rare, **attributes)(command)
+        command = option(
+            flags, *SHORT.get(name, ()), name, topic=declared.topic, rare=declared.rare, **attributes
+        )(command)
     return command
 
 

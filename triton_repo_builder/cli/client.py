@@ -25,7 +25,7 @@ LANGUAGES = {
 @click.argument("name")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--url", help="Ask this server instead of REPO; also the address in the calls.")
-@click.option("--output", type=Place(dir_okay=False), help="File for the Python client.")
+@click.option("--output", "-o", type=Place(dir_okay=False), help="File for the Python client.")
 @click.option("--language", type=click.Choice([*LANGUAGES]), help="Print only this call, without a heading.")
 @click.option("--force", is_flag=True, help="Overwrite --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")

@@ -14,6 +14,7 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
     "--output",
+    "-o",
     type=Place(),
     default=DEFAULT_REPOSITORY,
     show_default=True,

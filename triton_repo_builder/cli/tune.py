@@ -71,6 +71,7 @@ TOML = Path("trb.toml")
 )
 @click.option(
     "--output",
+    "-o",
     type=Place(file_okay=False),
     metavar="DIR",
     help="Write report.json, .csv, .html, front.png and the search's log; the same DIR again goes on.",

@@ -54,7 +54,8 @@ def alternate(
             if not live.http.answers_live():
                 raise TrialFailed(f"the server ended in {factors.describe(setting, base)}")
         rounds.append(done)
-        order = [0, *sorted(order[1:], key=lambda index: -done[index].rate)[:kept]]
+        if number == 0:
+            order = [0, *sorted(order[1:], key=lambda index: -done[index].rate)[:kept]]
     return tuple(
         _compared(
             *(settings[index][0], base),

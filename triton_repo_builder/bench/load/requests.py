@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -101,16 +102,21 @@ def check_rows(target: Target, rows: int) -> None:
 
 
 def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]:
-    """Requests of ``rows`` neighbouring texts each; inputs that are not texts are made."""
-    batched = bool(target.endpoint.max_batch_size)
+    """Requests of ``rows`` neighbouring texts, from every text on; inputs that are not texts are made.
+
+    Each begins where the one before ended, so that a short measurement has sent texts of the whole corpus.
+    """
+    batched, count = bool(target.endpoint.max_batch_size), len(texts)
+    rounds = math.gcd(rows, count)
+    starts = [(first + rows * number) % count for first in range(rounds) for number in range(count // rounds)]
     return [
         sample_inputs.request(
             target.endpoint.needed,
             start,
             batched=batched,
-            texts=[texts[(start + number) % len(texts)] for number in range(rows)],
+            texts=[texts[(start + number) % count] for number in range(rows)],
         )
-        for start in range(len(texts))
+        for start in starts
     ]
 
 
@@ -180,16 +186,18 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
 
 
 def digest(requests: Sequence[Inputs], batched: bool) -> str:
-    """Equal if the same was sent, in any encoding; of several rows only the first counts."""
-    whole = hashlib.sha256()
+    """Equal if the same was sent, in any encoding and order; of several rows only the first counts."""
+    sent = []
     for inputs in requests:
+        one = hashlib.sha256()
         for array in inputs.values():
             row = array[:1] if batched else array
             texts = row.dtype.kind == "O"
             values = row.reshape(-1).tolist() if texts else [row.tobytes()]
             kind = [len(value) for value in values] if texts else f"{row.dtype.str} {row.shape}"
-            whole.update(b"".join([f"{kind}\n".encode(), *values]))
-    return whole.hexdigest()[:16]
+            one.update(b"".join([f"{kind}\n".encode(), *values]))
+        sent.append(one.digest())
+    return hashlib.sha256(b"".join(sorted(sent))).hexdigest()[:16]
 
 
 def _encode_one(target: Target, protocol: str, inputs: Inputs) -> tuple[bytes, Mapping[str, str]]:
