@@ -252,12 +252,12 @@ def watched(measure: Measure, load: int) -> Sample:
 
     Interrupts are left out: those of the loopback traffic belong to no process.
     """
-    begun, before = time.monotonic(), _foreign()
+    begun, before = time.monotonic(), foreign()
     done = measure(load)
-    return replace(done, others=max(0.0, (_foreign() - before) / (time.monotonic() - begun)))
+    return replace(done, others=max(0.0, (foreign() - before) / (time.monotonic() - begun)))
 
 
-def _foreign() -> float:
+def foreign() -> float:
     """Seconds of CPU, since the machine started, of everything but this process and what it started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:4]
     return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK") - (cpu.tree_seconds(os.getpid()) or 0.0)

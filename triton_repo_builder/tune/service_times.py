@@ -24,7 +24,7 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
     sizes = [size for size in SIZES if size <= most]
     measured = {rows: meter.closed(variant, clients=1, rows=rows) for rows in sizes}
     first = measured[1]
-    if first.latency is None or not all(_compute(first, member.name) for member in inner):
+    if first.latency is None or not all(execution_ms(first, member.name) for member in inner):
         return None
     stages = tuple(_stage(member, measured) for member in inner)
     inside = sum(stage.batch_ms[1] for stage in stages)
@@ -43,7 +43,7 @@ def _stage(member: Member, measured: dict[int, Level]) -> Stage:
     config = member.config
     batching = config.dynamic_batching
     delay = int((batching or {}).get("max_queue_delay_microseconds") or 0)
-    times = {rows: time for rows, level in measured.items() if (time := _compute(level, member.name))}
+    times = {rows: time for rows, level in measured.items() if (time := execution_ms(level, member.name))}
     return Stage(
         model=member.name,
         instances=max(1, sum(group.count for group in config.instance_groups)),
@@ -54,7 +54,7 @@ def _stage(member: Member, measured: dict[int, Level]) -> Stage:
     )
 
 
-def _compute(level: Level, model: str) -> float:
+def execution_ms(level: Level, model: str) -> float:
     """Milliseconds of an execution with all rows of a request; 0 if it is not known."""
     split = next((each for each in level.models if each.model == model), None)
     parts = (split.input_ms, split.infer_ms, split.output_ms) if split else ()
