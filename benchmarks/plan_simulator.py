@@ -44,14 +44,14 @@ def calibrate(server: Server, path: Path) -> Service:
     http = HttpClient(server.urls.http)
     names = composition.members((NAME,), http.steps_of)
     subject = factors.subject(NAME, {name: http.config(name) for name in names})
-    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=0.5, window=2.0)
+    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=0.5, window=1.0)
     variant = Variant(
         name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid
     )
     with WorkerPool() as pool:
         meter = Meter(pool=pool, options=options, objective=Objective(percentile="p99", ms=1000))
         service = service_times.measure(meter, variant, subject, cpu.count())
-        alone = meter.closed(variant, clients=1)
+        alone = meter.closed(variant, clients=1, seconds=service_times.LONGEST)
     assert service is not None and alone.server_cpu_ms is not None and alone.client.cpu_ms is not None
     # Of the same window: the difference of two would be mostly noise.
     models = sum(service_times.execution_ms(alone, stage.model) * stage.threads for stage in service.stages)

@@ -75,9 +75,10 @@ class Meter:
     seconds: float = 0.0
     """Spent on load, its warm-up and its last answers."""
 
-    def closed(self, variant: Variant, clients: int, rows: int = 1) -> Level:
-        """Clients that wait for their answers."""
-        return self._run(variant, replace(self.options, rows=rows), clients=clients, window=self._window())
+    def closed(self, variant: Variant, clients: int, rows: int = 1, *, seconds: float = 0.0) -> Level:
+        """Clients that wait for their answers, for a window, or for ``seconds`` if that is more."""
+        window = max(self._window(), seconds)
+        return self._run(variant, replace(self.options, rows=rows), clients=clients, window=window)
 
     def open(self, variant: Variant, rate: float, *, long: bool = False) -> Level:
         """Arrivals by chance; the window is long enough for the percentile, or for a queue to show."""
@@ -88,6 +89,10 @@ class Meter:
         # More would only wait for one another after the objective is missed already.
         waiting = 16 + math.ceil(2 * rate * self.objective.ms / 1000)
         return self._run(variant, replace(self.options, in_flight=waiting), rate=rate, window=longer)
+
+    def inputs(self, variant: Variant) -> int:
+        """How many different ones were sent to an endpoint that has been measured: texts of a corpus."""
+        return max(map(len, self.prepared[_key(variant, 1)].inputs.values()))
 
     def _window(self) -> float:
         return max(self.options.window, PATIENCE * self.objective.ms / 1000)
@@ -104,7 +109,7 @@ class Meter:
         mode = OPEN if rate else CLOSED
         shape = Shape(protocol=options.protocols[0], mode=mode, concurrency=clients, rate=rate)
         options = replace(options, window=window, min_windows=1, max_windows=1)
-        key = (variant.urls.http, f"{variant.endpoint} {options.rows}")
+        key = _key(variant, options.rows)
         if key not in self.prepared:
             self.prepared[key] = prepare(variant, options)
         made = self.prepared[key]
@@ -112,6 +117,10 @@ class Meter:
         level = levels.run(self.pool, made.target, shape, payload, options, lambda stage: None)
         self.seconds += time.monotonic() - begun
         return level
+
+
+def _key(variant: Variant, rows: int) -> tuple[str, str]:
+    return variant.urls.http, f"{variant.endpoint} {rows}"
 
 
 def careful(options: Options, objective: Objective) -> float:

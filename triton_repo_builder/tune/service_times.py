@@ -12,6 +12,8 @@ from triton_repo_builder.tune.capacity import Meter
 from triton_repo_builder.tune.factors import THREAD_PARAMETER, Member, Subject
 
 SIZES = (1, 2, 4, 8, 16, 32)
+LONGEST = 5.0
+"""Seconds of a window, however many texts there are."""
 COMPUTES = 0.3
 """Cores that a request must keep busy to count as computing on this machine's CPU."""
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
@@ -22,7 +24,8 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
     inner = [member for member in subject.members if not member.ensemble]
     most = max(1, min(member.config.max_batch_size or 1 for member in subject.members))
     sizes = [size for size in SIZES if size <= most]
-    measured = {rows: meter.closed(variant, clients=1, rows=rows) for rows in sizes}
+    seconds = _once(meter, variant)
+    measured = {rows: meter.closed(variant, clients=1, rows=rows, seconds=seconds) for rows in sizes}
     first = measured[1]
     if first.latency is None or not all(execution_ms(first, member.name) for member in inner):
         return None
@@ -37,6 +40,12 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
         cores=cores if used is None or used > COMPUTES else 0,
         spread=spread(first.latency),
     )
+
+
+def _once(meter: Meter, variant: Variant) -> float:
+    """Seconds in which every text is sent once: means of a part are of that part's lengths."""
+    rate = meter.closed(variant, clients=1).throughput
+    return min(LONGEST, meter.inputs(variant) / rate) if rate else 0.0
 
 
 def _stage(member: Member, measured: dict[int, Level]) -> Stage:
