@@ -6,12 +6,14 @@ Every server has one instance with one thread. What the simulator is given was m
 time of a batch by its size, how much single requests differ, and the CPU of a request outside of the models,
 the client's included, for the clients share the cores. That is measured before and after each load, for the
 speed of a rented machine changes within minutes; the mean of the two is simulated. The load is of arrivals by
-chance, at a share of the capacity that follows from the first. All of them are on the page.
+chance, at a share of the capacity that follows from the first. How much two servers that compute at the same
+time slow each other down is measured as well. All loads are on the page.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -37,26 +39,48 @@ from triton_repo_builder.tune.capacity import Meter
 SHARES = (0.3, 0.5, 0.7)
 LIMITS = {"p50": 0.15, "p99": 0.30}
 NAME = "minilm"
+BOTH = 8
+"""Rows of the requests that go to both servers at once."""
 
 
-def calibrate(server: Server, path: Path) -> Service:
-    """What one server does now, while the others are idle."""
-    http = HttpClient(server.urls.http)
+def calibrate(servers: Sequence[Server], path: Path) -> Service:
+    """What one server does now while the others are idle, and how much they slow each other down."""
+    http = HttpClient(servers[0].urls.http)
     names = composition.members((NAME,), http.steps_of)
     subject = factors.subject(NAME, {name: http.config(name) for name in names})
     options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=0.5, window=1.0)
-    variant = Variant(
-        name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid
-    )
-    with WorkerPool() as pool:
-        meter = Meter(pool=pool, options=options, objective=Objective(percentile="p99", ms=1000))
-        service = service_times.measure(meter, variant, subject, cpu.count())
-        alone = meter.closed(variant, clients=1, seconds=service_times.LONGEST)
+    variants = [
+        Variant(name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid)
+        for server in servers
+    ]
+    with ExitStack() as stack:
+        meters = [
+            Meter(
+                pool=stack.enter_context(WorkerPool()),
+                options=options,
+                objective=Objective(percentile="p99", ms=1000),
+            )
+            for _ in servers
+        ]
+        service = service_times.measure(meters[0], variants[0], subject, cpu.count())
+        alone = meters[0].closed(variants[0], clients=1, seconds=service_times.LONGEST)
+        with ThreadPoolExecutor(len(servers)) as threads:
+            together = list(
+                threads.map(
+                    lambda meter, variant: meter.closed(variant, 1, BOTH, seconds=3), meters, variants
+                )
+            )
     assert service is not None and alone.server_cpu_ms is not None and alone.client.cpu_ms is not None
     # Of the same window: the difference of two would be mostly noise.
     models = sum(service_times.execution_ms(alone, stage.model) * stage.threads for stage in service.stages)
     beside = alone.server_cpu_ms + alone.client.cpu_ms - models
-    return replace(service, overhead_ms=max(service.overhead_ms, beside))
+    return replace(
+        service,
+        overhead_ms=max(service.overhead_ms, beside),
+        contention=float(
+            np.mean([service_times.slowdown(service.stages[-1], level, BOTH) for level in together])
+        ),
+    )
 
 
 def between(before: Service, after: Service) -> Service:
@@ -71,6 +95,7 @@ def between(before: Service, after: Service) -> Service:
         stages=stages,
         overhead_ms=(before.overhead_ms + after.overhead_ms) / 2,
         spread=tuple((share, (own + other) / 2) for (share, own), (_, other) in pairs),
+        contention=(before.contention + after.contention) / 2,
     )
 
 
@@ -113,7 +138,7 @@ def main() -> None:
         path = folder / "repository"
         common.ours(samples.minilm_int8(folder / "model"), path, NAME, instances=1, threads=1)
         servers = [stack.enter_context(common.served(path, arguments.server)) for _ in range(2)]
-        before = calibrate(servers[0], path)
+        before = calibrate(servers, path)
         for processes in (1, 2):
             for share in SHARES:
                 stages = [replace(stage, instances=stage.instances * processes) for stage in before.stages]
@@ -122,7 +147,7 @@ def main() -> None:
                     begun, foreign = time.monotonic(), common.foreign()
                     seed = round(share * 100) + attempt
                     levels = measure(servers[:processes], path, rate, arguments.seconds, seed)
-                    after = calibrate(servers[0], path)
+                    after = calibrate(servers, path)
                     others = max(0.0, common.foreign() - foreign) / (time.monotonic() - begun)
                     if others <= common.FOREIGN:
                         break
@@ -168,7 +193,8 @@ def main() -> None:
         "lengths, clients on the same machine. Aim: the 50th percentile within 15 %, the 99th within 30 %.",
         common.table([*head, "speed after / before", "other programs, cores", "within"], rows),
         "At the last load, the CPU of a request outside of the models, the client's included: "
-        f"{service.overhead_ms:.2f} ms. Time of an execution by its rows, in ms:",
+        f"{service.overhead_ms:.2f} ms, and an execution takes {service.contention:.2f} times as long while "
+        "the other server computes. Time of an execution by its rows, in ms:",
         common.table(
             ["model", *(str(size) for size in service.stages[-1].batch_ms)],
             [

@@ -23,6 +23,7 @@ REMEDY = (
 COLUMNS = ("name", "instance", "per_second", "per_minute", "latency_ms", *(f"{p}_ms" for p in PERCENTILES))
 LEAST = 1e-9
 """Of rates and latencies: whoever has less, or more than a billion, has written something else."""
+MOST_CONTENTION = 100.0
 MOST_ROWS = 100_000
 
 
@@ -160,6 +161,8 @@ def _service(document: Mapping[str, Any]) -> Service:
             raise ValueError(f"max_batch or delay_ms of {stage.model} is out of range")
     if not (0 <= service.overhead_ms < 1 / LEAST and 0 <= service.cores < MOST_ROWS and service.spread):
         raise ValueError("overhead_ms, cores or spread is out of range")
+    if not service.contention < MOST_CONTENTION:
+        raise ValueError("contention is out of range")
     shares = [share for share, _ in service.spread]
     if shares != sorted(shares) or not all(0 <= n < 1 / LEAST for pair in service.spread for n in pair):
         raise ValueError("spread is not ascending shares of requests, each with a factor")

@@ -60,6 +60,9 @@ class Service:
     """Cores that all executions share; 0 if they do not compute on the CPU."""
     spread: tuple[tuple[float, float], ...]
     """How much single requests differ: (share of requests, time over the mean), ascending."""
+    contention: float = 1.0
+    """Time of an execution while executions keep all cores busy, over its time alone: caches and memory are
+    shared, too."""
 
     @property
     def per_second(self) -> float:
@@ -70,7 +73,8 @@ class Service:
         ]
         if self.cores:
             work = self.overhead_ms + sum(
-                min(stage.threads * stage.time(rows) / rows for rows in range(1, stage.max_batch + 1))
+                self.contention
+                * min(stage.threads * stage.time(rows) / rows for rows in range(1, stage.max_batch + 1))
                 for stage in self.stages
             )
             best.append(self.cores * 1000 / work)
@@ -87,6 +91,7 @@ class Service:
             overhead_ms=float(document["overhead_ms"]),
             cores=int(document["cores"]),
             spread=tuple((float(share), float(factor)) for share, factor in document["spread"]),
+            contention=max(1.0, float(document.get("contention", 1.0))),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -86,10 +86,16 @@ class _Machine:
         return ended - self._due
 
     def _speed(self) -> float:
-        """Below 1 if the executions want more cores than there are."""
-        wanted = sum(execution.threads for execution in self._running)
+        """Below 1 if the executions want more cores than there are, or wait for each other's memory."""
         cores = self._service.cores
-        return cores / wanted if cores and wanted > cores else 1.0
+        if not cores:
+            return 1.0
+        models = len(self._stages)
+        wanted = sum(execution.threads for execution in self._running)
+        computing = sum(execution.threads for execution in self._running if execution.stage < models)
+        others = min(1.0, max(0, computing - 1) / (cores - 1)) if cores > 1 else 0.0
+        slower = 1 + (self._service.contention - 1) * others
+        return min(1.0, cores / wanted if wanted else 1.0) / slower
 
     def _finish(self, execution: _Execution, ended: Floats) -> None:
         if execution.stage == len(self._stages):

@@ -14,6 +14,7 @@ from triton_repo_builder.tune.factors import THREAD_PARAMETER, Member, Subject
 SIZES = (1, 2, 4, 8, 16, 32)
 LONGEST = 5.0
 """Seconds of a window, however many texts there are."""
+JOINED = 1.2
 COMPUTES = 0.3
 """Cores that a request must keep busy to count as computing on this machine's CPU."""
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
@@ -39,7 +40,26 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
         overhead_ms=max(0.0, first.latency.mean - inside, (first.server_cpu_ms or 0.0) - computed),
         cores=cores if used is None or used > COMPUTES else 0,
         spread=spread(first.latency),
+        contention=_contention(meter, variant, stages, seconds, cores),
     )
+
+
+def _contention(meter: Meter, variant: Variant, stages: Sequence[Stage], seconds: float, cores: int) -> float:
+    """How much executions of the slowest model slow each other down, as many as have cores of their own."""
+    main = max(stages, key=lambda stage: stage.time(1))
+    rows, clients = max(main.batch_ms), min(main.instances, cores // main.threads)
+    if clients < 2:
+        return 1.0
+    together = meter.closed(variant, clients=clients, rows=rows, seconds=seconds)
+    return slowdown(main, together, rows)
+
+
+def slowdown(stage: Stage, together: Level, rows: int) -> float:
+    """Time of an execution of so many rows over its time alone; 1 where requests were joined."""
+    split = next((each for each in together.models if each.model == stage.model), None)
+    if split is None or (split.rows_per_execution or rows) > JOINED * rows:
+        return 1.0
+    return max(1.0, execution_ms(together, stage.model) / stage.time(rows))
 
 
 def _once(meter: Meter, variant: Variant) -> float:

@@ -1,6 +1,7 @@
 """The simulator against queues that theory solves, and against batches counted by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ def test_two_servers_with_exponential_service_wait_as_erlang_says() -> None:
 def test_executions_that_share_a_core_slow_each_other_down() -> None:
     latencies = simulate.run(service(stage(instances=1000), cores=1), poisson(50), 1)
     assert latencies.mean() == pytest.approx(20, rel=0.05)
+
+
+def test_executions_that_share_memory_slow_each_other_down() -> None:
+    lone = replace(service(stage(instances=2), cores=2), contention=1.5)
+    apart = np.arange(100) * 0.1
+    assert simulate.run(lone, apart, 1).mean() == pytest.approx(10)
+    both = np.repeat(apart, 2)
+    assert simulate.run(lone, both, 1).mean() == pytest.approx(15)
+    assert lone.per_second == pytest.approx(200 / 1.5)
+    assert Service.of_json(lone.to_json()) == lone
 
 
 def test_two_replicas_are_two_queues() -> None:
