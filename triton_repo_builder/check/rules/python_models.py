@@ -14,6 +14,9 @@ from triton_repo_builder.check.python_source import CLASS, PythonSource
 from triton_repo_builder.check.rules import helpers, python_calls
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
+_SINCE = {"tomllib": (3, 11)}
+_UNTIL = {"asynchat": (3, 11), "asyncore": (3, 11), "imp": (3, 11), "smtpd": (3, 11)}
+"""Standard modules that not every release's Python has; ``distutils`` lives on in setuptools."""
 ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
@@ -130,7 +133,8 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
-    if ending := source.ending():
+    ending = source.ending()
+    if ending and not (ending.unbound and helpers.gives_builtins(_local(context, file, source))):
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
     yield from _class(context, file, source)
     yield from _methods(context, file, source)
@@ -167,15 +171,18 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
     """Modules that neither the image nor the model brings; those under ``try`` are optional."""
     sources = _local(context, file, source)
+    needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
-            severity: Severity = "warning" if _older(context) else "error"
+            severity: Severity = "error" if module in needed and not _older(context) else "warning"
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
-        yield from _relative(context, module, inner)
+        yield from _relative(context, module, inner, certain=module in needed)
     yield from helpers.check(file, sources)
     if ENVIRONMENT in context.config.parameters:
         return
-    provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
+    provided = (
+        _standard(context.release.python) | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
+    )
     seen: set[str] = set()
     for module, inner in sources.items():
         for name, line in inner.imports():
@@ -194,11 +201,15 @@ def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:
     """The model's file, and those beside it that it imports, directly or through another."""
     sources, waiting = {file: source}, [(file, source)]
+    package = file.parent / "__init__.py"  # which Python runs before it
+    if package != file and package.is_file() and file.parent.parent == context.model.path:
+        sources[package] = context.repo.python(package)
+        waiting.append((package, sources[package]))
     while waiting:
         importing, inner = waiting.pop()
         for name, _ in inner.imports():
             module = importing.parent / f"{name.removeprefix('.')}.py"
-            if module in sources or name in sys.stdlib_module_names or not module.is_file():
+            if module in sources or name in _found_first(context) or not module.is_file():
                 continue
             if not (module.with_suffix("") / "__init__.py").exists():  # a package goes before a module
                 sources[module] = context.repo.python(module)
@@ -206,8 +217,23 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
     return sources
 
 
-def _relative(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _standard(python: str) -> frozenset[str]:
+    """The modules of that version of Python; this one's otherwise."""
+    major, _, minor = python.partition(".")
+    version = (int(major), int(minor))
+    lacking = {name for name, first in _SINCE.items() if version < first}
+    lacking |= {name for name, last in _UNTIL.items() if version > last}
+    return frozenset((sys.stdlib_module_names | _SINCE.keys() | _UNTIL.keys()) - lacking)
+
+
+def _found_first(context: ModelContext) -> frozenset[str]:
+    """Modules that go before those of the same name beside a model.py."""
+    return frozenset(sys.stdlib_module_names | {"numpy"} | context.image.modules)
+
+
+def _relative(context: ModelContext, file: Path, source: PythonSource, *, certain: bool) -> Iterator[Finding]:
     """Relative imports that lead nowhere: nothing outside of the model can bring them."""
+    runs = source.certain("execute") if certain else frozenset()
     for name, line in source.imports():
         base = name.lstrip(".")
         message = ""
@@ -217,7 +243,8 @@ def _relative(context: ModelContext, file: Path, source: PythonSource) -> Iterat
             message = f"ImportError: cannot import name '{base}' from '{file.parent.name}'"
         if message:
             remedy = f"put {base}.py beside model.py and write from .{base} import …"
-            yield report("python-import", Place(file, line), message, severity="error", remedy=remedy)
+            severity: Severity = "error" if (name, line) in runs else "warning"
+            yield report("python-import", Place(file, line), message, severity=severity, remedy=remedy)
 
 
 def _older(context: ModelContext) -> bool:
