@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import node_rules, operators, reader
+from triton_repo_builder.graph import node_rules, node_types, operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import CONTRIB, Release
 
@@ -60,6 +60,9 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     yield from _twice(model.graph)
     yield from _order(model.graph)
     yield from _inner_order(model.graph)
+    if not seen:
+        foreign = functions.keys() | {("", name) for name in _OLD} | {("ai.onnx", name) for name in _OLD}
+        yield from node_types.faults(model.graph, opsets, foreign)
 
 
 def without_kernel(graph: Skeleton, release: Release) -> Iterator[str]:
