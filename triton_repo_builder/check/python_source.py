@@ -80,6 +80,9 @@ class PythonSource:
                 return True
             if isinstance(node, ast.Attribute) and node.attr == CLASS and isinstance(node.ctx, ast.Store):
                 return True
+        named_in_text = any(isinstance(node, ast.Constant) and node.value == CLASS for node in self._nodes)
+        if named_in_text and any(reflects(node) for node in self._nodes):
+            return True
         outside = [node for node in self.top if not isinstance(node, ast.ClassDef)]
         if any("__getattr__" in bindings([node]) for node in outside):
             return True
@@ -244,6 +247,7 @@ def read(file: Path, python: tuple[int, int]) -> PythonSource:
             tree = ast.parse(source, filename=file.name, feature_version=python)
             # Finds what the parser alone takes: a return outside of functions. Nothing is run.
             compile(source, file.name, "exec", dont_inherit=True)
+        _own_checking(tree, source)
         return PythonSource(tree=tree)
     except SyntaxError as error:
         message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
@@ -252,6 +256,22 @@ def read(file: Path, python: tuple[int, int]) -> PythonSource:
         return PythonSource(tree=None, error=f"{type(error).__name__}: {error}"[:200])
     except (RecursionError, MemoryError) as error:
         return PythonSource(tree=None, error=f"{type(error).__name__}: {error}"[:200], deep=True)
+
+
+def _own_checking(tree: ast.Module, source: bytes) -> None:
+    """Take a ``TYPE_CHECKING`` that a module sets by itself for a name like any other."""
+    if b"TYPE_CHECKING" not in source:
+        return
+    nodes = [*ast.walk(tree)]
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"]
+    values = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(name in names for name in node.targets)
+    ]
+    if any(not isinstance(value, ast.Constant) or value.value for value in values):
+        for name in names:
+            name.id = "TYPE_CHECKING_OF_ITS_OWN"
 
 
 def _bound(method: ast.FunctionDef) -> bool | None:

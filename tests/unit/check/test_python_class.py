@@ -33,6 +33,7 @@ def read(folder: Path, source: str) -> PythonSource:
         f"{MINE}def make():\n    global TritonPythonModel\n    TritonPythonModel = Mine\nmake()\n",
         f"{MINE}locals()['TritonPythonModel'] = Mine\n",
         f"{MINE}def add(c):\n    globals()['TritonPythonModel'] = c\nadd(Mine)\n",
+        f"class B:\n    def __init_subclass__(c): globals()['TritonPythonModel'] = c\nclass M(B):\n{EXECUTE}",
         f"{MODEL}if id(1) == 0:\n    del TritonPythonModel\n",
         f"{MINE}match Mine:\n    case TritonPythonModel: pass\n",
     ],

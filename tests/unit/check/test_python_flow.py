@@ -101,6 +101,7 @@ def test_an_undefined_name_is_found_where_it_is_surely_read(tmp_path: Path, top:
         "from aenum import AutoEnum\nclass A(AutoEnum):\n    foo",
         "e = 1\ntry:\n    pass\nexcept ValueError as e: pass\nprint(e)",
         "try:\n    raise ValueError\nexcept ValueError:\n    pass",
+        "TYPE_CHECKING = True\nif TYPE_CHECKING:\n    foo = int\ndef f(a: foo): pass",
     ],
 )
 def test_a_name_that_may_be_there_or_may_not_be_read_is_none(tmp_path: Path, top: str) -> None:

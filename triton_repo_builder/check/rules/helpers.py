@@ -8,7 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding, Place, Severity
-from triton_repo_builder.check.python_source import PythonSource
+from triton_repo_builder.check.python_source import CLASS, PythonSource
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning")
 _DYNAMIC = re.compile(
@@ -34,6 +34,11 @@ def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]
 def gives_builtins(sources: Mapping[Path, PythonSource]) -> bool:
     """Whether some module may give all others a name."""
     return any(b"builtins" in module.read_bytes() for module in sources)
+
+
+def names_class(file: Path, sources: Mapping[Path, PythonSource]) -> bool:
+    """Whether some module beside a model's file may give it its class, or that class a method."""
+    return any(CLASS.encode() in module.read_bytes() for module in sources if module != file)
 
 
 def _names(

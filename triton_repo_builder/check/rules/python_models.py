@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from triton_repo_builder.check.context import ModelContext, c_string, report
@@ -129,23 +129,28 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         where = Place(file, source.line, source.column if source.line else 0)
         yield report("python-syntax", where, source.error, severity=severity)
         return
+    sources = _local(context, file, source)
     if not source.binds_class:
+        if helpers.names_class(file, sources):
+            return
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
     ending = source.ending()
-    if ending and not (ending.unbound and helpers.gives_builtins(_local(context, file, source))):
+    if ending and not (ending.unbound and helpers.gives_builtins(sources)):
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
-    yield from _class(context, file, source)
+    yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
-    yield from _imports(context, file, source)
+    yield from _imports(context, file, source, sources)
 
 
-def _class(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _class(
+    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
+) -> Iterator[Finding]:
     if source.model is None:
         return
-    if "execute" not in source.methods:
+    if "execute" not in source.methods and not helpers.names_class(file, sources):
         message = f"{CLASS} has no execute: the model loads and every request fails"
         yield report("python-execute-missing", Place(file, source.model.lineno), message)
     declared = context.config.inputs and context.config.outputs
@@ -168,9 +173,10 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
             yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
 
 
-def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _imports(
+    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
+) -> Iterator[Finding]:
     """Modules that neither the image nor the model brings; those under ``try`` are optional."""
-    sources = _local(context, file, source)
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
@@ -239,7 +245,11 @@ def _relative(context: ModelContext, file: Path, source: PythonSource, *, certai
         message = ""
         if name.startswith(".."):
             message = "ImportError: attempted relative import beyond top-level package"
-        elif name != base and not {base, "__init__"} & context.repo.importable(file.parent):
+        elif (
+            name != base
+            and not base.startswith("__")
+            and not {base, "__init__"} & context.repo.importable(file.parent)
+        ):
             message = f"ImportError: cannot import name '{base}' from '{file.parent.name}'"
         if message:
             remedy = f"put {base}.py beside model.py and write from .{base} import …"
