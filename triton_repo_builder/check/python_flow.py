@@ -94,7 +94,10 @@ class Flow:
         """Names that a function may bind for the module."""
         self.rebound = {name for node in nodes for name in rebound(node)}
         """Names that mean something of the module's own somewhere, not a builtin or a module."""
+        # Bound by a function inside of another, whichever that is.
+        self._nonlocal = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
         self._reached: set[ast.stmt] = set()
+        self._methods: dict[ast.FunctionDef, tuple[Ending | None, frozenset[ast.stmt]]] = {}
         self._module = _Scope(kind="module", outer=self.everywhere)
         self._stop: Ending | None = self._first(self.body, self._module)
         self._at_import = frozenset(self._reached)
@@ -108,6 +111,22 @@ class Flow:
 
         ``keys`` are those of the mapping that ``initialize`` gets.
         """
+        return self._followed(method, keys)[0]
+
+    def imports(self, methods: Iterable[ast.FunctionDef], keys: frozenset[str]) -> frozenset[ast.stmt]:
+        """The imports that surely run with the module's own and when these methods are called."""
+        return self._at_import.union(*(self._followed(method, keys)[1] for method in methods))
+
+    def _followed(
+        self, method: ast.FunctionDef, keys: frozenset[str]
+    ) -> tuple[Ending | None, frozenset[ast.stmt]]:
+        if method not in self._methods:
+            self._reached = set()
+            ending = self._method(method, keys)
+            self._methods[method] = ending, frozenset(self._reached)
+        return self._methods[method]
+
+    def _method(self, method: ast.FunctionDef, keys: frozenset[str]) -> Ending | None:
         inner = [*own_nodes(method.body)]
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inner):
             return None
@@ -117,23 +136,12 @@ class Flow:
         shared = {
             name for node in inner if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
         }
-        # A function inside of it may bind these.
-        set_inside = {
-            name for node in ast.walk(method) if isinstance(node, ast.Nonlocal) for name in node.names
-        }
         own = frozenset((bindings(method.body) | parameters) - shared)
         outer = frozenset(self.everywhere | self._module.bound | shared)
-        scope = _Scope(kind="function", bound=parameters | set_inside, own=own, outer=outer)
+        scope = _Scope(kind="function", bound=parameters | self._nonlocal, own=own, outer=outer)
         if method.name == "initialize":
             scope.mapping, scope.keys = _mapping(method), keys
         return self._first(method.body, scope)
-
-    def imports(self, methods: Iterable[ast.FunctionDef]) -> frozenset[ast.stmt]:
-        """The imports that surely run with the module's own and when these methods are called."""
-        self._reached = set()
-        for method in methods:
-            self.of_method(method, frozenset())
-        return self._at_import | self._reached
 
     def _first(self, body: Iterable[ast.stmt], scope: _Scope) -> Ending | None:
         """The first failure on the way through statements that all run."""

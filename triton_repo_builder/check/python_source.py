@@ -218,7 +218,7 @@ class PythonSource:
 
     def _reached(self, *more: str) -> frozenset[ast.stmt]:
         called = (self.method(name) for name in (*CALLED, *more))
-        return self._flow.imports(method for method in called if method)
+        return self._flow.imports([method for method in called if method], INITIALIZED)
 
     @property
     def stop(self) -> Ending | None:

@@ -13,9 +13,7 @@ _REFLECTIVE = frozenset(
     {"exec", "eval", "globals", "locals", "vars", "setattr", "__dict__", "__globals__", "f_globals"}
 )
 """What may bind a name, or give a class a method, that no statement does."""
-_IF_THERE = re.compile(
-    r"find_spec|version_info|sys\.modules|sys\.platform|available|installed", re.IGNORECASE
-)
+_IF_THERE = re.compile(r"find_spec|version_info|^modules$|^platform$|available|installed", re.IGNORECASE)
 """In a condition that asks whether a module can be imported, or is needed."""
 
 
@@ -45,7 +43,9 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 def reflects(node: ast.AST) -> bool:
     """Whether a node may bind a name, or give a class a method, that no statement does."""
     name = node.attr if isinstance(node, ast.Attribute) else named(node)
-    return name in _REFLECTIVE or (isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules")
+    return name in _REFLECTIVE or (
+        isinstance(node, ast.Attribute) and name == "modules" and named(node.value) == "sys"
+    )
 
 
 def parts(node: ast.stmt) -> Iterator[ast.AST]:
@@ -60,8 +60,14 @@ def asks(node: ast.AST) -> bool:
     if isinstance(node, ast.Try):
         return any(_catches_imports(handler) for handler in node.handlers)
     if isinstance(node, ast.With):
-        return any("suppress" in ast.unparse(item.context_expr) for item in node.items)
-    return isinstance(node, ast.If) and bool(_IF_THERE.search(ast.unparse(node.test)))
+        return any("suppress" in name for item in node.items for name in _words(item.context_expr))
+    return isinstance(node, ast.If) and any(_IF_THERE.search(name) for name in _words(node.test))
+
+
+def _words(node: ast.expr) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name | ast.Attribute):
+            yield part.attr if isinstance(part, ast.Attribute) else part.id
 
 
 def modules(node: ast.stmt) -> list[str]:
