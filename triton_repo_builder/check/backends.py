@@ -41,8 +41,8 @@ def gone(backend: str, release: str) -> str:
 
 
 def meant(backend: str) -> str:
-    """The backend of the image that differs in case only."""
-    lower = backend.lower()
+    """The backend of the image that differs in case, or in blanks round it, only."""
+    lower = backend.strip().lower()
     return lower if lower != backend and lower in STOCK | TOYS else ""
 
 

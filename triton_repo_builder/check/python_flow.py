@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from triton_repo_builder.check.python_nodes import bindings, certain, named, own_nodes, truth
+from triton_repo_builder.check.python_nodes import bindings, certain, named, own_nodes, rebound, truth
 
 _BUILTINS = frozenset(dir(builtins)) | {
     *("EncodingWarning", "BaseExceptionGroup", "ExceptionGroup", "PythonFinalizationError", "aiter", "anext"),
@@ -32,6 +32,19 @@ _QUOTIENTS: dict[type[ast.operator], str] = {
 }
 
 
+_REMOVED = {
+    "collections": frozenset(
+        {
+            *("Awaitable", "Coroutine", "AsyncIterable", "AsyncIterator", "AsyncGenerator", "Hashable"),
+            *("Iterable", "Iterator", "Generator", "Reversible", "Sized", "Container", "Callable"),
+            *("Collection", "Set", "MutableSet", "Mapping", "MutableMapping", "MappingView", "KeysView"),
+            *("ItemsView", "ValuesView", "Sequence", "MutableSequence", "ByteString"),
+        }
+    )
+}
+"""Names that Python 3.10, the oldest of any release, no longer has; ``collections.abc`` has these."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """A place that no run gets past, with what Python raises there."""
@@ -39,6 +52,8 @@ class Ending:
     line: int
     column: int
     message: str
+    unbound: bool = False
+    """Whether a name has no value, which another module may give it in ``builtins``."""
 
 
 @dataclass(kw_only=True)
@@ -55,6 +70,8 @@ class _Scope:
     mapping: str = ""
     """The parameter that is only read, with these keys."""
     keys: frozenset[str] = frozenset()
+    dynamic: bool = False
+    """Of a class: whether its metaclass may bring names, which ``__prepare__`` of any base can."""
 
 
 class Flow:
@@ -75,16 +92,41 @@ class Flow:
         shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
         self.everywhere = frozenset(shared)
         """Names that a function may bind for the module."""
+        self.rebound = {name for node in nodes for name in rebound(node)}
+        """Names that mean something of the module's own somewhere, not a builtin or a module."""
+        # Bound by a function inside of another, whichever that is.
+        self._nonlocal = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
+        self._reached: set[ast.stmt] = set()
+        self._methods: dict[ast.FunctionDef, tuple[Ending | None, frozenset[ast.stmt]]] = {}
+        self._module = _Scope(kind="module", outer=self.everywhere)
+        self._stop: Ending | None = self._first(self.body, self._module)
+        self._at_import = frozenset(self._reached)
 
     def of_module(self) -> Ending | None:
         """Why the module's import always fails."""
-        return self._first(self.body, _Scope(kind="module", outer=self.everywhere))
+        return self._stop
 
     def of_method(self, method: ast.FunctionDef, keys: frozenset[str]) -> Ending | None:
         """Why a call of a method of the module's class always fails; a generator's body does not run.
 
         ``keys`` are those of the mapping that ``initialize`` gets.
         """
+        return self._followed(method, keys)[0]
+
+    def imports(self, methods: Iterable[ast.FunctionDef], keys: frozenset[str]) -> frozenset[ast.stmt]:
+        """The imports that surely run with the module's own and when these methods are called."""
+        return self._at_import.union(*(self._followed(method, keys)[1] for method in methods))
+
+    def _followed(
+        self, method: ast.FunctionDef, keys: frozenset[str]
+    ) -> tuple[Ending | None, frozenset[ast.stmt]]:
+        if method not in self._methods:
+            self._reached = set()
+            ending = self._method(method, keys)
+            self._methods[method] = ending, frozenset(self._reached)
+        return self._methods[method]
+
+    def _method(self, method: ast.FunctionDef, keys: frozenset[str]) -> Ending | None:
         inner = [*own_nodes(method.body)]
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in inner):
             return None
@@ -95,8 +137,8 @@ class Flow:
             name for node in inner if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
         }
         own = frozenset((bindings(method.body) | parameters) - shared)
-        outer = frozenset(self.everywhere | bindings(self.body) | shared)
-        scope = _Scope(kind="function", bound=parameters, own=own, outer=outer)
+        outer = frozenset(self.everywhere | self._module.bound | shared)
+        scope = _Scope(kind="function", bound=parameters | self._nonlocal, own=own, outer=outer)
         if method.name == "initialize":
             scope.mapping, scope.keys = _mapping(method), keys
         return self._first(method.body, scope)
@@ -108,7 +150,7 @@ class Flow:
                 return found
             if leaves(node):
                 return None
-            scope.bound |= bindings([node])
+            scope.bound |= bindings([node], live=True)
             if isinstance(node, ast.Delete):
                 scope.bound -= {target.id for target in node.targets if isinstance(target, ast.Name)}
         return None
@@ -119,17 +161,42 @@ class Flow:
         for part in self._evaluated(node, scope):
             if found := self._expression(part, scope):
                 return found
-        if raises(node):
+        if self._raises(node):
             return Ending(line=node.lineno, column=node.col_offset + 1, message=_raised(node))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._reached.add(node)
+            return _removed(node)
         if isinstance(node, ast.ClassDef):
             held = frozenset(scope.outer | scope.own | scope.bound)
-            return self._first(node.body, _Scope(kind="class", outer=held))
+            plain = all(named(base) in _BUILTINS - self.rebound for base in node.bases)
+            dynamic = scope.dynamic or bool(node.keywords) or not plain
+            return self._first(node.body, _Scope(kind="class", outer=held, dynamic=dynamic))
         if isinstance(node, ast.If) and truth(node.test) is not None:
             return self._first(node.body if truth(node.test) else node.orelse, scope)
-        if isinstance(node, ast.With) and all(_opens(item.context_expr) for item in node.items):
+        if isinstance(node, ast.With) and all(self._opens(item.context_expr) for item in node.items):
             scope.bound |= bindings([node])
             return self._first(node.body, scope)
-        return None
+        return self._try(node, scope) if isinstance(node, ast.Try) else None
+
+    def _try(self, node: ast.Try, scope: _Scope) -> Ending | None:
+        """What no handler stops, and no ``return`` at the end."""
+        stopped = bool(node.handlers) or any(leaves(last) for last in node.finalbody)
+        if not stopped and (found := self._first([*node.body, *node.orelse], scope)):
+            return found
+        scope.bound |= bindings([*node.body, *node.handlers, *node.orelse], live=True)
+        return self._first(node.finalbody, scope)
+
+    def _raises(self, node: ast.stmt) -> bool:
+        """Whether a statement by itself always raises."""
+        if isinstance(node, ast.Assert):
+            return truth(node.test) is False
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = ast.unparse(node.value.func)
+            return called in ("sys.exit", "exit", "quit") and called.partition(".")[0] not in self.rebound
+        return isinstance(node, ast.Raise)
+
+    def _opens(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and named(node.func) == "open" and "open" not in self.rebound
 
     def _evaluated(self, node: ast.stmt, scope: _Scope) -> Iterator[ast.expr]:
         """The expressions of a statement that are evaluated whenever it runs, in about that order."""
@@ -150,7 +217,10 @@ class Flow:
                 yield node.annotation
             yield node.target
         elif isinstance(node, ast.Assign):
-            yield from (node.value, *node.targets)
+            yield node.value
+            # A target may use what one before it has bound: i, a[i] = 0, 1.
+            scope.bound |= bindings(node.targets)
+            yield from node.targets
         elif isinstance(node, ast.AugAssign):
             target = node.target
             yield (
@@ -174,7 +244,7 @@ class Flow:
 
     def _expression(self, node: ast.expr, scope: _Scope) -> Ending | None:
         for part in certain(node):
-            message = ""
+            message, unbound = "", isinstance(part, ast.Name)
             if isinstance(part, ast.Name):
                 message = self._unbound(part, scope)
             elif isinstance(part, ast.BinOp) and _is_number(part.left) and _is_number(part.right, zero=True):
@@ -183,12 +253,15 @@ class Flow:
                 key = part.slice.value if isinstance(part.slice, ast.Constant) else ""
                 message = f"KeyError: {key!r}" if key and key not in scope.keys else ""
             if message:
-                return Ending(line=part.lineno, column=part.col_offset + 1, message=message)
+                at = (part.lineno, part.col_offset + 1)
+                return Ending(line=at[0], column=at[1], message=message, unbound=unbound)
         return None
 
     def _unbound(self, name: ast.Name, scope: _Scope) -> str:
         """What Python says of a name that has no value yet."""
         if not self.names_known or isinstance(name.ctx, ast.Store) or name.id.startswith("__"):
+            return ""
+        if scope.dynamic:
             return ""
         if name.id in scope.bound:
             return ""
@@ -197,15 +270,6 @@ class Flow:
         if name.id in scope.outer or name.id in _BUILTINS:
             return ""
         return f"NameError: name '{name.id}' is not defined"
-
-
-def raises(node: ast.stmt) -> bool:
-    """Whether a statement by itself always raises."""
-    if isinstance(node, ast.Assert):
-        return truth(node.test) is False
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return ast.unparse(node.value.func) in ("sys.exit", "exit", "quit")
-    return isinstance(node, ast.Raise)
 
 
 def leaves(node: ast.stmt) -> bool:
@@ -247,5 +311,9 @@ def _is_number(node: ast.expr, *, zero: bool = False) -> bool:
     return isinstance(value, int | float) and not (zero and value != 0)
 
 
-def _opens(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and named(node.func) == "open"
+def _removed(node: ast.Import | ast.ImportFrom) -> Ending | None:
+    """An import of what no Python of a server has any more."""
+    names = _REMOVED.get(node.module or "", ()) if isinstance(node, ast.ImportFrom) and not node.level else ()
+    gone = next((alias.name for alias in node.names if alias.name in names), "")
+    message = f"ImportError: cannot import name '{gone}' from 'collections': it is in collections.abc"
+    return Ending(line=node.lineno, column=node.col_offset + 1, message=message) if gone else None

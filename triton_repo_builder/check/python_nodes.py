@@ -66,24 +66,38 @@ def _parts(node: ast.AST) -> list[ast.AST]:
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr | ast.keyword)]
 
 
-def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes of some statements without those of functions and classes in them."""
+def own_nodes(body: Iterable[ast.AST], *, live: bool = False) -> Iterator[ast.AST]:
+    """The nodes of some statements without those of functions and classes in them.
+
+    With ``live`` also without the branches that never run.
+    """
     waiting = [*body]
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, _SCOPES):
+        taken = truth(node.test) if live and isinstance(node, ast.If) else None
+        if isinstance(node, ast.If) and taken is not None:
+            waiting += [node.test, *(node.body if taken else node.orelse)]
+        elif not isinstance(node, _SCOPES):
             waiting += ast.iter_child_nodes(node)
 
 
-def bindings(body: Iterable[ast.stmt]) -> set[str]:
-    """Every name that some statements may bind in their own scope."""
+def bindings(body: Iterable[ast.AST], *, live: bool = False) -> set[str]:
+    """Every name that some statements may bind in their own scope.
+
+    With ``live`` only those that may have a value afterwards: an exception's name has none.
+    """
     names: set[str] = set()
-    for node in own_nodes(body):
+    nodes = [*own_nodes(body, live=live)]
+    within = [node.target for node in nodes if isinstance(node, ast.comprehension)]
+    inner = {id(part) for target in within for part in ast.walk(target)}
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
+            names |= {node.id} if id(node) not in inner else set()
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif live and isinstance(node, ast.ExceptHandler):
+            continue
         elif isinstance(node, _NAMED) and node.name:
             names.add(node.name)
         elif isinstance(node, ast.MatchMapping) and node.rest:
@@ -96,3 +110,17 @@ def bindings(body: Iterable[ast.stmt]) -> set[str]:
 def named(node: ast.AST) -> str:
     """The name that a node is; empty if it is none."""
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def rebound(node: ast.AST) -> Iterable[str]:
+    """Names that a node gives a meaning of its own; ``import sys`` gives ``sys`` its usual one."""
+    if isinstance(node, ast.arg):
+        return (node.arg,)
+    if isinstance(node, ast.Import):
+        return [alias.asname for alias in node.names if alias.asname]
+    if isinstance(node, ast.ImportFrom):
+        return [] if node.module == "sys" else [alias.asname or alias.name for alias in node.names]
+    if isinstance(node, ast.Name):
+        return (node.id,) if isinstance(node.ctx, ast.Store) else ()
+    name = None if isinstance(node, ast.alias) else getattr(node, "name", None)
+    return (name,) if isinstance(name, str) else ()

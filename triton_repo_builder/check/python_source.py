@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from triton_repo_builder.check.python_flow import Ending, Flow
-from triton_repo_builder.check.python_nodes import truth
+from triton_repo_builder.check.python_nodes import bindings, named, own_nodes
+from triton_repo_builder.check.python_statements import (
+    asks,
+    binds,
+    children,
+    executed,
+    modules,
+    parts,
+    reflects,
+    removes,
+)
 
 CLASS = "TritonPythonModel"
 OF_CLASS = "auto_complete_config"
@@ -24,8 +34,10 @@ INITIALIZED = frozenset(
     }
 )
 """The keys of what ``initialize`` is called with."""
-_OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_DYNAMIC = frozenset({"exec", "globals", "setattr", "vars", "__import__"})
+_HARMLESS = frozenset({"dataclass", "dataclasses.dataclass", "final", "typing.final", "total_ordering"})
+"""Decorators that leave a class its methods."""
+_LOOKED_UP = frozenset({"__new__", "__getattr__", "__getattribute__"})
+"""What lets an object have other methods than its class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,32 +54,89 @@ class PythonSource:
     @cached_property
     def top(self) -> list[ast.stmt]:
         """The statements that run when the module is imported, in branches and blocks too."""
-        return list(_executed(self.tree.body if self.tree else []))
+        return list(executed(self.tree.body if self.tree else []))
 
     @property
     def binds_class(self) -> bool:
         """Whether the module has the class after import; what is dynamic may bring anything."""
-        removed = any(_removes(node, CLASS) for node in self.top)
-        return not removed and any(_binds(node, CLASS) for node in self.top)
+        if self._open:
+            return True
+        for node in reversed(self.tree.body if self.tree else []):
+            if removes(node, CLASS):
+                return False
+            if any(binds(inner, CLASS) for inner in executed([node])):
+                return True
+        return False
 
-    @property
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return [*ast.walk(self.tree)] if self.tree else []
+
+    @cached_property
+    def _open(self) -> bool:
+        """Whether the class may come from what no statement at the top binds."""
+        for node in self._nodes:
+            if isinstance(node, ast.Global) and CLASS in node.names:
+                return True
+            if isinstance(node, ast.Attribute) and node.attr == CLASS and isinstance(node.ctx, ast.Store):
+                return True
+        named_in_text = any(isinstance(node, ast.Constant) and node.value == CLASS for node in self._nodes)
+        if named_in_text and any(reflects(node) for node in self._nodes):
+            return True
+        outside = [node for node in self.top if not isinstance(node, ast.ClassDef)]
+        if any("__getattr__" in bindings([node]) for node in outside):
+            return True
+        # Methods of a class usually set attributes of their object, no names of the module.
+        return any(
+            reflects(inner)
+            for node in outside
+            for inner in (ast.walk(node) if isinstance(node, ast.FunctionDef) else parts(node))
+        )
+
+    @cached_property
     def model(self) -> ast.ClassDef | None:
-        """The class, where its methods are to be seen: not assigned, imported or inherited."""
+        """The class, where its methods are to be seen: not assigned, imported, inherited or changed."""
         found = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
-        return found[-1] if found and not found[-1].bases else None
+        model = found[-1] if found else None
+        if self.tree is None or model is None or model.bases or model.keywords or self._open:
+            return None
+        if any(ast.unparse(each).partition("(")[0] not in _HARMLESS for each in model.decorator_list):
+            return None
+        if len(found) > 1 and model not in self.tree.body:
+            return None
+        others = {id(node) for node in found}
+        if any(binds(node, CLASS) for node in self.top if id(node) not in others):
+            return None
+        inside = [*own_nodes(model.body)]
+        if _LOOKED_UP & bindings(model.body) or any(reflects(node) for node in inside):
+            return None
+        return None if "__class__" in self._patched or self._handed_on(model) else model
+
+    def _handed_on(self, model: ast.ClassDef) -> bool:
+        """Whether a function gets the class, and may change it."""
+        inside = {id(node) for node in ast.walk(model)}
+        calls = [node for node in self._nodes if isinstance(node, ast.Call) and id(node) not in inside]
+        given = (value for call in calls for value in (*call.args, *(word.value for word in call.keywords)))
+        return any(named(part) == CLASS for value in given for part in ast.walk(value))
+
+    @cached_property
+    def _patched(self) -> frozenset[str]:
+        """Names of attributes that are set somewhere, on whatever object."""
+        nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
+        return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
     @property
     def methods(self) -> set[str]:
-        """The names that the class binds."""
+        """The names that the class binds, or that an object of it may have."""
         body = self.model.body if self.model else []
-        names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        return names | {name.id for node in body for name in ast.walk(node) if isinstance(name, ast.Name)}
+        names = {name.id for node in body for name in ast.walk(node) if isinstance(name, ast.Name)}
+        return names | bindings(body) | self._patched
 
     @cached_property
     def extends_path(self) -> bool:
         """Whether it names ``sys.path``, and so may import from folders of its own."""
-        nodes = ast.walk(self.tree) if self.tree else ()
-        return any(isinstance(node, ast.Attribute) and node.attr in ("path", "addsitedir") for node in nodes)
+        attributes = (node.attr for node in self._nodes if isinstance(node, ast.Attribute))
+        return any(name in ("path", "addsitedir") for name in attributes)
 
     def ending(self) -> Ending | None:
         """The first place that no import gets past, or no call of what runs before the first request."""
@@ -81,13 +150,14 @@ class PythonSource:
 
     def mentions(self, part: str) -> bool:
         """Whether some name or attribute of the module has that in it."""
-        nodes = ast.walk(self.tree) if self.tree else ()
+        nodes = self._nodes
         return any(part in str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes)
 
     def method(self, name: str) -> ast.FunctionDef | None:
         """A method of the class that is defined there, with no decorator but a static or class method's."""
-        same = [node for node in (self.model.body if self.model else []) if getattr(node, "name", "") == name]
-        found = same[-1] if same else None
+        body = self.model.body if self.model else []
+        same = [node for node in body if name in bindings([node]) or removes(node, name)]
+        found = same[-1] if same and name not in self._patched else None
         return found if isinstance(found, ast.FunctionDef) and _bound(found) is not None else None
 
     def refuses(self, name: str, arguments: int) -> str:
@@ -127,26 +197,28 @@ class PythonSource:
     def imports(self) -> Iterator[tuple[str, int]]:
         """Every module that is needed, with its line: at the top, and in methods, which run later."""
         for node in self._needing():
-            yield from ((name, node.lineno) for name in _modules(node))
+            yield from ((name, node.lineno) for name in modules(node))
+
+    def certain(self, *more: str) -> frozenset[tuple[str, int]]:
+        """Those of ``imports`` that surely run while the model loads, or in these methods."""
+        nodes = self._reached(*more)
+        return frozenset((name, node.lineno) for node in nodes for name in modules(node))
 
     def names(self, *, loading: bool) -> Iterator[tuple[str, str, int]]:
         """Every name that is taken out of a module beside this one: the module's, its own, the line.
 
-        Either those that are taken while the model loads, or those that are taken later, if ever.
+        Either those that are surely taken while the model loads, or those that are taken later, if ever.
         """
-        called = [method for name in CALLED if (method := self.method(name))]
-        at_load = {*self.top, *(node for method in called for node in ast.walk(method))}
+        at_load = self._reached()
         for node in self._needing():
             if (node in at_load) != loading:
                 continue
             if isinstance(node, ast.ImportFrom) and node.level < 2 and node.module and "." not in node.module:
                 yield from ((node.module, alias.name, node.lineno) for alias in node.names)
 
-    @property
-    def at_once(self) -> tuple[str, ...]:
-        """The modules that are imported with this one, whatever happens."""
-        nodes = [node for node in (self.tree.body if self.tree else []) if _imports(node)]
-        return tuple(name for node in nodes for name in _modules(node))
+    def _reached(self, *more: str) -> frozenset[ast.stmt]:
+        called = (self.method(name) for name in (*CALLED, *more))
+        return self._flow.imports([method for method in called if method], INITIALIZED)
 
     @property
     def stop(self) -> Ending | None:
@@ -154,13 +226,14 @@ class PythonSource:
         return self._flow.of_module()
 
     def _needing(self) -> Iterator[ast.Import | ast.ImportFrom]:
+        """Every import, in functions too, that nothing stands round which asks whether it can be had."""
         waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield node
-            elif isinstance(node, ast.stmt | ast.ExceptHandler):
-                waiting += reversed([child for child in _children(node) if isinstance(child, ast.AST)])
+            elif isinstance(node, ast.stmt | ast.ExceptHandler) and not asks(node):
+                waiting += reversed([child for child in children(node) if isinstance(child, ast.AST)])
 
 
 def read(file: Path, python: tuple[int, int]) -> PythonSource:
@@ -169,11 +242,12 @@ def read(file: Path, python: tuple[int, int]) -> PythonSource:
     if b"\0" in source:
         return PythonSource(tree=None, error="SyntaxError: source code cannot contain null bytes")
     try:
-        tree = ast.parse(source, filename=file.name, feature_version=python)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            tree = ast.parse(source, filename=file.name, feature_version=python)
             # Finds what the parser alone takes: a return outside of functions. Nothing is run.
             compile(source, file.name, "exec", dont_inherit=True)
+        _own_checking(tree, source)
         return PythonSource(tree=tree)
     except SyntaxError as error:
         message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
@@ -184,73 +258,20 @@ def read(file: Path, python: tuple[int, int]) -> PythonSource:
         return PythonSource(tree=None, error=f"{type(error).__name__}: {error}"[:200], deep=True)
 
 
-def _executed(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    waiting = [*reversed([*body])]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            waiting += reversed([child for child in _children(node) if isinstance(child, ast.stmt)])
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements of the branches that can run."""
-    if isinstance(node, ast.If | ast.While):
-        yield from (
-            *([] if truth(node.test) is False else node.body),
-            *([] if truth(node.test) else node.orelse),
-        )
-    elif isinstance(node, ast.Try):
-        optional = any(_catches_imports(handler) for handler in node.handlers)
-        yield from (child for child in node.body if not (optional and _imports(child)))
-        for handler in node.handlers:
-            yield from (child for child in handler.body if not (optional and _imports(child)))
-        yield from (*node.orelse, *node.finalbody)
-    else:
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            for child in getattr(node, field, []) if not isinstance(node, ast.expr) else []:
-                yield from child.body if isinstance(child, ast.match_case) else (child,)
-
-
-def _modules(node: ast.stmt) -> list[str]:
-    """The first parts of the names of the modules that a statement imports; relative ones begin with dots."""
-    if isinstance(node, ast.Import):
-        return [alias.name.partition(".")[0] for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
-    names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
-    return ["." * node.level + name for name in names]
-
-
-def _imports(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)
-
-
-def _catches_imports(handler: ast.ExceptHandler) -> bool:
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or getattr(kind, "id", "") in _OPTIONAL for kind in kinds)
-
-
-def _removes(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Delete) and any(getattr(target, "id", "") == name for target in node.targets)
-
-
-def _binds(node: ast.stmt, name: str) -> bool:
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
-        return node.name == name
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return any((alias.asname or alias.name) in (name, "*") for alias in node.names)
-    own = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr | ast.withitem)]
-    for expression in (part for child in own for part in ast.walk(child)):
-        if (
-            isinstance(expression, ast.Name)
-            and isinstance(expression.ctx, ast.Store)
-            and expression.id == name
-        ):
-            return True
-        if isinstance(expression, ast.Call) and getattr(expression.func, "id", "") in _DYNAMIC:
-            return True
-    return False
+def _own_checking(tree: ast.Module, source: bytes) -> None:
+    """Take a ``TYPE_CHECKING`` that a module sets by itself for a name like any other."""
+    if b"TYPE_CHECKING" not in source:
+        return
+    nodes = [*ast.walk(tree)]
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"]
+    values = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(name in names for name in node.targets)
+    ]
+    if any(not isinstance(value, ast.Constant) or value.value for value in values):
+        for name in names:
+            name.id = "TYPE_CHECKING_OF_ITS_OWN"
 
 
 def _bound(method: ast.FunctionDef) -> bool | None:

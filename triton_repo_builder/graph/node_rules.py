@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,6 +18,8 @@ class Schema:
     attributes: Mapping[str, str]
     required: tuple[str, ...]
     deprecated: bool
+    single: tuple[int, int]
+    """How many of the first inputs, and outputs, may not be left out by an empty name."""
 
 
 @cache
@@ -34,7 +36,13 @@ def schema(operator: str, version: int, domain: str) -> Schema | None:
         attributes={name: attribute.type.name for name, attribute in attributes.items()},
         required=tuple(name for name, attribute in attributes.items() if attribute.required),
         deprecated=found.deprecated,
+        single=(_single(found.inputs), _single(found.outputs)),
     )
+
+
+def _single(formal: Sequence[onnx.defs.OpSchema.FormalParameter]) -> int:
+    options = [parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single for parameter in formal]
+    return options.index(False) if False in options else len(options)
 
 
 def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:
@@ -47,6 +55,15 @@ def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:
     ):
         if not least <= count <= most:
             return f"Node ({node.name}) has {role} size {count} not in range [min={least}, max={most}]."
+    for role, names, single in (
+        ("input", node.input, rules.single[0]),
+        ("output", node.output, rules.single[1]),
+    ):
+        if "" in names[:single]:
+            index = [*names].index("")
+            return (
+                f"Node ({node.name})'s {role} {index} is marked single but has an empty string in the graph"
+            )
     for attribute in node.attribute:
         # protobuf gives a name that is not UTF-8 as bytes.
         given: str | bytes = attribute.name

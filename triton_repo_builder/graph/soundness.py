@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import node_rules, operators, reader
+from triton_repo_builder.graph import node_rules, node_types, operators, reader
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import CONTRIB, Release
 
@@ -57,7 +57,12 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     if opsets.get(CONTRIB, 1) > 1:
         yield f"Current official support for domain {CONTRIB} is till opset 1."
     yield from _unwritten(model.graph, frozenset())
+    yield from _twice(model.graph)
     yield from _order(model.graph)
+    yield from _inner_order(model.graph)
+    if not seen:
+        foreign = functions.keys() | {("", name) for name in _OLD} | {("ai.onnx", name) for name in _OLD}
+        yield from node_types.faults(model.graph, opsets, foreign)
 
 
 def without_kernel(graph: Skeleton, release: Release) -> Iterator[str]:
@@ -97,6 +102,36 @@ def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             for attribute in node.attribute:
                 waiting += [attribute.g.node] if attribute.HasField("g") else []
                 waiting += [graph.node for graph in attribute.graphs]
+
+
+def _twice(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names that stand for two inputs, or two nodes."""
+    for names, message in (
+        ((value.name for value in graph.input), "Error: Duplicate definition-site for ({})."),
+        ((node.name for node in graph.node if node.name), "Error: two nodes with same node name ({})."),
+    ):
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                yield f"This is an invalid model. {message.format(name)}"
+                break
+            seen.add(name)
+
+
+def _inner_order(graph: onnx.GraphProto) -> Iterator[str]:
+    """Nodes of the graphs in attributes, whose order is not free."""
+    for node in _nodes(graph):
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                later = {name for inner in body.node for name in inner.output if name}
+                for inner in body.node:
+                    if name := next((name for name in inner.input if name in later), ""):
+                        yield (
+                            "Nodes in a graph must be topologically sorted, however input "
+                            f"'{name}' of node: {inner.op_type} is written by a later one."
+                        )
+                        return
+                    later -= {*inner.output}
 
 
 def _order(graph: onnx.GraphProto) -> Iterator[str]:

@@ -48,6 +48,12 @@ def ending(folder: Path, source: str) -> str:
         "with open(__file__) as f:\n    json.load(f)",
         "f(x := 1)",
         "match foo:\n    case 1: pass",
+        "[foo for foo in [1]]\nprint(foo)",
+        "try:\n    1\nexcept ValueError as foo: pass\nprint(foo)",
+        "if TYPE_CHECKING:\n    import foo\ndef f(a: foo): pass",
+        "try:\n    x = 1\nfinally:\n    foo",
+        "try:\n    foo\nfinally:\n    x = 1",
+        "class A(Exception):\n    x = foo",
     ],
 )
 def test_an_undefined_name_is_found_where_it_is_surely_read(tmp_path: Path, top: str) -> None:
@@ -85,6 +91,17 @@ def test_an_undefined_name_is_found_where_it_is_surely_read(tmp_path: Path, top:
         "while False:\n    foo",
         "if False:\n    foo",
         "exit",
+        "a = [0, 0]\ni, a[i] = 0, 1",
+        "d = {}\nx = d[x] = 5",
+        "def exit(): pass\nexit()",
+        "from os import getpid as quit\nquit()",
+        "class sys:\n    def exit(*a): pass\nsys.exit(1)",
+        "from contextlib import suppress as open\nwith open(ValueError):\n    raise ValueError",
+        "class M(type):\n    def __prepare__(*a): return dict(foo=1)\nclass A(metaclass=M):\n    foo",
+        "from aenum import AutoEnum\nclass A(AutoEnum):\n    foo",
+        "e = 1\ntry:\n    pass\nexcept ValueError as e: pass\nprint(e)",
+        "try:\n    raise ValueError\nexcept ValueError:\n    pass",
+        "TYPE_CHECKING = True\nif TYPE_CHECKING:\n    foo = int\ndef f(a: foo): pass",
     ],
 )
 def test_a_name_that_may_be_there_or_may_not_be_read_is_none(tmp_path: Path, top: str) -> None:
@@ -102,6 +119,7 @@ def test_a_name_that_may_be_there_or_may_not_be_read_is_none(tmp_path: Path, top
         ("execute", "NameError: name 'execute' is not defined"),
         ("args['nope']", "KeyError: 'nope'"),
         ("raise ValueError(1)", "ValueError: 1"),
+        ("try:\n            pass\n        finally:\n            raise ValueError(1)", "ValueError: 1"),
         ("import sys\n        sys.exit(1)", "sys.exit(1): the model never loads"),
     ],
 )
@@ -129,11 +147,20 @@ def test_initialize_fails_for_sure(tmp_path: Path, body: str, message: str) -> N
         "self.__model_config",
         "__class__",
         "x = [x for x in args]",
+        "print(later)\n        self.l = [later for later in args]",
+        "def inner():\n            nonlocal z\n            z = 1\n        inner()\n        z\n        z = 2",
+        "try:\n            raise ValueError\n        finally:\n            return",
+        "try:\n            return\n        finally:\n            pass\n        foo",
     ],
 )
 def test_initialize_may_pass(tmp_path: Path, body: str) -> None:
     source = METHOD.format(f"        {body}") + "later = 1\ndef helper(args): pass\n"
     assert ending(tmp_path, source) == ""
+
+
+def test_a_name_that_the_module_has_taken_away_is_none(tmp_path: Path) -> None:
+    source = "import json\ndel json\n" + METHOD.format("        json.loads('1')")
+    assert ending(tmp_path, source) == "NameError: name 'json' is not defined"
 
 
 def test_an_expression_of_any_depth_is_followed(tmp_path: Path) -> None:

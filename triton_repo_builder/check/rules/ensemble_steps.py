@@ -105,6 +105,8 @@ def _keys(
                     f"in ensemble {context.name}, ensemble tensor {value} {words} {key} in model {inner}"
                 )
                 remedy = f"the key is the step's own tensor name, one of: {some(sorted(side))}"
+                if not side:
+                    remedy = f"declare the inputs and outputs of '{inner}' in its config.pbtxt"
                 yield context.finding("ensemble-key", message, *_path(index), field, Key(key), remedy=remedy)
     if not set(step.get("input_map", {})) <= set(interface.inputs):
         return  # An input that is not mapped follows from a misspelt key.
@@ -175,7 +177,7 @@ def interface(context: ModelContext) -> Interface | None:
     """None if it cannot be known without running the model, or if the config does not parse."""
     inputs, outputs = context.config.inputs, context.config.outputs
     if context.backend != "onnxruntime" or (inputs and outputs):
-        if not (inputs and outputs) or context.relocated:
+        if context.relocated or (context.completes and not (inputs and outputs)):
             return None
         opened = context.completes and not context.ensemble
         return Interface(

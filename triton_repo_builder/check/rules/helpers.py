@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding, Place, Severity
-from triton_repo_builder.check.python_source import PythonSource
+from triton_repo_builder.check.python_source import CLASS, PythonSource
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning")
 _DYNAMIC = re.compile(
@@ -22,18 +22,36 @@ def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]
     """On the modules that the model's file imports, directly or through another."""
     if any(_ELSEWHERE.search(module.read_bytes()) for module in sources):
         return  # A module of the same name may be found before.
-    for module in sorted(_at_once(file, sources)):
-        if stop := sources[module].stop:
+    loaded = at_once(file, sources)
+    for module in sorted(loaded - {file}):
+        stop = sources[module].stop
+        if stop and not (stop.unbound and gives_builtins(sources)):
             yield report("python-raises", Place(module, stop.line, stop.column), stop.message)
     for severity in SEVERITIES:
-        yield from _names(sources, severity)
+        yield from _names(sources, loaded, severity)
 
 
-def _names(sources: Mapping[Path, PythonSource], severity: Severity) -> Iterator[Finding]:
-    """Names that a module does not have: an error in what runs when the model loads."""
+def gives_builtins(sources: Mapping[Path, PythonSource]) -> bool:
+    """Whether some module may give all others a name."""
+    return any(b"builtins" in module.read_bytes() for module in sources)
+
+
+def names_class(file: Path, sources: Mapping[Path, PythonSource]) -> bool:
+    """Whether some module beside a model's file may give it its class, or that class a method."""
+    return any(CLASS.encode() in module.read_bytes() for module in sources if module != file)
+
+
+def _names(
+    sources: Mapping[Path, PythonSource], loaded: Collection[Path], severity: Severity
+) -> Iterator[Finding]:
+    """Names that a module does not have: an error in what surely runs when the model loads."""
     words: dict[Path, frozenset[bytes] | None] = {}
     for importing, source in sources.items():
-        for name, taken, line in source.names(loading=severity == "error"):
+        taken_at_load = [*source.names(loading=True)]
+        taken_later = [*source.names(loading=False)]
+        if importing not in loaded:
+            taken_at_load, taken_later = [], taken_at_load + taken_later
+        for name, taken, line in taken_at_load if severity == "error" else taken_later:
             module = importing.parent / f"{name}.py"
             if module not in sources or sources[module].tree is None or not taken.isidentifier():
                 continue
@@ -47,17 +65,18 @@ def _names(sources: Mapping[Path, PythonSource], severity: Severity) -> Iterator
             yield report("python-import", Place(importing, line), message, severity=severity, remedy=remedy)
 
 
-def _at_once(file: Path, sources: Mapping[Path, PythonSource]) -> set[Path]:
-    """The modules that run when the model's file is imported, without that file."""
-    seen, waiting = {file}, [file]
+def at_once(file: Path, sources: Mapping[Path, PythonSource], *methods: str) -> set[Path]:
+    """The model's file and the modules that surely run when it is loaded, or when these methods run."""
+    seen = {file, file.with_name("__init__.py")} & sources.keys()
+    waiting = [*seen]
     while waiting:
         importing = waiting.pop()
-        for name in sources[importing].at_once:
+        for name, _ in sources[importing].certain(*methods):
             module = importing.parent / f"{name.removeprefix('.')}.py"
             if module in sources and module not in seen:
                 seen.add(module)
                 waiting.append(module)
-    return seen - {file}
+    return seen
 
 
 def _words(module: Path) -> frozenset[bytes] | None:

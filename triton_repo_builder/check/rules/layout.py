@@ -81,14 +81,14 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
         )
         remedy = f"export the model to ONNX, or serve with a release before {gone}"
         yield context.finding("backend-unknown", message, "backend", remedy=remedy)
-    elif backend in backends.MISSPELT or backends.meant(backend) or {"/", "\0"} & {*backend}:
+    elif backend in backends.MISSPELT or backends.meant(backend) or _is_path(backend):
         message = (
             f"unable to find backend library for backend '{backend}', "
             f"try specifying runtime on the model configuration."
         )
         name = re.split(r"[/\0]+", backend.strip("/.\0"))[-1]
-        meant = f'backend: "{backends.meant(backend) or name}"'
-        remedy = f"write {backends.MISSPELT.get(backend, meant)}"
+        meant = f'write backend: "{backends.meant(backend) or name}"' if name else ""
+        remedy = f"write {backends.MISSPELT[backend]}" if backend in backends.MISSPELT else meant
         yield context.finding("backend-unknown", message, "backend", remedy=remedy)
     elif context.backend not in backends.STOCK | backends.TOYS | context.image.backends:
         message = f"backend '{context.backend}' is not in the stock image"
@@ -97,6 +97,10 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
             "backend-custom", message, "backend", remedy=f"did you mean {near[0]}?" if near else ""
         )
     yield from _runtime(context)
+
+
+def _is_path(backend: str) -> bool:
+    return bool({"/", "\0"} & {*backend}) or backend in (".", "..")
 
 
 def _of_the_image(context: ModelContext) -> str:
@@ -232,6 +236,8 @@ def _python_name(context: ModelContext) -> str:
         return f"Model name must end with '.py'. Model name is \"{base}\"."
     if name.startswith("/") or ".." in name.split("/"):
         return f"default_model_filename '{name}' leads out of the version's folder: the model does not load"
+    if "." in name.split("/"):
+        return f"ModuleNotFoundError: No module named '.': default_model_filename is '{name}'"
     if "." in base.removesuffix(".py"):
         module = base.removesuffix(".py").rsplit(".", 1)[0]
         return f"ModuleNotFoundError: No module named '{context.selected[-1]}.{module}'"

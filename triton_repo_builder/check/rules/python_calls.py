@@ -57,10 +57,17 @@ def _completed(context: ModelContext, method: ast.FunctionDef | None) -> Iterato
     for node in method.body:
         if leaves(node):
             return
+        uses = sum(named(part) == arguments[-1].arg for part in ast.walk(node))
         call = node.value if isinstance(node, ast.Expr) else None
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
-            continue
-        if named(call.func.value) != arguments[-1].arg:
+        if (
+            not isinstance(call, ast.Call)
+            or not isinstance(call.func, ast.Attribute)
+            or named(call.func.value) != arguments[-1].arg
+            or len(call.args) != 1
+            or uses > 1
+        ):
+            if uses:
+                return  # What else gets it, as_dict() too, may change it.
             continue
         try:
             value = ast.literal_eval(call.args[0])

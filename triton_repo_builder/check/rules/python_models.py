@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from triton_repo_builder.check.context import ModelContext, c_string, report
@@ -14,6 +14,9 @@ from triton_repo_builder.check.python_source import CLASS, PythonSource
 from triton_repo_builder.check.rules import helpers, python_calls
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
+_SINCE = {"tomllib": (3, 11)}
+_UNTIL = {"asynchat": (3, 11), "asyncore": (3, 11), "imp": (3, 11), "smtpd": (3, 11)}
+"""Standard modules that not every release's Python has; ``distutils`` lives on in setuptools."""
 ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
@@ -126,22 +129,28 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         where = Place(file, source.line, source.column if source.line else 0)
         yield report("python-syntax", where, source.error, severity=severity)
         return
+    sources = _local(context, file, source)
     if not source.binds_class:
+        if helpers.names_class(file, sources):
+            return
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
         return
-    if ending := source.ending():
+    ending = source.ending()
+    if ending and not (ending.unbound and helpers.gives_builtins(sources)):
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
-    yield from _class(context, file, source)
+    yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
-    yield from _imports(context, file, source)
+    yield from _imports(context, file, source, sources)
 
 
-def _class(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _class(
+    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
+) -> Iterator[Finding]:
     if source.model is None:
         return
-    if "execute" not in source.methods:
+    if "execute" not in source.methods and not helpers.names_class(file, sources):
         message = f"{CLASS} has no execute: the model loads and every request fails"
         yield report("python-execute-missing", Place(file, source.model.lineno), message)
     declared = context.config.inputs and context.config.outputs
@@ -164,18 +173,22 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
             yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
 
 
-def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _imports(
+    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
+) -> Iterator[Finding]:
     """Modules that neither the image nor the model brings; those under ``try`` are optional."""
-    sources = _local(context, file, source)
+    needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
-            severity: Severity = "warning" if _older(context) else "error"
+            severity: Severity = "error" if module in needed and not _older(context) else "warning"
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
-        yield from _relative(context, module, inner)
+        yield from _relative(context, module, inner, certain=module in needed)
     yield from helpers.check(file, sources)
     if ENVIRONMENT in context.config.parameters:
         return
-    provided = sys.stdlib_module_names | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
+    provided = (
+        _standard(context.release.python) | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
+    )
     seen: set[str] = set()
     for module, inner in sources.items():
         for name, line in inner.imports():
@@ -194,11 +207,15 @@ def _imports(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:
     """The model's file, and those beside it that it imports, directly or through another."""
     sources, waiting = {file: source}, [(file, source)]
+    package = file.parent / "__init__.py"  # which Python runs before it
+    if package != file and package.is_file() and file.parent.parent == context.model.path:
+        sources[package] = context.repo.python(package)
+        waiting.append((package, sources[package]))
     while waiting:
         importing, inner = waiting.pop()
         for name, _ in inner.imports():
             module = importing.parent / f"{name.removeprefix('.')}.py"
-            if module in sources or name in sys.stdlib_module_names or not module.is_file():
+            if module in sources or name in _found_first(context) or not module.is_file():
                 continue
             if not (module.with_suffix("") / "__init__.py").exists():  # a package goes before a module
                 sources[module] = context.repo.python(module)
@@ -206,18 +223,38 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
     return sources
 
 
-def _relative(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+def _standard(python: str) -> frozenset[str]:
+    """The modules of that version of Python; this one's otherwise."""
+    major, _, minor = python.partition(".")
+    version = (int(major), int(minor))
+    lacking = {name for name, first in _SINCE.items() if version < first}
+    lacking |= {name for name, last in _UNTIL.items() if version > last}
+    return frozenset((sys.stdlib_module_names | _SINCE.keys() | _UNTIL.keys()) - lacking)
+
+
+def _found_first(context: ModelContext) -> frozenset[str]:
+    """Modules that go before those of the same name beside a model.py."""
+    return frozenset(sys.stdlib_module_names | {"numpy"} | context.image.modules)
+
+
+def _relative(context: ModelContext, file: Path, source: PythonSource, *, certain: bool) -> Iterator[Finding]:
     """Relative imports that lead nowhere: nothing outside of the model can bring them."""
+    runs = source.certain("execute") if certain else frozenset()
     for name, line in source.imports():
         base = name.lstrip(".")
         message = ""
         if name.startswith(".."):
             message = "ImportError: attempted relative import beyond top-level package"
-        elif name != base and not {base, "__init__"} & context.repo.importable(file.parent):
+        elif (
+            name != base
+            and not base.startswith("__")
+            and not {base, "__init__"} & context.repo.importable(file.parent)
+        ):
             message = f"ImportError: cannot import name '{base}' from '{file.parent.name}'"
         if message:
             remedy = f"put {base}.py beside model.py and write from .{base} import …"
-            yield report("python-import", Place(file, line), message, severity="error", remedy=remedy)
+            severity: Severity = "error" if (name, line) in runs else "warning"
+            yield report("python-import", Place(file, line), message, severity=severity, remedy=remedy)
 
 
 def _older(context: ModelContext) -> bool:

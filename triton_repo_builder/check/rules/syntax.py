@@ -42,6 +42,9 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r'^Enum type "inference.DataType" has no value named (TYPE_)?(FLOAT|FLOAT32)\.', "write TYPE_FP32"),
     (r'^Enum type "inference.DataType" has no value named ((?:FP|BF|U?INT)\d+|BOOL)\.', r"write TYPE_\1"),
     (r'^Message type "inference.ModelParameter"', 'every parameter is text: value { string_value: "2" }'),
+    (r"^Enum type .* has no value named [a-z]", "enum values are in capitals"),
+    (r'^Expected "true" or "false"', "write true or false, without quotes"),
+    (r"^Couldn't parse integer: [-+.\d]*[.eE]", "a whole number: no point, no exponent"),
     (r"^Couldn't parse integer: [\"']", "no quotes round numbers"),
     (r"^Couldn't parse integer: \]", "no comma after the last element of a list"),
     (r"^Couldn't parse integer: \$|got \$", "a placeholder was not filled in"),
@@ -57,6 +60,8 @@ _USUAL: tuple[tuple[str, str], ...] = (
     (r"^Expected integer, got: -$", "0 or more, without a sign"),
     (r"should not have multiple", "keep one"),
     (r"another member of oneof \"scheduling_choice\"", "keep one scheduler per model"),
+    (r"another member of oneof", "keep one of the two"),
+    (r"^Value out of range", "the field's type does not hold this number: write a smaller one"),
 )
 
 

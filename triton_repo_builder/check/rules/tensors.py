@@ -64,8 +64,9 @@ def _reshape(context: ModelContext, role: str, index: int, item: Mapping[str, An
     """ValidateIOShape of core's model_config_utils.cc."""
     who, whose = f"model {role} '{item.get('name', '')}'", f"for {context.name}"
     dims, shape = list(item["dims"]), list(item["reshape"].get("shape", []))
-    message = ""
+    message, remedy = "", ""
     if not shape and context.rows == 0:
+        remedy = "drop reshape, or set max_batch_size: only a model that batches takes a scalar for each row"
         message = (
             f"{who} cannot have empty reshape for non-batching model as scalar tensors are not supported "
             f"{whose}"
@@ -80,7 +81,7 @@ def _reshape(context: ModelContext, role: str, index: int, item: Mapping[str, An
     elif _runs(dims) != _runs(shape):
         message = f"{who} has different size for dims and reshape {whose}"
     if message:
-        yield context.finding("tensor-reshape", message, role, index, "reshape")
+        yield context.finding("tensor-reshape", message, role, index, "reshape", remedy=remedy)
 
 
 def _runs(dims: Sequence[int]) -> list[int]:

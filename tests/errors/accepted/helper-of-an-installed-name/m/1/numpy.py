@@ -1,0 +1,1 @@
+raise ValueError("the one in site-packages goes first")

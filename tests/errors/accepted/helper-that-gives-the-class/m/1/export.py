@@ -1,0 +1,6 @@
+import sys
+
+
+def export(cls):
+    sys.modules[cls.__module__].TritonPythonModel = cls
+    return cls

@@ -1,0 +1,6 @@
+import tomllib
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return []

@@ -1,0 +1,1 @@
+raise ValueError("Python runs this before model.py")

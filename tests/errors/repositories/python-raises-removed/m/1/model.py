@@ -1,0 +1,6 @@
+from collections import Mapping
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return []

@@ -1,0 +1,106 @@
+"""Statements of a Python syntax tree: which run with which, what they bind, which imports they guard."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from triton_repo_builder.check.python_nodes import named, truth
+
+_OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_REFLECTIVE = frozenset(
+    {"exec", "eval", "globals", "locals", "vars", "setattr", "__dict__", "__globals__", "f_globals"}
+)
+"""What may bind a name, or give a class a method, that no statement does."""
+_IF_THERE = re.compile(r"find_spec|version_info|^modules$|^platform$|available|installed", re.IGNORECASE)
+"""In a condition that asks whether a module can be imported, or is needed."""
+
+
+def executed(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run with these, in branches and blocks too."""
+    waiting = [*reversed([*body])]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            waiting += reversed([child for child in children(node) if isinstance(child, ast.stmt)])
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of the branches that can run."""
+    if isinstance(node, ast.If | ast.While):
+        yield from (
+            *([] if truth(node.test) is False else node.body),
+            *([] if truth(node.test) else node.orelse),
+        )
+    else:
+        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+            for child in getattr(node, field, []) if not isinstance(node, ast.expr) else []:
+                yield from child.body if isinstance(child, ast.match_case | ast.ExceptHandler) else (child,)
+
+
+def reflects(node: ast.AST) -> bool:
+    """Whether a node may bind a name, or give a class a method, that no statement does."""
+    name = node.attr if isinstance(node, ast.Attribute) else named(node)
+    return name in _REFLECTIVE or (
+        isinstance(node, ast.Attribute) and name == "modules" and named(node.value) == "sys"
+    )
+
+
+def parts(node: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without those of statements in it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr | ast.withitem | ast.match_case):
+            yield from ast.walk(child.pattern if isinstance(child, ast.match_case) else child)
+
+
+def asks(node: ast.AST) -> bool:
+    """Whether an import inside of a statement may fail, or need not run, as the writer has foreseen."""
+    if isinstance(node, ast.Try):
+        return any(_catches_imports(handler) for handler in node.handlers)
+    if isinstance(node, ast.With):
+        return any("suppress" in name for item in node.items for name in _words(item.context_expr))
+    return isinstance(node, ast.If) and any(_IF_THERE.search(name) for name in _words(node.test))
+
+
+def _words(node: ast.expr) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name | ast.Attribute):
+            yield part.attr if isinstance(part, ast.Attribute) else part.id
+
+
+def modules(node: ast.stmt) -> list[str]:
+    """The first parts of the names of the modules that a statement imports; relative ones begin with dots."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    names = [node.module.partition(".")[0]] if node.module else [alias.name for alias in node.names]
+    return ["." * node.level + name for name in names]
+
+
+def _catches_imports(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    if any(isinstance(node, ast.Raise) for node in handler.body):
+        return False
+    return any(kind is None or getattr(kind, "id", "") in _OPTIONAL for kind in kinds)
+
+
+def removes(node: ast.stmt, name: str) -> bool:
+    """Whether a statement takes a name away."""
+    return isinstance(node, ast.Delete) and any(getattr(target, "id", "") == name for target in node.targets)
+
+
+def binds(node: ast.stmt, name: str) -> bool:
+    """Whether a statement binds a name, without the statements in it."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return node.name == name
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return any((alias.asname or alias.name) in (name, "*") for alias in node.names)
+    return any(
+        isinstance(inner.ctx, ast.Store) and inner.id == name
+        if isinstance(inner, ast.Name)
+        else isinstance(inner, ast.MatchAs | ast.MatchStar) and inner.name == name
+        for inner in parts(node)
+    )

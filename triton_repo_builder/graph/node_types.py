@@ -1,0 +1,114 @@
+"""Element types on their way through a graph, as far as the schemas decide them: what no kernel can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
+from typing import NamedTuple
+
+import onnx
+from onnx.defs import OpSchema
+
+_OPTION = OpSchema.FormalParameterOption
+
+
+class Parameter(NamedTuple):
+    """An input or output of an operator: the name of its type, and what that may be."""
+
+    name: str
+    type: str
+    allowed: frozenset[str]
+    variadic: bool
+    mixed: bool
+    """Whether each value of a variadic one may have a type of its own."""
+
+
+def faults(
+    graph: onnx.GraphProto, versions: Mapping[str, int], foreign: Set[tuple[str, str]]
+) -> Iterator[str]:
+    """The first node of the graph itself that ONNX Runtime refuses for its types, in its words.
+
+    ``foreign`` are the operators that ONNX's schemas say nothing about: the model's own functions.
+    """
+    known = {value.name: _type(value) for value in graph.input}
+    known |= {tensor.name: _element(tensor.data_type) for tensor in graph.initializer}
+    stated = {value.name: _type(value) for value in graph.output}
+    for node in graph.node:
+        version = versions.get("" if node.domain == "ai.onnx" else node.domain, 0)
+        if (node.domain, node.op_type) in foreign or version < 1:
+            continue
+        sides = parameters(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+        if sides is None:
+            continue
+        bound: dict[str, str] = {}
+        for name, parameter in _pairs(node.input, sides[0]):
+            given = known.get(name, "")
+            if not given or parameter.mixed:
+                continue
+            if given not in parameter.allowed:
+                yield (
+                    f"This is an invalid model. Type Error: Type '{given}' of input parameter ({name}) of "
+                    f"operator ({node.op_type}) in node ({node.name}) is invalid."
+                )
+                return
+            if bound.setdefault(parameter.type, given) != given:
+                yield (
+                    f"Type Error: Type parameter ({parameter.type}) of Optype ({node.op_type}) bound to "
+                    f"different types ({bound[parameter.type]} and {given} in node ({node.name})."
+                )
+                return
+        for name, parameter in _pairs(node.output, sides[1]):
+            only = next(iter(parameter.allowed)) if len(parameter.allowed) == 1 else ""
+            known[name] = only or bound.get(parameter.type, "")
+            if name in stated and known[name] and stated[name] not in ("", known[name]):
+                yield (
+                    f"Type Error: Type ({stated[name]}) of output arg ({name}) of node ({node.name}) does "
+                    f"not match expected type ({known[name]})."
+                )
+                return
+
+
+@cache
+def parameters(
+    operator: str, version: int, domain: str
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]] | None:
+    """The inputs and outputs of an operator; None if ONNX does not have it."""
+    try:
+        schema = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    allowed = {item.type_param_str: frozenset(item.allowed_type_strs) for item in schema.type_constraints}
+    inputs, outputs = (
+        tuple(
+            Parameter(
+                name=each.name,
+                type=each.type_str,
+                allowed=allowed.get(each.type_str, frozenset({each.type_str})),
+                variadic=each.option == _OPTION.Variadic,
+                mixed=each.option == _OPTION.Variadic and not each.is_homogeneous,
+            )
+            for each in side
+        )
+        for side in (schema.inputs, schema.outputs)
+    )
+    return inputs, outputs
+
+
+def _pairs(names: Iterable[str], side: tuple[Parameter, ...]) -> Iterator[tuple[str, Parameter]]:
+    """Each name with its parameter; a variadic one, the last, takes all that follow."""
+    for index, name in enumerate(names):
+        parameter = side[index] if index < len(side) else side[-1] if side and side[-1].variadic else None
+        if name and parameter is not None:
+            yield name, parameter
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    return _element(value.type.tensor_type.elem_type) if value.type.HasField("tensor_type") else ""
+
+
+def _element(number: int) -> str:
+    try:
+        name = onnx.TensorProto.DataType.Name(number)
+    except ValueError:
+        return ""
+    return f"tensor({name.lower()})" if number else ""
