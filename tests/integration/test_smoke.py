@@ -175,7 +175,7 @@ def test_nothing_is_probed_where_the_first_case_is_wrong(
     assert code == Code.FAILED_CHECKS.exit
     probed = [check for check in json.loads(text)["checks"] if check["group"] == "malformed requests"]
     assert [check["status"] for check in probed] == ["unverified"]
-    assert "not answered right even before" in probed[0]["detail"]
+    assert "the first case is not answered right: output embedding" in probed[0]["detail"]
 
 
 def test_a_wrong_shape_in_the_manifest_fails(smoke: Smoke, repository: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,6 +47,7 @@ class RepositoryContext:
     _models: dict[str, ModelContext] = field(default_factory=dict)
     _importable: dict[Path, frozenset[str]] = field(default_factory=dict)
     _sources: dict[Path, PythonSource] = field(default_factory=dict)
+    _parsed: dict[tuple[str, bytes], PythonSource] = field(default_factory=dict)
     _faults: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _kernels: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _graphs: dict[Path, ModelSignature | TrbError] = field(default_factory=dict)
@@ -81,10 +83,15 @@ class RepositoryContext:
         return self._kernels[path]
 
     def python(self, path: Path) -> PythonSource:
-        """A parsed model.py."""
+        """A parsed model.py. Raises OSError if it cannot be read."""
         if path not in self._sources:
             major, _, minor = self.release.python.partition(".")
-            self._sources[path] = python_source.read(path, (int(major), int(minor)))
+            # Most model.py of a repository are copies of a few.
+            text = path.read_bytes()
+            key = (path.name, hashlib.sha256(text).digest())
+            if key not in self._parsed:
+                self._parsed[key] = python_source.parse(text, path.name, (int(major), int(minor)))
+            self._sources[path] = self._parsed[key]
         return self._sources[path]
 
     def importable(self, folder: Path) -> frozenset[str]:

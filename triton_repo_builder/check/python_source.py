@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from triton_repo_builder.check.python_flow import Ending, Flow
 from triton_repo_builder.check.python_nodes import bindings, named, own_nodes
@@ -236,21 +235,20 @@ class PythonSource:
                 waiting += reversed([child for child in children(node) if isinstance(child, ast.AST)])
 
 
-def read(file: Path, python: tuple[int, int]) -> PythonSource:
-    """Parse a file as that version of Python; raises OSError if it cannot be read."""
-    source = file.read_bytes()
+def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:
+    """Parse a file of that name as that version of Python."""
     if b"\0" in source:
         return PythonSource(tree=None, error="SyntaxError: source code cannot contain null bytes")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source, filename=file.name, feature_version=python)
+            tree = ast.parse(source, filename=name, feature_version=python)
             # Finds what the parser alone takes: a return outside of functions. Nothing is run.
-            compile(source, file.name, "exec", dont_inherit=True)
+            compile(source, name, "exec", dont_inherit=True)
         _own_checking(tree, source)
         return PythonSource(tree=tree)
     except SyntaxError as error:
-        message = f"SyntaxError: {error.msg} ({file.name}, line {error.lineno})"
+        message = f"SyntaxError: {error.msg} ({name}, line {error.lineno})"
         return PythonSource(tree=None, error=message, line=error.lineno or 0, column=error.offset or 0)
     except ValueError as error:  # not text
         return PythonSource(tree=None, error=f"{type(error).__name__}: {error}"[:200])

@@ -21,7 +21,7 @@ INITIALIZE_INSIDE = "class TritonPythonModel:\n        def initialize(self): rai
 def read(folder: Path, source: str) -> PythonSource:
     file = folder / "model.py"
     file.write_text(source)
-    return python_source.read(file, (3, 10))
+    return python_source.parse(file.read_bytes(), file.name, (3, 10))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ METHOD = f"class TritonPythonModel:\n    def initialize(self, args):\n{{}}\n{EXE
 def ending(folder: Path, source: str) -> str:
     file = folder / "model.py"
     file.write_text(source)
-    found = python_source.read(file, (3, 10)).ending()
+    found = python_source.parse(file.read_bytes(), file.name, (3, 10)).ending()
     return found.message if found else ""
 
 
