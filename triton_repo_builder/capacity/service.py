@@ -21,7 +21,7 @@ class Stage:
     threads: int
     """Cores that an execution keeps busy."""
     batch_ms: Mapping[int, float]
-    """Time of an execution by its rows, measured with one client."""
+    """Time of an execution by its rows: of one row from an idle model, of more from one that is busy."""
 
     def time(self, rows: int) -> float:
         """Milliseconds of an execution: measured, or on the line through the nearest measured sizes."""

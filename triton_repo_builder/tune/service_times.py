@@ -1,4 +1,4 @@
-"""The time of an execution by its rows, for the simulations of ``trb plan``: one client, many rows."""
+"""The time of an execution by its rows, for the simulations of ``trb plan``: few clients, many rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Ser
     most = max(1, min(member.config.max_batch_size or 1 for member in subject.members))
     sizes = [size for size in SIZES if size <= most]
     seconds = _once(meter, variant)
-    measured = {rows: meter.closed(variant, clients=1, rows=rows, seconds=seconds) for rows in sizes}
-    first = measured[1]
+    first = meter.closed(variant, clients=1, seconds=seconds)
+    main = max(inner, key=lambda member: execution_ms(first, member.name))
+    # Batches form while another is computed. Of several instances the other one would compute meanwhile.
+    clients = 2 if _instances(main) == 1 else 1
+    larger = (rows for rows in sizes if rows > 1)
+    measured = {1: first} | {rows: meter.closed(variant, clients, rows, seconds=seconds) for rows in larger}
     if first.latency is None or not all(execution_ms(first, member.name) for member in inner):
         return None
     stages = tuple(_stage(member, measured) for member in inner)
@@ -75,12 +79,16 @@ def _stage(member: Member, measured: dict[int, Level]) -> Stage:
     times = {rows: time for rows, level in measured.items() if (time := execution_ms(level, member.name))}
     return Stage(
         model=member.name,
-        instances=max(1, sum(group.count for group in config.instance_groups)),
+        instances=_instances(member),
         max_batch=config.max_batch_size if batching is not None and config.max_batch_size else 1,
         delay_ms=delay / 1000,
         threads=max(1, int(config.parameters.get(THREAD_PARAMETER) or 1)),
         batch_ms=times,
     )
+
+
+def _instances(member: Member) -> int:
+    return max(1, sum(group.count for group in member.config.instance_groups))
 
 
 def execution_ms(level: Level, model: str) -> float:
