@@ -55,6 +55,7 @@ class _Machine:
         self._times: list[list[float]] = [
             [0.0, *(stage.time(rows) for rows in range(1, stage.max_batch + 1))] for stage in self._stages
         ]
+        self._main = max(range(len(self._stages)), key=lambda number: self._stages[number].time(1))
         self._now = 0.0
         self._timers: dict[tuple[int, int], float] = {}
 
@@ -90,9 +91,8 @@ class _Machine:
         cores = self._service.cores
         if not cores:
             return 1.0
-        models = len(self._stages)
         wanted = sum(execution.threads for execution in self._running)
-        computing = sum(execution.threads for execution in self._running if execution.stage < models)
+        computing = sum(execution.threads for execution in self._running if execution.stage == self._main)
         others = min(1.0, max(0, computing - 1) / (cores - 1)) if cores > 1 else 0.0
         slower = 1 + (self._service.contention - 1) * others
         return min(1.0, cores / wanted if wanted else 1.0) / slower
