@@ -124,7 +124,7 @@ class PythonSource:
         nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
         return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
-    @property
+    @cached_property
     def methods(self) -> set[str]:
         """The names that the class binds, or that an object of it may have."""
         body = self.model.body if self.model else []
@@ -195,7 +195,7 @@ class PythonSource:
 
     def imports(self) -> Iterator[tuple[str, int]]:
         """Every module that is needed, with its line: at the top, and in methods, which run later."""
-        for node in self._needing():
+        for node in self._needing:
             yield from ((name, node.lineno) for name in modules(node))
 
     def certain(self, *more: str) -> frozenset[tuple[str, int]]:
@@ -209,7 +209,7 @@ class PythonSource:
         Either those that are surely taken while the model loads, or those that are taken later, if ever.
         """
         at_load = self._reached()
-        for node in self._needing():
+        for node in self._needing:
             if (node in at_load) != loading:
                 continue
             if isinstance(node, ast.ImportFrom) and node.level < 2 and node.module and "." not in node.module:
@@ -224,15 +224,18 @@ class PythonSource:
         """The first place at the top that no import gets past."""
         return self._flow.of_module()
 
-    def _needing(self) -> Iterator[ast.Import | ast.ImportFrom]:
+    @cached_property
+    def _needing(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
         """Every import, in functions too, that nothing stands round which asks whether it can be had."""
+        found: list[ast.Import | ast.ImportFrom] = []
         waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Import | ast.ImportFrom):
-                yield node
+                found.append(node)
             elif isinstance(node, ast.stmt | ast.ExceptHandler) and not asks(node):
                 waiting += reversed([child for child in children(node) if isinstance(child, ast.AST)])
+        return tuple(found)
 
 
 def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:
