@@ -2,12 +2,12 @@
 
     .venv/bin/python benchmarks/plan_simulator.py [--seconds 40]
 
-Every server has one instance with one thread. What the simulator is given was measured with one client: the
-time of a batch by its size, how much single requests differ, and the CPU of a request outside of the models,
-the client's included, for the clients share the cores. That is measured before and after each load, for the
-speed of a rented machine changes within minutes; the mean of the two is simulated. The load is of arrivals by
-chance, at a share of the capacity that follows from the first. How much two servers that compute at the same
-time slow each other down is measured as well. All loads are on the page.
+Every server has one instance with one thread. What the simulator is given was measured with one client, and
+with two for larger batches: the time of a batch by its size, how much single requests differ, and the CPU of
+a request outside of the models, the client's included, for the clients share the cores. That is measured
+before and after each load, for the speed of a rented machine changes within minutes; the mean of the two is
+simulated. The load is of arrivals by chance, at a share of the capacity that follows from the first. How much
+two servers that compute at the same time slow each other down is measured as well. All loads are on the page.
 """
 
 from __future__ import annotations

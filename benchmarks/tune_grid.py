@@ -119,7 +119,7 @@ def compare(folder: Path, arguments: Any) -> None:
             (best["setting"], best["capacity"]),
             *((each["setting"], best["capacity"]) for each in runs),
         ]
-        compared = prove.alternate(live, meter, base, settings, lambda text, a, b: say(text), 2, kept=2)
+        compared = prove.alternate(live, meter, base, settings, say, 2, kept=len(runs))
     (folder / "compared.json").write_text(json.dumps([vars(each) for each in compared], indent=1))
 
 

@@ -44,7 +44,7 @@ class Hostile(threading.Thread):
             "blanks of 1 MB": lambda: self._infer("text", "TEXT", "BYTES", [1, 1], [" " * ((1 << 20) - 1)]),
             "a form of 1 MB": lambda: self._post("/v2/models/net/infer", b"a=" + b"b" * (1 << 20), FORM),
             "20 slow clients": self._slow,
-            "bytes that are no HTTP": self._noise,
+            "bytes that are not HTTP": self._noise,
         }
         self.killers: dict[str, Callable[[], str]] = {
             "a shape of billions": lambda: self._infer("net", "X", "FP32", [1 << 31, 1 << 31], [1.0]),

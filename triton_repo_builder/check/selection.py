@@ -71,7 +71,7 @@ def comments(text: str) -> list[Ignored]:
     """The codes of each such comment, on a line of its own or behind a field; misspelt ones, too.
 
     They are separated by commas or blanks. A reason follows a colon, a dash or a bracket; without one it
-    begins at the first word that is no code, nor close to one, nor the first after a comma.
+    begins at the first word that is not a code, nor close to one, nor the first after a comma.
     """
     found: list[Ignored] = []
     for comment in _STRING_OR_COMMENT.finditer(text) if "trb:" in text else ():

@@ -26,7 +26,7 @@ FIRST = 0.8
 FINE = 0.05
 """The highest rate that holds and the lowest that does not differ by less."""
 FINER = 0.025
-"""Where settings are compared: a gain that is half as large as that is no step."""
+"""The same where settings are compared with each other."""
 STEPS = 5
 FINER_STEPS = 7
 IDLE = 0.02
@@ -123,8 +123,8 @@ def _key(variant: Variant, rows: int) -> tuple[str, str]:
     return variant.urls.http, f"{variant.endpoint} {rows}"
 
 
-def careful(options: Options, objective: Objective) -> float:
-    """About the seconds of a capacity that is found to ``FINER``."""
+def finer_seconds(options: Options, objective: Objective) -> float:
+    """About the time of a capacity that is found to ``FINER``."""
     window = max(2 * max(options.window, PATIENCE * objective.ms / 1000), STEADY * objective.ms / 1000)
     return (FINER_STEPS - 2) * (options.warmup + window) + options.warmup + window / 2
 

@@ -19,12 +19,17 @@ NOISE = 0.02
 """A median gain that is no gain."""
 
 
+def measurements(candidates: int) -> int:
+    """Of a proof that begins with so many settings beside the default."""
+    return 1 + candidates + (ROUNDS - 1) * (1 + min(candidates, FINALISTS))
+
+
 def alternate(
     live: Live,
     meter: Meter,
     base: Setting,
     settings: Sequence[tuple[Setting, float]],
-    tell: Callable[[str, int, int], None],
+    tell: Callable[[str], None],
     cores: int,
     *,
     kept: int = FINALISTS,
@@ -41,12 +46,7 @@ def alternate(
         done: dict[int, Found] = {}
         for index in order if number % 2 == 0 else order[::-1]:
             setting, guess = settings[index]
-            begun = sum(map(len, rounds)) + len(done)
-            tell(
-                f"round {number + 1}: {factors.describe(setting, base)}",
-                begun,
-                begun + (ROUNDS - number) * len(order) - len(done),
-            )
+            tell(f"round {number + 1}: {factors.describe(setting, base)}")
             live.apply(setting, base)
             variant, clients = live.variant(live.endpoint(setting)), factors.clients(setting)
             found = find(meter, variant, guess=guess or None, clients=clients, finer=finer)
@@ -56,12 +56,9 @@ def alternate(
         rounds.append(done)
         if number == 0:
             order = [0, *sorted(order[1:], key=lambda index: -done[index].rate)[:kept]]
+    first = [done[0] for done in rounds]
     return tuple(
-        _compared(
-            *(settings[index][0], base),
-            *([done[index] for done in rounds], [done[0] for done in rounds]),
-            *(meter, cores),
-        )
+        _compared(settings[index][0], base, [done[index] for done in rounds], first, meter, cores)
         for index in sorted(order)
     )
 

@@ -22,7 +22,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.tune import factors, fingerprint, service_times
 from triton_repo_builder.tune import prove as proof
-from triton_repo_builder.tune.capacity import Meter, careful, find, shortest
+from triton_repo_builder.tune.capacity import Meter, find, finer_seconds, shortest
 from triton_repo_builder.tune.factors import Setting, Subject, Value
 from triton_repo_builder.tune.live import FAILURES, Live, told
 from triton_repo_builder.tune.report import (
@@ -211,8 +211,12 @@ class _Run:
         )
         rivals = [trial for trial in ranked if factors.key(trial.setting) != factors.key(self._base)]
         rivals = [trial for trial in rivals if trial.capacity >= CLOSE * ranked[0].capacity] or rivals[:1]
-        finer = self._measurements(1) * self._careful() <= self._left()
-        fitting = (count for count in range(CANDIDATES, 0, -1) if self._fits(count, finer))
+        finer = self._proof_seconds(1, finer=True) <= self._left()
+        fitting = (
+            count
+            for count in range(CANDIDATES, 0, -1)
+            if self._proof_seconds(count, finer=finer) <= self._left()
+        )
         settings: list[tuple[Setting, float]] = [(self._base, default.capacity if default else 0.0)]
         settings += [(trial.setting, trial.capacity) for trial in rivals[: next(fitting, 1)]]
         for what in ("the proof began anew", "nothing is proven"):
@@ -222,7 +226,7 @@ class _Run:
                     self._meter,
                     self._base,
                     settings,
-                    lambda text, done, total: self._tell(text),
+                    self._tell,
                     self._cores,
                     finer=finer,
                 )
@@ -262,7 +266,11 @@ class _Run:
             members = tuple(replace(member, raw=configs[member.name]) for member in subject.members)
             subject = replace(subject, members=members)
             return service_times.measure(
-                self._meter, self._live.variant(subject.endpoint), subject, self._cores
+                self._meter,
+                self._live.variant(subject.endpoint),
+                subject,
+                self._cores,
+                whole=self._left() >= service_times.SECONDS,
             )
         except FAILURES as error:
             self._trials.notes.append(f"the time of a batch by its size is not known: {told(error)}")
@@ -291,24 +299,18 @@ class _Run:
         return self._options.budget - (time.monotonic() - self._begun)
 
     def _reserve(self) -> float:
-        """Seconds for the proof and the gains."""
-        proof_of_all = self._measurements(CANDIDATES) * self._careful()
-        return min(proof_of_all + GAINS * self._trials.mean(), PROOF * self._options.budget)
+        """Seconds for the proof, the gains and the times of batches."""
+        wanted = self._proof_seconds(CANDIDATES, finer=True) + GAINS * self._trials.mean()
+        return min(wanted + service_times.SECONDS, PROOF * self._options.budget)
 
-    def _measurements(self, candidates: int) -> int:
+    def _proof_seconds(self, candidates: int, *, finer: bool) -> float:
         """Of a proof that begins with so many settings beside the default."""
-        kept = min(candidates, proof.FINALISTS)
-        return 1 + candidates + (proof.ROUNDS - 1) * (1 + kept)
-
-    def _careful(self) -> float:
-        """Seconds of one of them, loading included."""
-        loading = self._trials.overhead()
-        return careful(self._options.bench, self._options.objective) + loading
-
-    def _fits(self, candidates: int, finer: bool) -> bool:
-        default = self._trials.known(self._base)
-        quick = default.seconds if default else self._trials.mean()
-        return self._measurements(candidates) * (self._careful() if finer else quick) <= self._left()
+        if finer:
+            each = finer_seconds(self._options.bench, self._options.objective) + self._trials.overhead()
+        else:
+            default = self._trials.known(self._base)
+            each = default.seconds if default else self._trials.mean()
+        return proof.measurements(candidates) * each
 
     def _tell(self, text: str) -> None:
         done = min(time.monotonic() - self._begun, self._options.budget)

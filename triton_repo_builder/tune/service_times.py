@@ -14,18 +14,26 @@ from triton_repo_builder.tune.factors import THREAD_PARAMETER, Member, Subject
 SIZES = (1, 2, 4, 8, 16, 32)
 LONGEST = 5.0
 """Seconds of a window, however many texts there are."""
+SECONDS = LONGEST * (len(SIZES) + 1)
+"""About the most that all windows take."""
 JOINED = 1.2
+"""Rows of an execution over those of a request, from which on requests were joined."""
 COMPUTES = 0.3
 """Cores that a request must keep busy to count as computing on this machine's CPU."""
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 
 
-def measure(meter: Meter, variant: Variant, subject: Subject, cores: int) -> Service | None:
-    """As the endpoint is loaded now; None if the server gives no statistics."""
+def measure(
+    meter: Meter, variant: Variant, subject: Subject, cores: int, *, whole: bool = True
+) -> Service | None:
+    """As the endpoint is loaded now; None if the server gives no statistics.
+
+    ``whole``: each window is long enough for every text of the corpus.
+    """
     inner = [member for member in subject.members if not member.ensemble]
     most = max(1, min(member.config.max_batch_size or 1 for member in subject.members))
     sizes = [size for size in SIZES if size <= most]
-    seconds = _once(meter, variant)
+    seconds = _once(meter, variant) if whole else 0.0
     first = meter.closed(variant, clients=1, seconds=seconds)
     main = max(inner, key=lambda member: execution_ms(first, member.name))
     # Batches form while another is computed. Of several instances the other one would compute meanwhile.

@@ -45,13 +45,14 @@ def alternate(
     meter: Any = SimpleNamespace(objective=Objective(percentile="p99", ms=100))
     settings = [({"instances": instances}, 100.0) for instances in rates]
     live: Any = server
-    return server, prove.alternate(live, meter, BASE, settings, lambda text, done, total: None, 2)
+    return server, prove.alternate(live, meter, BASE, settings, lambda text: None, 2)
 
 
 def test_the_two_best_of_the_first_round_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {1: [100, 100, 100], 2: [90], 3: [130, 110, 120], 4: [99], 5: [110, 125, 130]}
     server, compared = alternate(monkeypatch, rates)
     assert server.asked == [1, 2, 3, 4, 5, *(5, 3, 1), *(1, 3, 5)]
+    assert len(server.asked) == prove.measurements(4)
     assert [each.setting["instances"] for each in compared] == [1, 3, 5]
     winner = prove.winner(compared)
     assert winner is not None and winner.setting["instances"] == 5
