@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -43,6 +45,12 @@ _REMOVED = {
     )
 }
 """Names that Python 3.10, the oldest of any release, no longer has; ``collections.abc`` has these."""
+_MUTABLE: dict[type[ast.expr] | type[None], str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
+_OF_PATTERNS = {"compile": 1, "match": 2, "fullmatch": 2, "search": 2, "findall": 2, "split": 2, "sub": 3}
+"""Functions of ``re``, with the number of their arguments when no flags are among them."""
+_LONGEST_PATTERN = 10_000
+_BY_VERSION = ("multiple repeat", "global flags", "unknown extension")
+"""In errors that depend on the version: 3.11 takes possessive quantifiers, and flags at the start only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +102,17 @@ class Flow:
         """Names that a function may bind for the module."""
         self.rebound = {name for node in nodes for name in rebound(node)}
         """Names that mean something of the module's own somewhere, not a builtin or a module."""
+        self._of_dataclasses = {
+            alias.asname or alias.name
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
+            for alias in node.names
+            if alias.name == "dataclass"
+        } or {"dataclasses.dataclass"}
         # Bound by a function inside of another, whichever that is.
         self._nonlocal = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
-        self._reached: set[ast.stmt] = set()
-        self._methods: dict[ast.FunctionDef, tuple[Ending | None, frozenset[ast.stmt]]] = {}
+        self._reached: set[ast.AST] = set()
+        self._methods: dict[ast.FunctionDef, tuple[Ending | None, frozenset[ast.AST]]] = {}
         self._module = _Scope(kind="module", outer=self.everywhere)
         self._stop: Ending | None = self._first(self.body, self._module)
         self._at_import = frozenset(self._reached)
@@ -113,13 +128,13 @@ class Flow:
         """
         return self._followed(method, keys)[0]
 
-    def imports(self, methods: Iterable[ast.FunctionDef], keys: frozenset[str]) -> frozenset[ast.stmt]:
-        """The imports that surely run with the module's own and when these methods are called."""
+    def reached(self, methods: Iterable[ast.FunctionDef], keys: frozenset[str]) -> frozenset[ast.AST]:
+        """The imports and the look-ups (``a[b]``) that surely run at import and when these are called."""
         return self._at_import.union(*(self._followed(method, keys)[1] for method in methods))
 
     def _followed(
         self, method: ast.FunctionDef, keys: frozenset[str]
-    ) -> tuple[Ending | None, frozenset[ast.stmt]]:
+    ) -> tuple[Ending | None, frozenset[ast.AST]]:
         if method not in self._methods:
             self._reached = set()
             ending = self._method(method, keys)
@@ -170,13 +185,29 @@ class Flow:
             held = frozenset(scope.outer | scope.own | scope.bound)
             plain = all(named(base) in _BUILTINS - self.rebound for base in node.bases)
             dynamic = scope.dynamic or bool(node.keywords) or not plain
-            return self._first(node.body, _Scope(kind="class", outer=held, dynamic=dynamic))
+            found = self._first(node.body, _Scope(kind="class", outer=held, dynamic=dynamic))
+            return found or self._shared_default(node)
         if isinstance(node, ast.If) and truth(node.test) is not None:
             return self._first(node.body if truth(node.test) else node.orelse, scope)
         if isinstance(node, ast.With) and all(self._opens(item.context_expr) for item in node.items):
             scope.bound |= bindings([node])
             return self._first(node.body, scope)
         return self._try(node, scope) if isinstance(node, ast.Try) else None
+
+    def _shared_default(self, node: ast.ClassDef) -> Ending | None:
+        """A field of a dataclass whose default all objects would share, which Python refuses."""
+        decorators = {ast.unparse(each).partition("(")[0] for each in node.decorator_list}
+        for field_ in node.body if decorators & self._of_dataclasses else ():
+            if not isinstance(field_, ast.AnnAssign) or "ClassVar" in ast.unparse(field_.annotation):
+                continue
+            kind = _MUTABLE.get(type(field_.value), "")
+            if kind and isinstance(field_.target, ast.Name):
+                message = (
+                    f"ValueError: mutable default <class '{kind}'> for field {field_.target.id} is not "
+                    "allowed: use default_factory"
+                )
+                return Ending(line=field_.lineno, column=field_.col_offset + 1, message=message)
+        return None
 
     def _try(self, node: ast.Try, scope: _Scope) -> Ending | None:
         """What no handler stops, and no ``return`` at the end."""
@@ -249,13 +280,35 @@ class Flow:
                 message = self._unbound(part, scope)
             elif isinstance(part, ast.BinOp) and _is_number(part.left) and _is_number(part.right, zero=True):
                 message = _QUOTIENTS.get(type(part.op), "")
-            elif isinstance(part, ast.Subscript) and named(part.value) == scope.mapping != "":
+            elif isinstance(part, ast.Subscript):
+                self._reached.add(part)
                 key = part.slice.value if isinstance(part.slice, ast.Constant) else ""
-                message = f"KeyError: {key!r}" if key and key not in scope.keys else ""
+                if key and key not in scope.keys and named(part.value) == scope.mapping != "":
+                    message = f"KeyError: {key!r}"
+            elif isinstance(part, ast.Call):
+                message = self._bad_pattern(part)
             if message:
                 at = (part.lineno, part.col_offset + 1)
                 return Ending(line=at[0], column=at[1], message=message, unbound=unbound)
         return None
+
+    def _bad_pattern(self, call: ast.Call) -> str:
+        """What ``re`` says of a pattern that is written there and that no Python takes."""
+        name, _, function = ast.unparse(call.func).partition(".")
+        if name != "re" or "re" in self.rebound or _OF_PATTERNS.get(function) != len(call.args):
+            return ""
+        text = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+        if not isinstance(text, str | bytes) or call.keywords or len(text) > _LONGEST_PATTERN:
+            return ""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(text)
+        except re.error as error:
+            return "" if any(words in str(error) for words in _BY_VERSION) else f"error: {error}"
+        except (OverflowError, RecursionError, MemoryError):
+            pass
+        return ""
 
     def _unbound(self, name: ast.Name, scope: _Scope) -> str:
         """What Python says of a name that has no value yet."""

@@ -124,6 +124,20 @@ class PythonSource:
         nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
         return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
+    def taken_from(self, module: str) -> Iterator[ast.Attribute]:
+        """What is read out of a module, where no condition or handler stands before it."""
+        imports = [node for node in self._nodes if isinstance(node, ast.Import)]
+        names = {
+            alias.asname or alias.name for node in imports for alias in node.names if alias.name == module
+        }
+        waiting: list[ast.AST] = [self.tree] if self.tree and names else []
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Attribute) and named(node.value) in names:
+                yield from [node] if node.attr not in self._patched else ()
+            elif not isinstance(node, ast.Try | ast.If | ast.IfExp | ast.BoolOp):
+                waiting += reversed([*ast.iter_child_nodes(node)])
+
     @cached_property
     def methods(self) -> set[str]:
         """The names that the class binds, or that an object of it may have."""
@@ -200,7 +214,7 @@ class PythonSource:
 
     def certain(self, *more: str) -> frozenset[tuple[str, int]]:
         """Those of ``imports`` that surely run while the model loads, or in these methods."""
-        nodes = self._reached(*more)
+        nodes = (node for node in self._reached(*more) if isinstance(node, ast.stmt))
         return frozenset((name, node.lineno) for node in nodes for name in modules(node))
 
     def names(self, *, loading: bool) -> Iterator[tuple[str, str, int]]:
@@ -215,9 +229,16 @@ class PythonSource:
             if isinstance(node, ast.ImportFrom) and node.level < 2 and node.module and "." not in node.module:
                 yield from ((node.module, alias.name, node.lineno) for alias in node.names)
 
-    def _reached(self, *more: str) -> frozenset[ast.stmt]:
+    def looked_up(self, method: ast.FunctionDef) -> list[ast.Subscript]:
+        """The ``a[b]`` of a method that surely run when it is called, from its first line on."""
+        reached = self._flow.reached([method], INITIALIZED)
+        within = {node for node in ast.walk(method) if node in reached}
+        found = (node for node in within if isinstance(node, ast.Subscript))
+        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+    def _reached(self, *more: str) -> frozenset[ast.AST]:
         called = (self.method(name) for name in (*CALLED, *more))
-        return self._flow.imports([method for method in called if method], INITIALIZED)
+        return self._flow.reached([method for method in called if method], INITIALIZED)
 
     @property
     def stop(self) -> Ending | None:

@@ -166,3 +166,23 @@ def test_a_name_that_the_module_has_taken_away_is_none(tmp_path: Path) -> None:
 def test_an_expression_of_any_depth_is_followed(tmp_path: Path) -> None:
     deep = " + ".join(["1"] * 900)
     assert ending(tmp_path, f"x = {deep} + foo\n{MODEL}") == "NameError: name 'foo' is not defined"
+
+
+@pytest.mark.parametrize(
+    ("top", "message"),
+    [
+        ("import re\nx = re.compile('(a')", "error: missing ), unterminated subpattern at position 0"),
+        ("import re\nx = re.sub('[a', '', 'b')", "error: unterminated character set at position 0"),
+        ("import re\nx = re.compile('(a', re.VERBOSE)", ""),
+        ("import re\nx = re.compile('a*+')", ""),
+        ("import regex as re\nx = re.compile('(a')", ""),
+        (
+            "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass A:\n    x: dict = {}",
+            "ValueError: mutable default <class 'dict'> for field x is not allowed: use default_factory",
+        ),
+        ("from pydantic.dataclasses import dataclass\n@dataclass\nclass A:\n    x: list = []", ""),
+        ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: tuple = ()", ""),
+    ],
+)
+def test_a_value_that_python_refuses_is_found(tmp_path: Path, top: str, message: str) -> None:
+    assert ending(tmp_path, f"{top}\n{MODEL}") == message

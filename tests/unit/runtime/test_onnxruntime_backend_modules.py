@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from email.message import Message
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,8 @@ def wheel(monkeypatch: pytest.MonkeyPatch, *extras: str) -> None:
     about = Message()
     for extra in extras:
         about["Provides-Extra"] = extra
-    monkeypatch.setattr(gpu.metadata, "metadata", lambda name: about)
-    monkeypatch.setattr(gpu.metadata, "version", lambda name: "1.31.1")
+    monkeypatch.setattr(metadata, "metadata", lambda name: about)
+    monkeypatch.setattr(metadata, "version", lambda name: "1.31.1")
 
 
 @pytest.mark.parametrize(
@@ -249,8 +250,8 @@ def test_a_kernel_that_is_slower_on_a_cpu_is_not_made(
 
 def test_the_wheel_has_the_extras_that_the_refusal_names() -> None:
     try:
-        extras = gpu.metadata.metadata("onnxruntime-gpu").get_all("Provides-Extra")
-    except gpu.metadata.PackageNotFoundError:
+        extras = metadata.metadata("onnxruntime-gpu").get_all("Provides-Extra")
+    except metadata.PackageNotFoundError:
         pytest.skip("onnxruntime-gpu is not installed here")
     assert set(extras) >= gpu.WANTED
 

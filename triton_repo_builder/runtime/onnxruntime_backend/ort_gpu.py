@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +65,8 @@ def _missing_library() -> str:
 
 
 def _install() -> str:
+    from importlib import metadata  # 2 MB in each process of the server
+
     try:
         extras = set(metadata.metadata(PACKAGE).get_all("Provides-Extra") or ())
     except metadata.PackageNotFoundError:  # built from source, or conda's

@@ -1,0 +1,11 @@
+from dataclasses import dataclass
+
+
+@dataclass
+class Settings:
+    names: list = []
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return []

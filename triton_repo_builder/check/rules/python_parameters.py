@@ -1,0 +1,94 @@
+"""Keys that a model.py surely looks up in the parameters of its config.pbtxt."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from triton_repo_builder.check.context import ModelContext, report
+from triton_repo_builder.check.finding import Finding, Place
+from triton_repo_builder.check.python_source import OF_CLASS, PythonSource
+
+_PARAMETERS = "parameters"
+
+
+def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
+    """The first look-up in ``initialize`` that fails for want of the parameter."""
+    method, completion = source.method("initialize"), source.method(OF_CLASS)
+    if (
+        source.tree is None
+        or method is None
+        or len(method.args.args) < 2
+        or (completion and _names_parameters(completion))
+    ):
+        return
+    looked_up = source.looked_up(method)
+    if not looked_up:
+        return
+    values = _Values(source.tree, method.args.args[1].arg)
+    for node in looked_up:
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if (
+            isinstance(key, str)
+            and key not in context.config.parameters
+            and values.are_parameters(node.value)
+        ):
+            remedy = f'add it to config.pbtxt: parameters {{ key: "{key}" value {{ string_value: "…" }} }}'
+            where = Place(file, node.lineno, node.col_offset + 1)
+            yield report("python-raises", where, f"KeyError: {key!r}", remedy=remedy)
+            return
+
+
+def _names_parameters(method: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Constant) and node.value == _PARAMETERS for node in ast.walk(method))
+
+
+class _Values:
+    """What names stand for, where one statement of the module binds them and nothing can change the value."""
+
+    def __init__(self, tree: ast.Module, arguments: str) -> None:
+        self._arguments = arguments
+        nodes = [*ast.walk(tree)]
+        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+        self._bound = {ast.unparse(target): node.value for node in assigned for target in node.targets}
+        names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+        self._stores = Counter(ast.unparse(node) for node in names if not isinstance(node.ctx, ast.Load))
+        self._loads = Counter(ast.unparse(node) for node in names if isinstance(node.ctx, ast.Load))
+        self._reads = Counter(ast.unparse(read) for node in nodes for read in _only_read(node))
+
+    def are_parameters(self, node: ast.expr) -> bool:
+        """Whether this is the configuration's map of parameters, as the backend gives it."""
+        node = self._value(node)
+        key = (
+            node.slice.value
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+            else ""
+        )
+        return isinstance(node, ast.Subscript) and key == _PARAMETERS and self._is_config(node.value)
+
+    def _is_config(self, node: ast.expr) -> bool:
+        return (
+            ast.unparse(self._value(node)).replace('"', "'")
+            == f"json.loads({self._arguments}['model_config'])"
+        )
+
+    def _value(self, node: ast.expr) -> ast.expr:
+        text = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        if self._stores[text] == 1 and self._loads[text] == self._reads[text]:
+            return self._bound.get(text, node)
+        return node
+
+
+def _only_read(node: ast.AST) -> list[ast.expr]:
+    """What a node reads and cannot change, or hand to what changes it."""
+    if isinstance(node, ast.Subscript):
+        return [node.value] if isinstance(node.ctx, ast.Load) else []
+    if isinstance(node, ast.Attribute):
+        return [node.value] if node.attr in ("get", "items", "keys", "values") else []
+    if isinstance(node, ast.Compare):
+        return [*node.comparators]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("pb_utils."):
+        return [*node.args]
+    return []
