@@ -120,7 +120,6 @@ def command(
     """
     from triton_repo_builder import bench
     from triton_repo_builder.bench.options import check
-    from triton_repo_builder.tune import output as outputs
     from triton_repo_builder.tune import run
     from triton_repo_builder.tune.live import Live
 
@@ -149,8 +148,6 @@ def command(
         raise click.UsageError(f"--variants: {endpoint} is what --endpoint names; leave it out.")
     if matrix:
         return _matrix(live, (endpoint, *named), slo, load, as_json)
-    if output:
-        outputs.open_folder(output)
     options = run.Options(
         objective=slo,
         bench=load,
@@ -162,16 +159,31 @@ def command(
         output=output,
         command=_command_line(),
     )
-    try:
-        report = _tuned(live, options, proven=writes)
-    except run.Ended as ended:
-        _show(ended.report, output, as_json=False, quiet=as_json)
-        raise
-    _show(report, output, as_json=as_json)
+    with _folder(output):
+        try:
+            report = _tuned(live, options, proven=writes)
+        except run.Ended as ended:
+            _show(ended.report, output, as_json=False, quiet=as_json)
+            raise
+        _show(report, output, as_json=as_json)
     if report.better and repository is not None:
         with engines.signals():
             _settle(report, repository, engine, writes=writes, quiet=as_json)
     return 0
+
+
+@contextmanager
+def _folder(output: Path | None) -> Iterator[None]:
+    """The folder of the search, which no other run uses meanwhile."""
+    from triton_repo_builder.tune import output as outputs
+    from triton_repo_builder.write import staging
+
+    if output is None:
+        yield
+        return
+    outputs.open_folder(output)
+    with staging.exclusive(output):
+        yield
 
 
 def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:

@@ -126,9 +126,10 @@ def filling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(repository: Path) -> Iterator[None]:
-    """Be the only process that changes a repository. Raises ``TrbError`` REPOSITORY_BUSY after PATIENCE.
+    """Be the only process that changes a repository, or what a search keeps in its folder.
 
-    The lock is one on the folder itself, and ends with the process. It may be taken again by its holder.
+    Raises ``TrbError`` REPOSITORY_BUSY after PATIENCE. The lock is one on the folder itself, and ends with
+    the process. It may be taken again by its holder.
     """
     facts = repository.stat()
     key = facts.st_dev, facts.st_ino
@@ -149,7 +150,7 @@ def exclusive(repository: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise busy(repository, "another trb is changing this repository now") from None
+                    raise busy(repository, "another trb is changing this folder now") from None
                 time.sleep(TICK)
             except OSError:  # a file system without locks
                 break

@@ -1,6 +1,8 @@
 """``trb tune``: what the command line refuses before any server is started."""
 
+import fcntl
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,16 @@ def test_the_log_of_another_search_is_refused(tmp_path: Path) -> None:
         study.Search(SPACE, {"objective": 2, "machine": "a"}, tmp_path, 1)
     assert caught.value.code is Code.USAGE
     assert "objective differs" in caught.value.message
+
+
+def test_a_second_run_with_the_same_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    held = os.open(tmp_path / "out", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        url = ("--url", "http://127.0.0.1:9")
+        done = cli.call("tune", "--slo", "p99=50ms", *url, "--output", "out", cwd=tmp_path)
+    finally:
+        os.close(held)
+    assert done.returncode == 5
+    assert "another trb is changing this folder now; nothing was written [repository-busy]" in done.stderr

@@ -131,7 +131,7 @@ def test_an_unsigned_revision_is_no_reason_to_wait_longer(
 @pytest.mark.parametrize(
     "failure",
     [
-        TrbError(Code.REPOSITORY_BUSY, "another trb is changing this repository now"),
+        TrbError(Code.REPOSITORY_BUSY, "another trb is changing this folder now"),
         TrbError(Code.DISK_FULL, "the disk is full"),
         TrbError(Code.UNREACHABLE, "does not answer"),
         RequestFailed("refused", "500", "out of order"),
