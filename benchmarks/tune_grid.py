@@ -4,7 +4,7 @@
 
 Steps, each under ten minutes, each kept in .cache/tune_grid: `grid` (again and again until it says that all
 points are there), `tune --seed 1`, `tune --seed 2`, `compare` (the best of the grid and both choices, in
-alternation) and `page`, which writes docs/benchmarks/tune_grid.md.
+alternation) and `page`, which writes docs/benchmarks/tune_grid_MODEL.md.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def compare(folder: Path, arguments: Any) -> None:
 def page(folder: Path, arguments: Any) -> None:
     done = json.loads((folder / "grid.json").read_text())
     compared = json.loads((folder / "compared.json").read_text())
-    result = Result("tune_grid", "trb tune against an exhaustive grid", arguments.output)
+    title = f"trb tune against an exhaustive grid, {arguments.model}"
+    result = Result(f"tune_grid_{arguments.model}", title, arguments.output)
     names = ["best of the grid", "tune, seed 1", "tune, seed 2"]
     rows = [
         [

@@ -52,6 +52,9 @@ class _Machine:
         self._queued: list[float] = [0.0] * len(due)
         self._free = [[stage.instances for stage in self._stages] for _ in range(replicas)]
         self._running: list[_Execution] = []
+        self._outside: deque[int] = deque()
+        """Requests that the models are done with and no thread has taken yet."""
+        self._threads = service.cores or len(due)
         self._times: list[list[float]] = [
             [0.0, *(stage.time(rows) for rows in range(1, stage.max_batch + 1))] for stage in self._stages
         ]
@@ -100,6 +103,8 @@ class _Machine:
     def _finish(self, execution: _Execution, ended: Floats) -> None:
         if execution.stage == len(self._stages):
             ended[execution.requests] = self._now
+            self._threads += 1
+            self._answer()
             return
         self._free[execution.replica][execution.stage] += 1
         self._start(execution.replica, execution.stage)
@@ -107,17 +112,24 @@ class _Machine:
 
     def _join(self, replica: int, stage: int, requests: Sequence[int]) -> None:
         if stage == len(self._stages):
-            # What is outside of the models: nobody waits for it, but it takes its share of the cores.
-            overhead = self._service.overhead_ms
-            self._running += [
-                _Execution(left=overhead, replica=replica, stage=stage, requests=[request], threads=1)
-                for request in requests
-            ]
+            self._outside.extend(requests)
+            self._answer()
             return
         for request in requests:
             self._queued[request] = self._now
         self._queues[replica][stage].extend(requests)
         self._start(replica, stage)
+
+    def _answer(self) -> None:
+        """What is outside of the models takes its share of the cores, a few threads at a time.
+
+        All answers of a batch at once would leave hardly anything to the next batch.
+        """
+        while self._outside and self._threads:
+            self._threads -= 1
+            one, after = [self._outside.popleft()], len(self._stages)
+            overhead = self._service.overhead_ms
+            self._running.append(_Execution(left=overhead, replica=0, stage=after, requests=one, threads=1))
 
     def _start(self, replica: int, number: int, *, late: bool = False) -> None:
         """Triton's dynamic batcher: an instance that is free takes what waits, or waits for more."""

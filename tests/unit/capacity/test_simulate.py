@@ -63,6 +63,16 @@ def test_executions_that_share_memory_slow_each_other_down() -> None:
     assert Service.of_json(lone.to_json()) == lone
 
 
+def test_answers_of_a_batch_leave_the_next_one_its_share_of_the_cores() -> None:
+    made = replace(service(stage(batch=10, c1=10.0, c10=10.0), cores=2), overhead_ms=10)
+    # Ten at once: the first takes the model, nine are a batch, an eleventh comes while they are answered.
+    latencies = simulate.run(made, np.array([0.0] * 10 + [0.021]), 1)
+    # Two answers at a time: the first two have a core each for 1 ms, then two thirds, as the model has.
+    assert latencies[1] == pytest.approx(21 + 9 * 3 / 2)
+    # The eleventh is computed from 21 to 36 ms, and answered with the last of the nine.
+    assert latencies[10] == pytest.approx(latencies[9] - 21)
+
+
 def test_two_replicas_are_two_queues() -> None:
     one = simulate.run(service(stage()), poisson(50), 1).mean()
     two = simulate.run(service(stage()), poisson(100), 1, replicas=2).mean()
