@@ -95,10 +95,11 @@ class _Machine:
         if not cores:
             return 1.0
         wanted = sum(execution.threads for execution in self._running)
+        share = min(1.0, cores / wanted if wanted else 1.0)
         computing = sum(execution.threads for execution in self._running if execution.stage == self._main)
-        others = min(1.0, max(0, computing - 1) / (cores - 1)) if cores > 1 else 0.0
-        slower = 1 + (self._service.contention - 1) * others
-        return min(1.0, cores / wanted if wanted else 1.0) / slower
+        # Of the slowest model's threads those that have a core now: the others wait, and slow nobody down.
+        others = min(1.0, max(0.0, computing * share - 1) / (cores - 1)) if cores > 1 else 0.0
+        return share / (1 + (self._service.contention - 1) * others)
 
     def _finish(self, execution: _Execution, ended: Floats) -> None:
         if execution.stage == len(self._stages):

@@ -20,6 +20,8 @@ JOINED = 1.2
 """Rows of an execution over those of a request, from which on requests were joined."""
 COMPUTES = 0.3
 """Cores that a request must keep busy to count as computing on this machine's CPU."""
+LEAST = 0.05
+"""Share of the median that a request computes at least."""
 QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 
 
@@ -44,14 +46,15 @@ def measure(
         return None
     stages = tuple(_stage(member, measured) for member in inner)
     inside = sum(stage.batch_ms[1] for stage in stages)
+    outside = first.latency.mean - inside
     computed = sum(stage.batch_ms[1] * stage.threads for stage in stages)
     used = first.server_cores
     return Service(
         stages=stages,
         # What the server computes beside the models may go on after the answer, and takes its share of cores.
-        overhead_ms=max(0.0, first.latency.mean - inside, (first.server_cpu_ms or 0.0) - computed),
+        overhead_ms=max(0.0, outside, (first.server_cpu_ms or 0.0) - computed),
         cores=cores if used is None or used > COMPUTES else 0,
-        spread=spread(first.latency),
+        spread=spread(first.latency, max(0.0, outside)),
         contention=_contention(meter, variant, stages, seconds, cores),
     )
 
@@ -106,11 +109,15 @@ def execution_ms(level: Level, model: str) -> float:
     return sum(part or 0.0 for part in parts)
 
 
-def spread(latency: Latency) -> tuple[tuple[float, float], ...]:
-    """How much single requests differ without a queue: quantiles over the mean, so that the mean is 1."""
+def spread(latency: Latency, outside: float) -> tuple[tuple[float, float], ...]:
+    """How much single requests differ in the models, without a queue: quantiles over the mean, which is 1.
+
+    ``outside`` are the milliseconds of every request beside the models.
+    """
     points = [(share, float(getattr(latency, name))) for share, name in QUANTILES]
     # The fastest is not in the report; as far below the median as the 90th percentile is above, at most half.
     lowest = max(latency.p50 / 2, 2 * latency.p50 - latency.p90)
-    curve: Sequence[tuple[float, float]] = [(0.0, lowest), *points]
+    least = LEAST * latency.p50
+    curve = [(share, max(least, value - outside)) for share, value in ((0.0, lowest), *points)]
     mean = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(curve))
     return tuple((share, value / mean) for share, value in curve)
