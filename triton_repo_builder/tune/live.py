@@ -20,6 +20,9 @@ from triton_repo_builder.tune.factors import Raw, Setting, Subject
 LOAD = 120.0
 """Seconds in which a model must be loaded with another configuration."""
 DRAIN = 30.0
+FRESH = "trb_tune_load"
+"""Parameter that nothing reads. A configuration with fewer instances and no other change is applied in place
+by tritonserver, which then ends one process after the other, 1.3 s each; otherwise in the background."""
 Opened = tuple[Urls, int | None]
 Open = Callable[[], AbstractContextManager[Opened]]
 
@@ -51,6 +54,7 @@ class Live:
         self.subjects: dict[str, Subject] = {}
         self.restarts = 0
         self._loaded: dict[str, Raw] = {}
+        self._loads = 0
 
     def __enter__(self) -> Live:
         self._start()
@@ -94,7 +98,7 @@ class Live:
         wanted = factors.configs(subject, setting, base)
         changed = {name: raw for name, raw in wanted.items() if self._current(subject, name) != raw}
         for name, raw in changed.items():
-            self._load(name, raw)
+            self._load(name, raw, fresh=_instances(raw) < _instances(self._current(subject, name)))
         # A step that was loaded with a smaller batch has taken its ensemble away.
         for member in reversed(subject.members):
             if member.ensemble and not self.http.ready(member.name):
@@ -153,11 +157,15 @@ class Live:
     def _current(self, subject: Subject, name: str) -> Raw:
         return self._loaded.get(name, subject.member(name).raw)
 
-    def _load(self, name: str, raw: Mapping[str, Any]) -> None:
+    def _load(self, name: str, raw: Mapping[str, Any], *, fresh: bool = False) -> None:
         before = self._loaded.get(name)
         self._loaded[name] = UNKNOWN
+        sent = dict(raw)
+        if fresh:
+            self._loads += 1
+            sent["parameters"] = {**raw.get("parameters", {}), FRESH: {"string_value": str(self._loads)}}
         try:
-            reason = self.http.load(name, {"config": json.dumps(raw)})
+            reason = self.http.load(name, {"config": json.dumps(sent)})
         except NoAnswer as error:
             raise TrialFailed(f"the server ended while {name} was loaded ({error})") from None
         if REFUSED in reason:
@@ -172,6 +180,10 @@ class Live:
         if reason:
             raise TrialFailed(f"{name} cannot be loaded so: {reason}")
         self._loaded[name] = dict(raw)
+
+
+def _instances(raw: Raw) -> int:
+    return sum(int(group.get("count", 1)) for group in raw.get("instance_group") or ())
 
 
 def _raw(configs: Mapping[str, ModelConfig]) -> dict[str, ModelConfig]:

@@ -11,6 +11,7 @@ from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.tune import factors
+from triton_repo_builder.tune import live as live_module
 from triton_repo_builder.tune.live import Live, TrialFailed
 
 FOUND = {"backend": "python", "instance_group": [{"count": 1}]}
@@ -91,3 +92,17 @@ def test_what_cannot_be_put_back_is_said() -> None:
         run(Server("", "its file is gone"))
     assert caught.value.code is Code.MODEL_FAILED
     assert "its file is gone" in caught.value.message
+
+
+def test_fewer_instances_are_loaded_anew_and_the_model_is_put_back_as_it_was() -> None:
+    server = Server()
+    session = live(server)
+    with session:
+        session.http = server  # type: ignore[assignment]
+        session.apply({"instances": 4}, BASE)
+        assert server.config == {**FOUND, "instance_group": [{"count": 4}]}
+        session.apply({"instances": 2}, BASE)
+        assert server.config["parameters"].keys() == {live_module.FRESH}
+        session.apply({"instances": 3}, BASE)
+        assert "parameters" not in server.config
+    assert server.config == FOUND
