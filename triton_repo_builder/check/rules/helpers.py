@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder.check.context import report
@@ -20,9 +21,13 @@ _ELSEWHERE = re.compile(rb"\bsys\s*\.\s*(?:path|modules|meta_path)|\baddsitedir\
 
 def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
     """On the modules that the model's file imports, directly or through another."""
-    if any(_ELSEWHERE.search(module.read_bytes()) for module in sources):
-        return  # A module of the same name may be found before.
     loaded = at_once(file, sources)
+    if any(_ELSEWHERE.search(module.read_bytes()) for module in sources):
+        # A module of the same name may be found before. Most put the model's own folder on the path.
+        for severity in SEVERITIES:
+            for finding in _names(sources, loaded, severity):
+                yield replace(finding, severity="warning")
+        return
     for module in sorted(loaded - {file}):
         stop = sources[module].stop
         if stop and not (stop.unbound and gives_builtins(sources)):

@@ -1,0 +1,2 @@
+def scale(request):
+    return request
