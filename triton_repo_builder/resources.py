@@ -1,4 +1,4 @@
-"""Finds ``templates/`` and ``docker/``: inside the installed package, else beside it in a checkout."""
+"""Files of the project: templates/, docker/ and what the package brings, installed or in a checkout."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def _folder(name: str) -> Path:
 def runtime(name: str) -> Path:
     """The source of a model that runs inside the server, e.g. ``tokenizer.py``."""
     return PACKAGE / "runtime" / name
+
+
+IMAGE, AUDIO = "IMAGE", "AUDIO"
+"""Inputs that take files, by the names that ``trb build`` gives them."""
+_SAMPLES = {IMAGE: PACKAGE / "golden" / "images", AUDIO: PACKAGE / "golden" / "sounds"}
+_SUFFIXES = (".png", ".jpg", ".flac", ".wav", ".ogg")
+
+
+def samples(field: str) -> dict[str, bytes]:
+    """Images or sounds for an input of that name, name → file, the smallest first; none for any other."""
+    folder = _SAMPLES.get(field)
+    found = [path for path in folder.iterdir() if path.suffix in _SUFFIXES] if folder else []
+    contents = {path.name: path.read_bytes() for path in found}
+    return dict(sorted(contents.items(), key=lambda item: (len(item[1]), item[0])))

@@ -389,6 +389,20 @@ def test_bench_loads_an_image_endpoint(server: serve.RunningServer, repository: 
     assert all(level["answered"] > 0 and not level["failures"] for level in report["levels"])
 
 
+def test_without_the_repository_the_packages_own_images_are_sent(
+    server: serve.RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    urls = ("--url", server.urls.http, "--grpc-url", server.urls.grpc, "--endpoint", "vit")
+    window = ("--warmup", "100ms", "--window", "300ms", "--min-windows", "1", "--max-windows", "1")
+    report = json.loads(trb("bench", *urls, "--concurrency", "2", *window, "--json"))
+    assert all(level["answered"] > 0 and not level["failures"] for level in report["levels"])
+    done = call("smoke", *urls, *FEW, "--json", cwd=tmp_path)
+    checks = json.loads(done.stdout)["checks"]
+    assert [check["name"] for check in checks if check["status"] == "failed"] == []
+    assert any(check["name"] == "row by row" or "batch" in check["name"] for check in checks)
+
+
 def test_rebuild_is_byte_identical(exported_images: Path, tmp_path: Path) -> None:
     for target in ("one", "two"):
         trb("build", "--model", str(exported_images / "vit"), "--output", str(tmp_path / target))

@@ -108,7 +108,7 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    files = sorted(image.FOLDER.iterdir())
+    files = sorted(Path(image.__file__).with_name("images").iterdir())
     argv = [python, "-I", "-B", "-c", IMAGES, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = image_processor.read(folder / "preprocessor_config.json")
@@ -143,7 +143,7 @@ def test_the_built_audio_model_needs_only_its_own_folder(tmp_path: Path, python:
     (tmp_path / "stub").mkdir()
     shutil.copyfile(STUB, tmp_path / "stub" / STUB.name)
     config = json.dumps(pbtxt.parse((model / "config.pbtxt").read_text()))
-    files = sorted(audio.FOLDER.iterdir())
+    files = sorted(Path(audio.__file__).with_name("sounds").iterdir())
     argv = [python, "-I", "-B", "-c", SOUNDS, str(tmp_path / "stub"), str(model / "1" / "model.py"), config]
     printed = json.loads(process.run([*argv, *map(str, files)], cwd=tmp_path, timeout=60))
     spec = audio_processor.read(folder / "preprocessor_config.json", {})

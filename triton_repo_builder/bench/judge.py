@@ -9,12 +9,17 @@ CHANCE = 3
 """Standard deviations by which chance arrivals at the end of a level may be unanswered."""
 
 
+SAID = 200
+"""Letters of an error's message that fit into a table."""
+
+
 def missed(level: Level, objective: Objective) -> str:
     """Why a level does not meet the objective; empty if nothing failed, it kept up and was fast enough."""
     if level.ended:
         return level.ended
     if level.latency is None:
-        return "nothing was answered"
+        said = next((f": {kind}, {text}" for kind, text in level.examples.items()), "")
+        return f"nothing was answered{said[:SAID]}"
     if level.failed:
         return "requests failed: " + ", ".join(f"{count} {kind}" for kind, count in level.failures.items())
     value = objective.of(level.latency)

@@ -1,4 +1,4 @@
-"""Inputs made from an endpoint's metadata: texts, masks of ones, patterned numbers."""
+"""Inputs made from an endpoint's metadata: texts or files, masks of ones, patterned numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from triton_repo_builder import resources
 from triton_repo_builder.client.codec import Array
 from triton_repo_builder.dtypes import BY_WIRE, pattern
 from triton_repo_builder.repository.interface import Tensor
@@ -22,6 +23,11 @@ GOLDEN_RATIO = 2_654_435_769
 """Step modulo 2**32: the patterns of consecutive requests start far apart."""
 
 
+def takes_files(tensors: Iterable[Tensor]) -> bool:
+    """Whether an input may take images or sounds, by its name and type."""
+    return any(tensor.datatype == "BYTES" and resources.samples(tensor.name) for tensor in tensors)
+
+
 def unknown_type(tensors: Iterable[Tensor]) -> Tensor | None:
     """The first tensor of a type that numpy, and so this module, does not have."""
     return next((tensor for tensor in tensors if tensor.datatype not in BY_WIRE), None)
@@ -35,18 +41,24 @@ def request(
     size: int = OPEN_AXES[0],
     rows: int = 1,
     texts: Sequence[str] = (),
+    files: bool = False,
 ) -> dict[str, Array]:
     """The inputs of request ``number``, with ``size`` for every open axis.
 
-    ``texts`` are those of the rows; by default one of ``TEXTS``. Raises KeyError for an unknown type.
+    ``texts`` are those of the rows; by default one of ``TEXTS``. With ``files`` inputs that are named after
+    images or sounds get one of the package's. Raises KeyError for an unknown type.
     """
     lines = texts or [TEXTS[number % len(TEXTS)]] * rows
-    return {
-        tensor.name: _texts(tensor, lines, batched)
-        if tensor.datatype == "BYTES"
-        else _numbers(tensor, number, size, len(lines), batched)
-        for tensor in tensors
-    }
+    encoded = [text.encode() for text in lines]
+    made: dict[str, Array] = {}
+    for tensor in tensors:
+        if tensor.datatype == "BYTES":
+            known = [*resources.samples(tensor.name).values()] if files else []
+            given = [known[number % len(known)]] * len(lines) if known else encoded
+            made[tensor.name] = _strings(tensor, given, batched)
+        else:
+            made[tensor.name] = _numbers(tensor, number, size, len(lines), batched)
+    return made
 
 
 def constants(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
@@ -65,13 +77,13 @@ def constants(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
     ]
 
 
-def _texts(tensor: Tensor, texts: Sequence[str], batched: bool) -> Array:
-    """A text for each row, repeated along the other axes."""
+def _strings(tensor: Tensor, values: Sequence[bytes], batched: bool) -> Array:
+    """A text or file for each row, repeated along the other axes."""
     # One text per row is the usual front of a text model; an open axis gets one text as well.
     shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
-    array = np.empty((len(texts), *shape[1:]) if batched else shape, dtype=object)
-    for number, text in enumerate(texts if batched else texts[:1]):
-        array[number if batched else ...] = text.encode()
+    array = np.empty((len(values), *shape[1:]) if batched else shape, dtype=object)
+    for number, value in enumerate(values if batched else values[:1]):
+        array[number if batched else ...] = value
     return array
 
 

@@ -6,10 +6,9 @@ channels: of equal length, they make a batch.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
+from triton_repo_builder import resources
 from triton_repo_builder.golden import media, original
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read import audio_processor, transformers_library
@@ -17,15 +16,12 @@ from triton_repo_builder.read.audio_processor import AudioSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
 
-FOLDER = Path(__file__).with_name("sounds")
-INPUT = "AUDIO"
-KINDS = (".flac", ".wav", ".ogg")
+INPUT = resources.AUDIO
 
 
 def sounds() -> dict[str, bytes]:
     """Name → file, the smallest first."""
-    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in KINDS}
-    return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
+    return resources.samples(INPUT)
 
 
 def record(

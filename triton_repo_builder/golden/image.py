@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder import resources
 from triton_repo_builder.golden import media, original
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read import image_reference, transformers_library
@@ -21,14 +21,12 @@ from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
 
-FOLDER = Path(__file__).with_name("images")
-INPUT = "IMAGE"
+INPUT = resources.IMAGE
 
 
 def images() -> dict[str, bytes]:
     """Name → file, the smallest first."""
-    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in (".png", ".jpg")}
-    return dict(sorted(files.items(), key=lambda item: (len(item[1]), item[0])))
+    return resources.samples(INPUT)
 
 
 def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:

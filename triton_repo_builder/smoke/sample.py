@@ -5,7 +5,9 @@ That shows whether answers are repeatable and the same alone and in a batch, not
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +25,13 @@ def record(grpc: GrpcClient, endpoint: Endpoint) -> tuple[cases.CaseFile | None,
         return None, {}, f"smoke has no numbers of type {unknown.datatype} ({unknown.name})"
     inputs: Mapping[str, Array] = {}
     reason = "the model has no inputs"
-    for size in sample_inputs.OPEN_AXES if endpoint.inputs else ():
+    ways = (False, True) if sample_inputs.takes_files(endpoint.inputs) else (False,)
+    for files, size in itertools.product(ways, sample_inputs.OPEN_AXES) if endpoint.inputs else ():
         try:
             recorded = []
             for number in range(len(sample_inputs.TEXTS)):
                 inputs = sample_inputs.request(
-                    endpoint.inputs, number, batched=bool(endpoint.max_batch_size), size=size
+                    endpoint.inputs, number, batched=bool(endpoint.max_batch_size), size=size, files=files
                 )
                 recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(endpoint.name, inputs)))
         except RequestFailed as error:
@@ -54,8 +57,16 @@ def _case(name: str, inputs: Mapping[str, Array], answer: Mapping[str, Array]) -
 
 
 def _tensor(name: str, array: Array) -> cases.CaseTensor:
-    flat = [value.decode() if isinstance(value, bytes) else value for value in array.reshape(-1).tolist()]
+    flat = [_readable(value) for value in array.reshape(-1).tolist()]
     return cases.CaseTensor(name=name, datatype=wire_type(array), shape=tuple(array.shape), data=tuple(flat))
+
+
+def _readable(value: Any) -> Any:
+    """Text as text; the bytes of a file as they are."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
 
 
 def _tolerance(recorded: list[cases.Case]) -> cases.Tolerance:

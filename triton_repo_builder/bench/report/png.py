@@ -83,7 +83,8 @@ def scatter(
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if any(groups.values()):
+        axes.legend(fontsize="small")
     return _png(figure)
 
 

@@ -179,3 +179,19 @@ def test_an_endpoint_that_takes_only_some_texts_gets_its_golden_cases(
     assert load_requests.takes_text(target(*inputs, golden=golden("one"))) is read
     assert load_requests.takes_text(target(*inputs))
     assert not load_requests.takes_text(target(FIXED))
+
+
+FILE = Tensor(name="IMAGE", datatype="BYTES", shape=(-1, 1))
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_an_endpoint_without_golden_cases_that_refuses_texts_gets_images(
+    texts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_requests, "_accepted", lambda endpoint, sent: texts)
+    assert load_requests.takes_text(target(FILE)) is texts
+    sent, _ = load_requests.tensor_inputs(target(FILE), 2, None)
+    assert all(inputs["IMAGE"].shape == (2, 1) for inputs in sent)
+    kinds = {inputs["IMAGE"][row, 0][:2] for inputs in sent for row in (0, 1)}
+    assert kinds == {b"\x89P", b"\xff\xd8"}
+    assert len({inputs["IMAGE"][0, 0] for inputs in sent}) == len(sent)
