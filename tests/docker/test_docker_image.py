@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.docker.conftest import BASE, images_of
+from tests.docker.conftest import BASE, ROOT, images_of
 from tests.support import serve_repository as made
+from tests.support import sleeper
 from triton_repo_builder import container_image
 from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.docker import cleanup
@@ -83,6 +84,20 @@ def test_a_baked_in_repository_is_served_and_healthy(
     finally:
         running.remove(force=True)
         client.images.remove(tag)
+
+
+def test_check_knows_the_modules_of_the_image(
+    tmp_path: Path, slim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".cache"))
+    model = sleeper.write(tmp_path) / "sleeper" / "1" / "model.py"
+    model.write_text(f"import onnxruntime\nimport torch\n{model.read_text()}")
+    stock = made.trb(tmp_path, "check", "repository", "--json")
+    missing = {finding["message"].split("'")[1] for finding in json.loads(stock.stdout)}
+    assert missing == {"onnxruntime", "torch"}
+    known = made.trb(tmp_path, "check", "repository", "--modules", slim, "--json")
+    (finding,) = json.loads(known.stdout)
+    assert finding["message"] == "module 'torch' is not in the image"
 
 
 def test_a_wheel_that_is_missing_is_named(tmp_path: Path, client: Any) -> None:

@@ -288,10 +288,17 @@ class Bench:
         try:
             return self._judge(name, folder)
         except (OSError, HTTPException):
-            self.__exit__(None, None, None)
             log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
-            self.__enter__()
+            self._restart()
             return self._judge(name, folder)
+        finally:
+            # A server that has refused a state may die, or hang, at the next load.
+            if name.startswith("sequence-state"):
+                self._restart()
+
+    def _restart(self) -> None:
+        self.__exit__(None, None, None)
+        self.__enter__()
 
     def clear(self) -> None:
         """An empty repository again."""
