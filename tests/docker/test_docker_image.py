@@ -23,6 +23,7 @@ from triton_repo_builder.errors import Code
 from triton_repo_builder.serve.docker import cleanup
 
 pytestmark = pytest.mark.docker
+CODE = "python-import"
 
 
 def test_it_is_small_and_confined(client: Any, slim: str) -> None:
@@ -92,12 +93,14 @@ def test_check_knows_the_modules_of_the_image(
     monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".cache"))
     model = sleeper.write(tmp_path) / "sleeper" / "1" / "model.py"
     model.write_text(f"import onnxruntime\nimport torch\n{model.read_text()}")
-    stock = made.trb(tmp_path, "check", "repository", "--json")
-    missing = {finding["message"].split("'")[1] for finding in json.loads(stock.stdout)}
+    stock = made.trb(tmp_path, "check", "repository", "--json", cwd=tmp_path)
+    missing = {
+        finding["message"].split("'")[1] for finding in json.loads(stock.stdout) if finding["code"] == CODE
+    }
     assert missing == {"onnxruntime", "torch"}
-    known = made.trb(tmp_path, "check", "repository", "--modules", slim, "--json")
-    (finding,) = json.loads(known.stdout)
-    assert finding["message"] == "module 'torch' is not in the image"
+    known = made.trb(tmp_path, "check", "repository", "--modules", slim, "--json", cwd=tmp_path)
+    (message,) = (finding["message"] for finding in json.loads(known.stdout) if finding["code"] == CODE)
+    assert message == "module 'torch' is not in the image"
 
 
 def test_a_wheel_that_is_missing_is_named(tmp_path: Path, client: Any) -> None:
