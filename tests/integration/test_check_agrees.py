@@ -93,6 +93,8 @@ REFUSED = [
     "model-filename",
     "model-filename-dots",
     "name-mismatch",
+    "onnx-graph-cast",
+    "onnx-graph-constant",
     "onnx-input-count-two-kinds",
     "onnx-name-control",
     "onnx-shape-control",

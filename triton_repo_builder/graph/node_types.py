@@ -59,13 +59,23 @@ def faults(
                 return
         for name, parameter in _pairs(node.output, sides[1]):
             only = next(iter(parameter.allowed)) if len(parameter.allowed) == 1 else ""
-            known[name] = only or bound.get(parameter.type, "")
+            known[name] = only or bound.get(parameter.type, "") or _chosen(node)
             if name in stated and known[name] and stated[name] not in ("", known[name]):
                 yield (
                     f"Type Error: Type ({stated[name]}) of output arg ({name}) of node ({node.name}) does "
                     f"not match expected type ({known[name]})."
                 )
                 return
+
+
+def _chosen(node: onnx.NodeProto) -> str:
+    """The type of the only output where an attribute alone decides it; empty for all other operators."""
+    for attribute in node.attribute:
+        if (node.op_type, attribute.name) == ("Cast", "to"):
+            return _element(attribute.i)
+        if (node.op_type, attribute.name) in (("Constant", "value"), ("ConstantOfShape", "value")):
+            return _element(attribute.t.data_type)
+    return ""
 
 
 @cache
