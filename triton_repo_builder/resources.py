@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -36,9 +39,10 @@ _SAMPLES = {IMAGE: PACKAGE / "golden" / "images", AUDIO: PACKAGE / "golden" / "s
 _SUFFIXES = (".png", ".jpg", ".flac", ".wav", ".ogg")
 
 
-def samples(field: str) -> dict[str, bytes]:
+@cache
+def samples(field: str) -> Mapping[str, bytes]:
     """Images or sounds for an input of that name, name → file, the smallest first; none for any other."""
     folder = _SAMPLES.get(field)
     found = [path for path in folder.iterdir() if path.suffix in _SUFFIXES] if folder else []
     contents = {path.name: path.read_bytes() for path in found}
-    return dict(sorted(contents.items(), key=lambda item: (len(item[1]), item[0])))
+    return MappingProxyType(dict(sorted(contents.items(), key=lambda item: (len(item[1]), item[0]))))

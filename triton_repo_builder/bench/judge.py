@@ -7,8 +7,6 @@ from triton_repo_builder.bench.report.report import Level
 
 CHANCE = 3
 """Standard deviations by which chance arrivals at the end of a level may be unanswered."""
-
-
 SAID = 200
 """Letters of an error's message that fit into a table."""
 

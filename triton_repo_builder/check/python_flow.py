@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from triton_repo_builder.check.python_nodes import bindings, certain, named, own_nodes, rebound, truth
+from triton_repo_builder.check import python_values as values
+from triton_repo_builder.check.python_nodes import (
+    bindings,
+    certain,
+    dotted,
+    named,
+    own_nodes,
+    rebound,
+    shown,
+    truth,
+)
 
 _BUILTINS = frozenset(dir(builtins)) | {
     *("EncodingWarning", "BaseExceptionGroup", "ExceptionGroup", "PythonFinalizationError", "aiter", "anext"),
@@ -27,30 +35,6 @@ _DYNAMIC = frozenset(
     }
 )
 """What may bring a name that no statement binds."""
-_QUOTIENTS: dict[type[ast.operator], str] = {
-    ast.Div: "ZeroDivisionError: division by zero",
-    ast.FloorDiv: "ZeroDivisionError: division by zero",
-    ast.Mod: "ZeroDivisionError: modulo by zero",
-}
-
-
-_REMOVED = {
-    "collections": frozenset(
-        {
-            *("Awaitable", "Coroutine", "AsyncIterable", "AsyncIterator", "AsyncGenerator", "Hashable"),
-            *("Iterable", "Iterator", "Generator", "Reversible", "Sized", "Container", "Callable"),
-            *("Collection", "Set", "MutableSet", "Mapping", "MutableMapping", "MappingView", "KeysView"),
-            *("ItemsView", "ValuesView", "Sequence", "MutableSequence", "ByteString"),
-        }
-    )
-}
-"""Names that Python 3.10, the oldest of any release, no longer has; ``collections.abc`` has these."""
-_MUTABLE: dict[type[ast.expr] | type[None], str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
-_OF_PATTERNS = {"compile": 1, "match": 2, "fullmatch": 2, "search": 2, "findall": 2, "split": 2, "sub": 3}
-"""Functions of ``re``, with the number of their arguments when no flags are among them."""
-_LONGEST_PATTERN = 10_000
-_BY_VERSION = ("multiple repeat", "global flags", "unknown extension")
-"""In errors that depend on the version: 3.11 takes possessive quantifiers, and flags at the start only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +86,7 @@ class Flow:
         """Names that a function may bind for the module."""
         self.rebound = {name for node in nodes for name in rebound(node)}
         """Names that mean something of the module's own somewhere, not a builtin or a module."""
-        self._of_dataclasses = {
-            alias.asname or alias.name
-            for node in nodes
-            if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
-            for alias in node.names
-            if alias.name == "dataclass"
-        } or {"dataclasses.dataclass"}
+        self._of_dataclasses = values.dataclass_decorators(nodes, self.rebound)
         # Bound by a function inside of another, whichever that is.
         self._nonlocal = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
         self._reached: set[ast.AST] = set()
@@ -177,37 +155,25 @@ class Flow:
             if found := self._expression(part, scope):
                 return found
         if self._raises(node):
-            return Ending(line=node.lineno, column=node.col_offset + 1, message=_raised(node))
+            return _ending(node, _raised(node))
         if isinstance(node, ast.Import | ast.ImportFrom):
             self._reached.add(node)
-            return _removed(node)
+            message = values.removed(node)
+            return _ending(node, message) if message else None
         if isinstance(node, ast.ClassDef):
             held = frozenset(scope.outer | scope.own | scope.bound)
             plain = all(named(base) in _BUILTINS - self.rebound for base in node.bases)
             dynamic = scope.dynamic or bool(node.keywords) or not plain
             found = self._first(node.body, _Scope(kind="class", outer=held, dynamic=dynamic))
-            return found or self._shared_default(node)
+            if found is None and (shared := values.shared_default(node, self._of_dataclasses)):
+                return _ending(*shared)
+            return found
         if isinstance(node, ast.If) and truth(node.test) is not None:
             return self._first(node.body if truth(node.test) else node.orelse, scope)
         if isinstance(node, ast.With) and all(self._opens(item.context_expr) for item in node.items):
             scope.bound |= bindings([node])
             return self._first(node.body, scope)
         return self._try(node, scope) if isinstance(node, ast.Try) else None
-
-    def _shared_default(self, node: ast.ClassDef) -> Ending | None:
-        """A field of a dataclass whose default all objects would share, which Python refuses."""
-        decorators = {ast.unparse(each).partition("(")[0] for each in node.decorator_list}
-        for field_ in node.body if decorators & self._of_dataclasses else ():
-            if not isinstance(field_, ast.AnnAssign) or "ClassVar" in ast.unparse(field_.annotation):
-                continue
-            kind = _MUTABLE.get(type(field_.value), "")
-            if kind and isinstance(field_.target, ast.Name):
-                message = (
-                    f"ValueError: mutable default <class '{kind}'> for field {field_.target.id} is not "
-                    "allowed: use default_factory"
-                )
-                return Ending(line=field_.lineno, column=field_.col_offset + 1, message=message)
-        return None
 
     def _try(self, node: ast.Try, scope: _Scope) -> Ending | None:
         """What no handler stops, and no ``return`` at the end."""
@@ -222,7 +188,7 @@ class Flow:
         if isinstance(node, ast.Assert):
             return truth(node.test) is False
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = ast.unparse(node.value.func)
+            called = dotted(node.value.func)
             return called in ("sys.exit", "exit", "quit") and called.partition(".")[0] not in self.rebound
         return isinstance(node, ast.Raise)
 
@@ -278,37 +244,18 @@ class Flow:
             message, unbound = "", isinstance(part, ast.Name)
             if isinstance(part, ast.Name):
                 message = self._unbound(part, scope)
-            elif isinstance(part, ast.BinOp) and _is_number(part.left) and _is_number(part.right, zero=True):
-                message = _QUOTIENTS.get(type(part.op), "")
+            elif isinstance(part, ast.BinOp):
+                message = values.quotient(part)
             elif isinstance(part, ast.Subscript):
                 self._reached.add(part)
                 key = part.slice.value if isinstance(part.slice, ast.Constant) else ""
                 if key and key not in scope.keys and named(part.value) == scope.mapping != "":
                     message = f"KeyError: {key!r}"
             elif isinstance(part, ast.Call):
-                message = self._bad_pattern(part)
+                message = values.bad_pattern(part, self.rebound)
             if message:
-                at = (part.lineno, part.col_offset + 1)
-                return Ending(line=at[0], column=at[1], message=message, unbound=unbound)
+                return _ending(part, message, unbound=unbound)
         return None
-
-    def _bad_pattern(self, call: ast.Call) -> str:
-        """What ``re`` says of a pattern that is written there and that no Python takes."""
-        name, _, function = ast.unparse(call.func).partition(".")
-        if name != "re" or "re" in self.rebound or _OF_PATTERNS.get(function) != len(call.args):
-            return ""
-        text = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
-        if not isinstance(text, str | bytes) or call.keywords or len(text) > _LONGEST_PATTERN:
-            return ""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                re.compile(text)
-        except re.error as error:
-            return "" if any(words in str(error) for words in _BY_VERSION) else f"error: {error}"
-        except (OverflowError, RecursionError, MemoryError):
-            pass
-        return ""
 
     def _unbound(self, name: ast.Name, scope: _Scope) -> str:
         """What Python says of a name that has no value yet."""
@@ -325,6 +272,10 @@ class Flow:
         return f"NameError: name '{name.id}' is not defined"
 
 
+def _ending(node: ast.stmt | ast.expr, message: str, *, unbound: bool = False) -> Ending:
+    return Ending(line=node.lineno, column=node.col_offset + 1, message=message, unbound=unbound)
+
+
 def leaves(node: ast.stmt) -> bool:
     """Whether a statement may end a function without failing, so that what follows need not run."""
     return any(isinstance(inner, ast.Return) for inner in own_nodes([node]))
@@ -334,8 +285,8 @@ def _raised(ending: ast.stmt) -> str:
     """What such a statement raises, in Python's words where they are to be seen."""
     error = ending.exc if isinstance(ending, ast.Raise) else None
     if isinstance(error, ast.Call) and len(error.args) == 1 and isinstance(error.args[0], ast.Constant):
-        return f"{ast.unparse(error.func)}: {error.args[0].value!s}"
-    return f"{ast.unparse(ending).splitlines()[0][:100]}: the model never loads"
+        return f"{shown(error.func)}: {error.args[0].value!s}"
+    return f"{shown(ending) or type(ending).__name__}: the model never loads"
 
 
 def _is_dynamic(node: ast.AST) -> bool:
@@ -355,18 +306,3 @@ def _mapping(method: ast.FunctionDef) -> str:
     read = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
     uses = [node for node in nodes if named(node) == name]
     return name if len(uses) == sum(named(node.value) == name for node in read) else ""
-
-
-def _is_number(node: ast.expr, *, zero: bool = False) -> bool:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        node = node.operand
-    value = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(value, int | float) and not (zero and value != 0)
-
-
-def _removed(node: ast.Import | ast.ImportFrom) -> Ending | None:
-    """An import of what no Python of a server has any more."""
-    names = _REMOVED.get(node.module or "", ()) if isinstance(node, ast.ImportFrom) and not node.level else ()
-    gone = next((alias.name for alias in node.names if alias.name in names), "")
-    message = f"ImportError: cannot import name '{gone}' from 'collections': it is in collections.abc"
-    return Ending(line=node.lineno, column=node.col_offset + 1, message=message) if gone else None

@@ -112,6 +112,21 @@ def named(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def dotted(node: ast.AST) -> str:
+    """``a`` or ``a.b``, if a node is just that; empty for anything else, however deep."""
+    if isinstance(node, ast.Attribute):
+        return f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
+    return named(node)
+
+
+def shown(node: ast.AST) -> str:
+    """The first line of a node's text, cut; empty if it is nested too deep to be written."""
+    try:
+        return ast.unparse(node).partition("\n")[0][:100]
+    except RecursionError:
+        return ""
+
+
 def rebound(node: ast.AST) -> Iterable[str]:
     """Names that a node gives a meaning of its own; ``import sys`` gives ``sys`` its usual one."""
     if isinstance(node, ast.arg):

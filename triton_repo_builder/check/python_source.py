@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from triton_repo_builder.check.python_flow import Ending, Flow
-from triton_repo_builder.check.python_nodes import bindings, named, own_nodes
+from triton_repo_builder.check.python_nodes import bindings, dotted, named, own_nodes
 from triton_repo_builder.check.python_statements import (
     asks,
     binds,
@@ -99,7 +99,8 @@ class PythonSource:
         model = found[-1] if found else None
         if self.tree is None or model is None or model.bases or model.keywords or self._open:
             return None
-        if any(ast.unparse(each).partition("(")[0] not in _HARMLESS for each in model.decorator_list):
+        decorators = (each.func if isinstance(each, ast.Call) else each for each in model.decorator_list)
+        if any(dotted(each) not in _HARMLESS for each in decorators):
             return None
         if len(found) > 1 and model not in self.tree.body:
             return None

@@ -6,6 +6,8 @@ channels: of equal length, they make a batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from triton_repo_builder import resources
@@ -19,7 +21,7 @@ from triton_repo_builder.tasks.task import TaskPlan
 INPUT = resources.AUDIO
 
 
-def sounds() -> dict[str, bytes]:
+def sounds() -> Mapping[str, bytes]:
     """Name → file, the smallest first."""
     return resources.samples(INPUT)
 

@@ -24,7 +24,7 @@ from triton_repo_builder.tasks.task import TaskPlan
 INPUT = resources.IMAGE
 
 
-def images() -> dict[str, bytes]:
+def images() -> Mapping[str, bytes]:
     """Name → file, the smallest first."""
     return resources.samples(INPUT)
 

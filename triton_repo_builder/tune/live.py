@@ -22,7 +22,7 @@ LOAD = 120.0
 DRAIN = 30.0
 FRESH = "trb_tune_load"
 """Parameter that nothing reads. A configuration with fewer instances and no other change is applied in place
-by tritonserver, which then ends one process after the other, 1.3 s each; otherwise in the background."""
+by tritonserver, which then ends one process after the other, and otherwise ends them in the background."""
 Opened = tuple[Urls, int | None]
 Open = Callable[[], AbstractContextManager[Opened]]
 

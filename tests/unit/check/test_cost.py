@@ -135,10 +135,20 @@ def test_memory_of_a_long_string_is_a_few_times_the_text(escape: str) -> None:
     assert peak < 12 * len(text)
 
 
+CHAIN = f"""x = 1
+y = x{".f()" * 400}
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = args["model_name"]
+    def execute(self, requests):
+        return []
+"""
+
+
 @pytest.mark.parametrize(
     "source",
-    ["x = " + "(" * 5000 + ")" * 5000, "x = " + "+".join("1" * 20000), "x = " + "-" * 50000 + "1"],
-    ids=["brackets", "sum", "minus"],
+    [CHAIN, "x = " + "(" * 5000 + ")" * 5000, "x = " + "+".join("1" * 20000), "x = " + "-" * 50000 + "1"],
+    ids=["chain", "brackets", "sum", "minus"],
 )
 def test_deep_sources_are_a_finding_at_most(source: str, tmp_path: Path) -> None:
     put(tmp_path, "m", f'backend: "python"\n{IO}', f"{MODEL}{source}\n")

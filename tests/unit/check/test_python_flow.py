@@ -180,9 +180,22 @@ def test_an_expression_of_any_depth_is_followed(tmp_path: Path) -> None:
             "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass A:\n    x: dict = {}",
             "ValueError: mutable default <class 'dict'> for field x is not allowed: use default_factory",
         ),
+        ("from pydantic import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: list = []", ""),
+        (
+            "from dataclasses import dataclass\nfrom pydantic.dataclasses import dataclass\n"
+            "@dataclass\nclass A:\n    x: list = []",
+            "",
+        ),
         ("from pydantic.dataclasses import dataclass\n@dataclass\nclass A:\n    x: list = []", ""),
         ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: tuple = ()", ""),
     ],
 )
 def test_a_value_that_python_refuses_is_found(tmp_path: Path, top: str, message: str) -> None:
     assert ending(tmp_path, f"{top}\n{MODEL}") == message
+
+
+@pytest.mark.parametrize("top", ["{}", "y = {}", "raise {}", "@{}\ndef f(): pass", "assert False, {}"])
+def test_a_chain_of_calls_of_any_depth_is_read(tmp_path: Path, top: str) -> None:
+    chain = "x" + ".f()" * 400
+    source = f"import re\nx = 1\n{top.format(chain)}\nre.compile('(a')\n{MODEL}"
+    assert ending(tmp_path, source)

@@ -6,9 +6,11 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Place
+from triton_repo_builder.check.python_nodes import dotted, named
 from triton_repo_builder.check.python_source import OF_CLASS, PythonSource
 
 _PARAMETERS = "parameters"
@@ -52,33 +54,34 @@ class _Values:
         self._arguments = arguments
         nodes = [*ast.walk(tree)]
         assigned = [node for node in nodes if isinstance(node, ast.Assign)]
-        self._bound = {ast.unparse(target): node.value for node in assigned for target in node.targets}
+        self._bound = {dotted(target): node.value for node in assigned for target in node.targets}
         names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
-        self._stores = Counter(ast.unparse(node) for node in names if not isinstance(node.ctx, ast.Load))
-        self._loads = Counter(ast.unparse(node) for node in names if isinstance(node.ctx, ast.Load))
-        self._reads = Counter(ast.unparse(read) for node in nodes for read in _only_read(node))
+        self._stores = Counter(dotted(node) for node in names if not isinstance(node.ctx, ast.Load))
+        self._loads = Counter(dotted(node) for node in names if isinstance(node.ctx, ast.Load))
+        self._reads = Counter(dotted(read) for node in nodes for read in _only_read(node))
 
     def are_parameters(self, node: ast.expr) -> bool:
         """Whether this is the configuration's map of parameters, as the backend gives it."""
         node = self._value(node)
-        key = (
-            node.slice.value
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-            else ""
-        )
-        return isinstance(node, ast.Subscript) and key == _PARAMETERS and self._is_config(node.value)
+        return _looks_up(node, _PARAMETERS) and self._is_config(self._value(node.value))
 
     def _is_config(self, node: ast.expr) -> bool:
-        return (
-            ast.unparse(self._value(node)).replace('"', "'")
-            == f"json.loads({self._arguments}['model_config'])"
-        )
+        """Whether this is ``json.loads(args["model_config"])``."""
+        if not isinstance(node, ast.Call) or dotted(node.func) != "json.loads" or len(node.args) != 1:
+            return False
+        given = node.args[0]
+        return _looks_up(given, "model_config") and named(given.value) == self._arguments
 
     def _value(self, node: ast.expr) -> ast.expr:
-        text = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
-        if self._stores[text] == 1 and self._loads[text] == self._reads[text]:
-            return self._bound.get(text, node)
+        name = dotted(node)
+        if name and self._stores[name] == 1 and self._loads[name] == self._reads[name]:
+            return self._bound.get(name, node)
         return node
+
+
+def _looks_up(node: ast.expr, key: str) -> TypeGuard[ast.Subscript]:
+    index = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(index, ast.Constant) and index.value == key
 
 
 def _only_read(node: ast.AST) -> list[ast.expr]:
@@ -89,6 +92,6 @@ def _only_read(node: ast.AST) -> list[ast.expr]:
         return [node.value] if node.attr in ("get", "items", "keys", "values") else []
     if isinstance(node, ast.Compare):
         return [*node.comparators]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("pb_utils."):
+    if isinstance(node, ast.Call) and dotted(node.func).startswith("pb_utils."):
         return [*node.args]
     return []

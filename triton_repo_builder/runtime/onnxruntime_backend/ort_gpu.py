@@ -65,7 +65,7 @@ def _missing_library() -> str:
 
 
 def _install() -> str:
-    from importlib import metadata  # 2 MB in each process of the server
+    from importlib import metadata  # large, and rarely needed: each instance is a process
 
     try:
         extras = set(metadata.metadata(PACKAGE).get_all("Provides-Extra") or ())
