@@ -67,7 +67,7 @@ def test_the_readme_says_which_pages_name_their_commit() -> None:
     pages = ROOT / "docs" / "benchmarks"
     naming = {page.name for page in pages.glob("*.md") if "Versions: commit " in page.read_text()}
     said = re.search(
-        r"name the commit, too.*?\.(?= The others)", (pages / "README.md").read_text(), re.DOTALL
+        r"name the commit, too.*?\.(?=\sThe others)", (pages / "README.md").read_text(), re.DOTALL
     )
     assert said
     assert set(re.findall(r"\w+\.md", said[0])) == naming

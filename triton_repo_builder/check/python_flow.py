@@ -82,8 +82,14 @@ class Flow:
         )
         """Whether annotations are not evaluated."""
         shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-        self.everywhere = frozenset(shared)
-        """Names that a function may bind for the module."""
+        # In an __init__.py, an import out of a module beside it binds that module's name, too.
+        beside = {
+            node.module.partition(".")[0]
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+        }
+        self.everywhere = frozenset(shared | beside)
+        """Names that a function or another module may bind for the module."""
         self.rebound = {name for node in nodes for name in rebound(node)}
         """Names that mean something of the module's own somewhere, not a builtin or a module."""
         self._of_dataclasses = values.dataclass_decorators(nodes, self.rebound)

@@ -158,6 +158,10 @@ def test_initialize_may_pass(tmp_path: Path, body: str) -> None:
     assert ending(tmp_path, source) == ""
 
 
+def test_a_package_has_the_modules_that_it_imports_from(tmp_path: Path) -> None:
+    assert ending(tmp_path, f"from .helpers import scale\ndel helpers\n{MODEL}") == ""
+
+
 def test_a_name_that_the_module_has_taken_away_is_none(tmp_path: Path) -> None:
     source = "import json\ndel json\n" + METHOD.format("        json.loads('1')")
     assert ending(tmp_path, source) == "NameError: name 'json' is not defined"
