@@ -20,6 +20,8 @@ from triton_repo_builder.errors import Code, TrbError
 
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
 PACKAGE = Path(__file__).resolve().parents[2]
+OWN_MODELS = ("onnxruntime_backend/model.py", "tokenizer.py", "postprocess.py", "image.py", "audio.py")
+"""Each ``model.py`` that trb writes, in ``runtime/``: what its process imports is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +144,7 @@ def _environment(folder: Path) -> None:
 
     Stubs for Python 3.11 and newer ignore PYTHONDONTWRITEBYTECODE and would write ``__pycache__`` into the
     user's repository. They do follow the first ``python3`` on PATH, and with it run the ``.pth`` files of its
-    site-packages, so the setting goes there.
+    site-packages, so the setting goes there. So does what spares memory in the processes of our own models.
     """
     (folder / "bin").mkdir(parents=True)
     for name in ("python3", "python"):
@@ -154,7 +156,10 @@ def _environment(folder: Path) -> None:
     places = [
         place for place in dict.fromkeys([*site.getsitepackages(), *_dist_packages()]) if Path(place).is_dir()
     ]
+    shutil.copyfile(Path(__file__).with_name("lazy_imports.py"), packages / "trb_lazy_imports.py")
+    own = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
     lines = ["import sys; sys.dont_write_bytecode = True"]
+    lines += [f"import trb_lazy_imports; trb_lazy_imports.install({own!r})"]
     lines += [f"import site; site.addsitedir({place!r})" for place in places]
     (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
