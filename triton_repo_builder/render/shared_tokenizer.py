@@ -16,6 +16,7 @@ from pathlib import Path
 from triton_repo_builder import files
 from triton_repo_builder.files import File
 from triton_repo_builder.plan.model import ModelPlan, RepositoryPlan
+from triton_repo_builder.repository.provenance import SHARED
 
 SUFFIX = "_tokenizer"
 DIGITS = 10
@@ -27,8 +28,9 @@ def share(plan: RepositoryPlan, rendered: Sequence[File]) -> tuple[RepositoryPla
     own = next((model for model in plan.models if model.name == plan.endpoint.name + SUFFIX), None)
     if own is None:
         return plan, tuple(rendered)
-    name = f"{SUFFIX.removeprefix('_')}_{_digest(own, rendered)[:DIGITS]}"
-    models = tuple(_renamed(model, own.name, name) for model in plan.models)
+    marked = replace(own, parameters=(*own.parameters, (SHARED, "tokenizer")))
+    name = f"{SUFFIX.removeprefix('_')}_{_digest(marked, rendered)[:DIGITS]}"
+    models = tuple(_renamed(marked if model is own else model, own.name, name) for model in plan.models)
     root = f"{own.name}/"
     moved = tuple(
         replace(file, path=f"{name}/{file.path.removeprefix(root)}") if file.path.startswith(root) else file

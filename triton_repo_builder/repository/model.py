@@ -53,9 +53,7 @@ class Model:
     @property
     def complete(self) -> bool:
         """Whether ``trb`` wrote the configuration, and it leaves nothing for the server to find out."""
-        return bool(
-            self.config.inputs and self.config.outputs and provenance.VERSION in self.config.parameters
-        )
+        return bool(self.config.inputs and self.config.outputs and provenance.written(self.config))
 
     @property
     def steps(self) -> tuple[str, ...]:

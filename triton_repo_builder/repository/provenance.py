@@ -15,7 +15,9 @@ from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
 VERSION = PREFIX + "version"
-"""The parameter that each config.pbtxt has that ``trb`` wrote."""
+"""The parameter that each config.pbtxt has that ``trb`` wrote for one endpoint."""
+SHARED = PREFIX + "shared"
+"""The one of a model that endpoints share: nothing in it depends on which of them is built first, and when."""
 LABEL = "label."
 CONTENT = "content"
 """Only in the endpoint's own config.pbtxt: ``repository/content.py``."""
@@ -41,6 +43,11 @@ def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
 def built(config: ModelConfig) -> bool:
     """Whether ``trb`` wrote the configuration of an endpoint, or of a step of one."""
     return f"{PREFIX}model_sha256" in config.parameters
+
+
+def written(config: ModelConfig) -> bool:
+    """Whether ``trb`` wrote the configuration, also of a model that endpoints share."""
+    return VERSION in config.parameters or SHARED in config.parameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,6 +107,7 @@ def test_equal_tokenizers_are_stored_once(models: Path, output: Path) -> None:
         False,
     ]
     assert manifest(output)["endpoints"]["tone"]["models"] == ["tone", shared, "tone_model"]
+    assert all(model.complete for model in repository.read(output).models if model.stated)
     assert errors(output) == []
     # Another maximum length is another tokenizer model.
     found = [one for one in build_all.discover(models) if not one.name.startswith("plain")]
