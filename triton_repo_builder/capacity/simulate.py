@@ -16,6 +16,7 @@ import numpy.typing as npt
 from triton_repo_builder.capacity.service import Service, Stage
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 NEVER = float("inf")
 
 
@@ -30,22 +31,22 @@ class _Execution:
     threads: int
 
 
-def run(service: Service, arrivals: Floats, seed: int, replicas: int = 1) -> Floats:
+def run(service: Service, arrivals: Floats, seed: int, servers: Integers | None = None) -> Floats:
     """Latency in milliseconds of each arrival (seconds, ascending).
 
-    ``replicas`` servers share the cores of the machine; each request goes to any of them by chance.
+    ``servers``: which server each arrival goes to, from 0 on, where several share the cores of
+    the machine.
     """
     chance = np.random.default_rng(seed)
     shares, factors = zip(*service.spread, strict=True)
     weights = np.interp(chance.random(len(arrivals)), shares, factors)
-    where = chance.integers(0, replicas, len(arrivals))
-    return _Machine(service, arrivals * 1000, weights, where, replicas).run()
+    where = np.zeros(len(arrivals), dtype=np.int64) if servers is None else servers
+    return _Machine(service, arrivals * 1000, weights, where).run()
 
 
 class _Machine:
-    def __init__(
-        self, service: Service, due: Floats, weights: Floats, where: npt.NDArray[np.int64], replicas: int
-    ) -> None:
+    def __init__(self, service: Service, due: Floats, weights: Floats, where: Integers) -> None:
+        replicas = int(where.max(initial=0)) + 1
         self._service, self._stages = service, service.stages
         self._due, self._weights, self._where = due, weights.tolist(), where.tolist()
         self._queues: list[list[deque[int]]] = [[deque() for _ in self._stages] for _ in range(replicas)]
@@ -54,7 +55,7 @@ class _Machine:
         self._running: list[_Execution] = []
         self._outside: deque[int] = deque()
         """Requests that the models are done with and no thread has taken yet."""
-        self._threads = service.cores or len(due)
+        self._threads = _answering(service, replicas) or len(due)
         self._times: list[list[float]] = [
             [0.0, *(stage.time(rows) for rows in range(1, stage.max_batch + 1))] for stage in self._stages
         ]
@@ -122,9 +123,10 @@ class _Machine:
         self._start(replica, stage)
 
     def _answer(self) -> None:
-        """What is outside of the models takes its share of the cores, a few threads at a time.
+        """What is outside of the models takes the cores that these leave, one at least.
 
-        All answers of a batch at once would leave hardly anything to the next batch.
+        All answers of a batch at once would leave hardly anything to the next batch. They come one after
+        another out of the thread of the batch's instance.
         """
         while self._outside and self._threads:
             self._threads -= 1
@@ -158,6 +160,12 @@ class _Machine:
                 threads=stage.threads,
             )
         )
+
+
+def _answering(service: Service, servers: int) -> int:
+    """Answers that are handled at once; 0 if cores limit nothing."""
+    used = servers * max((stage.instances * stage.threads for stage in service.stages), default=0)
+    return max(1, service.cores - used) if service.cores else 0
 
 
 def _left(execution: _Execution) -> float:

@@ -67,15 +67,19 @@ def test_answers_of_a_batch_leave_the_next_one_its_share_of_the_cores() -> None:
     made = replace(service(stage(batch=10, c1=10.0, c10=10.0), cores=2), overhead_ms=10)
     # Ten at once: the first takes the model, nine are a batch, an eleventh comes while they are answered.
     latencies = simulate.run(made, np.array([0.0] * 10 + [0.021]), 1)
-    # Two answers at a time: the first two have a core each for 1 ms, then two thirds, as the model has.
-    assert latencies[1] == pytest.approx(21 + 9 * 3 / 2)
-    # The eleventh is computed from 21 to 36 ms, and answered with the last of the nine.
-    assert latencies[10] == pytest.approx(latencies[9] - 21)
+    # One answer after another on the core that the model leaves; the eleventh is computed beside them.
+    assert latencies[1:10] == pytest.approx([20 + 10 * number for number in range(1, 10)])
+    assert latencies[10] == pytest.approx(20 + 9 * 10 + 10 - 21)
+    # On a single core the model and one answer have a half each while it computes, from 30 to 50 ms.
+    alone = simulate.run(replace(made, cores=1), np.array([0.0] * 10 + [0.041]), 1)
+    assert alone[10] == pytest.approx(alone[9] + 10 - 41)
 
 
-def test_two_replicas_are_two_queues() -> None:
+def test_two_servers_are_two_queues() -> None:
     one = simulate.run(service(stage()), poisson(50), 1).mean()
-    two = simulate.run(service(stage()), poisson(100), 1, replicas=2).mean()
+    due = poisson(100)
+    servers = np.random.default_rng(1).integers(0, 2, len(due))
+    two = simulate.run(service(stage()), due, 1, servers).mean()
     assert two == pytest.approx(one, rel=0.05)
 
 
