@@ -179,7 +179,7 @@ _ONNX = _group(
      "correct the parameter's value"),
     ("error", "onnx-accelerator", "An execution accelerator, or its setting, that the backend does not have.",
      "openvino for the CPU; cuda or tensorrt for GPUs"),
-    ("error", "onnx-graph", "A node that ONNX Runtime refuses: an unknown operator, an unwritten input.",
+    ("error", "onnx-graph", "A node that ONNX Runtime refuses: an unknown operator, an unwritten input, sizes that do not fit.",
      "export the model again; an operator of your own needs model_operations { op_library_filename }"),
     ("error", "onnx-kernel",
      "An operator without a CPU kernel in the release's ONNX Runtime; a warning if a GPU may run it.",
