@@ -95,6 +95,8 @@ REFUSED = [
     "name-mismatch",
     "onnx-graph-cast",
     "onnx-graph-constant",
+    "onnx-graph-sizes",
+    "onnx-graph-sizes-inner",
     "onnx-input-count-two-kinds",
     "onnx-name-control",
     "onnx-shape-control",

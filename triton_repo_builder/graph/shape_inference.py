@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import onnx
 from onnx import shape_inference
 
@@ -11,6 +14,38 @@ from triton_repo_builder.read.skeleton import Skeleton
 
 LARGEST_SIZE = 1 << 24
 """A fixed size above this is a mistake, for which ONNX takes gigabytes to follow the values of shapes."""
+_ERROR = re.compile(
+    r"\(op_type:(?P<op>[^,)]*)(?:, node name: (?P<node>[^)]*))?\): "
+    r"(?P<text>\[(?:Shape|Type)InferenceError\] (?!Inference error\(s\))[^\n]*)"
+)
+_TOLERATED = re.compile(
+    # ONNX Runtime warns of it, and takes what it inferred.
+    r"Inferred shape and existing shape differ"
+    # ONNX wants nodes in order and an import of each domain, and knows no operators but its own.
+    r"|expected to have type but instead is null|No opset import|[Uu]nknown"
+    # Newer than the ONNX of the releases: a Gemm of sizes that differ, which fails with the first request.
+    r"|Dimension mismatch in unification"
+    # ONNX Runtime makes an initializer of a constant before it infers anything.
+    r"|attributes 'value', 'value_\*'"
+)
+
+
+def faults(model: onnx.ModelProto) -> Iterator[str]:
+    """Sizes and types that do not fit together, in the words of ONNX Runtime, whose rules are ONNX's own.
+
+    From inputs and weights alone: what a graph states of the tensors between is no reason to refuse it.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    for output in bare.graph.output:
+        output.type.Clear()
+    try:
+        shape_inference.infer_shapes(bare, check_type=False, strict_mode=True)
+    except Exception as error:  # a class of the library's C++ part; its text says what is wrong
+        for found in _ERROR.finditer(str(error)):
+            if not _TOLERATED.search(found["text"]):
+                yield f"Node ({found['node'] or ''}) Op ({found['op']}) {found['text']}"
 
 
 def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:

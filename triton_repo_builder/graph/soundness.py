@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
-from triton_repo_builder.graph import node_rules, node_types, operators, reader
+from triton_repo_builder.graph import node_rules, node_types, operators, reader, shape_inference
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import CONTRIB, Release
 
@@ -35,6 +35,15 @@ _OLD = frozenset(
 def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     """Each fault in the words of the release's ONNX Runtime, on any device."""
     model = reader.load(graph)
+    sound = True
+    for fault in _faults(model, release):
+        sound = False
+        yield fault
+    if sound:  # else what follows from a fault would be another
+        yield from shape_inference.faults(model)
+
+
+def _faults(model: onnx.ModelProto, release: Release) -> Iterator[str]:
     opsets = {entry.domain or "": entry.version for entry in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
     functions = {(function.domain, function.name): function for function in model.functions}
