@@ -129,7 +129,7 @@ def measure(servers: list[Server], path: Path, rate: float, seconds: float, seed
 def predict(service: Service, rate: float, servers: int, seconds: float, seed: int) -> dict[str, float]:
     """The arrivals of ``measure`` once more; how long each request computes is drawn several times.
 
-    The arrivals are the same because chance alone moves the median of two minutes by 6 % at 70 % load.
+    The arrivals are the same because near saturation chance alone moves the median.
     """
     streams = [
         takewhile((WARMUP + seconds).__gt__, worker.poisson_arrivals(rate / servers, (seed + number) * 1000))

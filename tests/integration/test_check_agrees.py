@@ -96,7 +96,6 @@ REFUSED = [
     "onnx-graph-cast",
     "onnx-graph-constant",
     "onnx-graph-sizes",
-    "onnx-graph-sizes-inner",
     "onnx-input-count-two-kinds",
     "onnx-name-control",
     "onnx-shape-control",

@@ -125,8 +125,7 @@ class _Machine:
     def _answer(self) -> None:
         """What is outside of the models takes the cores that these leave, one at least.
 
-        All answers of a batch at once would leave hardly anything to the next batch. They come one after
-        another out of the thread of the batch's instance.
+        All answers of a batch at once would leave hardly anything to the next batch.
         """
         while self._outside and self._threads:
             self._threads -= 1

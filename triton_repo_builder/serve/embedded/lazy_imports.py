@@ -2,8 +2,8 @@
 
 Copied into the environment of the server's Python processes, whose ``.pth`` file calls ``install``. The stub
 imports numpy before it runs ``model.py``, and numpy 1 imports all its parts at once (numpy 2 does not). With
-the first request it imports asyncio, to ask whether ``execute`` returned a coroutine. That is 8 MiB of every
-process (``benchmarks/serve_ready.py``). Processes of other models are left alone.
+the first request it imports asyncio, to ask whether ``execute`` returned a coroutine. Each instance is a
+process that would hold all of it (``benchmarks/serve_ready.py``). Processes of other models are left alone.
 """
 
 import importlib
