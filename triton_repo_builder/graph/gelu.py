@@ -19,6 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from triton_repo_builder.graph import walk
 
+LEAST = -0.1701
+"""No Gelu is less."""
 CLOSE = 1e-3
 """Relative: half-precision exports round the constants of the formula."""
 CONSTANTS = {"slope": 0.7978845834732056, "cubic": 0.044715, "one": 1.0, "half": 0.5}
@@ -57,8 +59,8 @@ class _Graph:
         return readers[0] if readers[0].op_type == kind and len(readers[0].output) == 1 else None
 
 
-def approximate(graph: onnx.GraphProto, prefix: str) -> int:
-    """Rewrite each Gelu of the graph itself, not of its subgraphs; their number.
+def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
+    """Rewrite each Gelu of the graph itself, not of its subgraphs; the names of what they give.
 
     New names begin with ``prefix``.
     """
@@ -72,7 +74,7 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> int:
             replaced[gone[-1].output[0]] = list(_nodes(source, gone[-1].output[0], prefix))
             dropped |= {one.output[0] for one in gone}
     if not replaced:
-        return 0
+        return set()
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
         if not dropped & {*node.output}:
@@ -88,7 +90,7 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> int:
     graph.node.extend(node for node in kept if node.op_type != "Constant" or read & {*node.output})
     for name, value in CONSTANTS.items():
         graph.initializer.append(helper.make_tensor(f"{prefix}gelu/{name}", TensorProto.FLOAT, [], [value]))
-    return len(replaced)
+    return {*replaced}
 
 
 def _match(graph: _Graph, erf: onnx.NodeProto) -> tuple[str, list[onnx.NodeProto]] | None:

@@ -59,6 +59,8 @@ class _Rewrite:
     initializers: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     quantised: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name of an activation → names of its integers and of its scales."""
+    gelus: set[str] = field(default_factory=set)
+    """Activations whose negative numbers are known to be small."""
     unit: str = ""
     """Name of the scalar 1.0."""
     scaled: set[str] = field(default_factory=set)
@@ -79,10 +81,14 @@ class _Rewrite:
             return self.quantised[name]
         base = f"{self.prefix}{name}"
         # Of both ends: a pass that only reads takes less than Abs, which writes as much as there is.
-        largest = self._last_axis("ReduceMax", name, f"{base}/max")
-        least = self.add("Neg", [self._last_axis("ReduceMin", name, f"{base}/min")], f"{base}/minus_min")
-        tiny = self.constant("tiny", np.array(TINY * STEPS, np.float32))
-        largest = self.add("Max", [largest, least, tiny], f"{base}/largest")
+        ends = [self._last_axis("ReduceMax", name, f"{base}/max")]
+        if name in self.gelus:
+            ends.append(self.constant("gelu/largest_negative", np.array(-gelu.LEAST, np.float32)))
+        else:
+            least = self._last_axis("ReduceMin", name, f"{base}/min")
+            ends.append(self.add("Neg", [least], f"{base}/minus_min"))
+            ends.append(self.constant("tiny", np.array(TINY * STEPS, np.float32)))
+        largest = self.add("Max", ends, f"{base}/largest")
         step = self.constant("step", np.array(1 / STEPS, np.float32))
         scale = self.add("Mul", [largest, step], f"{base}/scale")
         integers = self._rows(name, scale, width) if self.opset >= OPSET_OF_AXIS else self._plain(name, scale)
@@ -162,7 +168,7 @@ def quantise(
     matrices = _matrices(model)
     work = _Rewrite(opset=_opset(model), prefix=names.prefix(model.graph) + "int8/")
     constants = {tensor.name for tensor in model.graph.initializer}
-    gelu.approximate(model.graph, work.prefix)
+    work.gelus = gelu.approximate(model.graph, work.prefix)
     own, total, done = list(model.graph.node), len(model.graph.node), 0
     for number, node in enumerate(own):
         progress(number, total)
