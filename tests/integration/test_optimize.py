@@ -53,7 +53,7 @@ def test_a_small_model_by_row_joins_in_batches(exported: Path, tmp_path: Path) -
     trb("optimize", exported / "minilm_fp32", "-o", out, *steps)
     trb("build", "--model", out, "--output", repository, "--instances", "1")
     manifest = (repository / "manifest.json").read_text()
-    assert '"rows": "groups"' in manifest
+    assert '"rows": "packed"' in manifest
     report = json.loads(trb("smoke", repository, *FEW, "--json"))
     assert {check["status"] for check in report["checks"]} <= PASSED
     allowed = {check["group"]: check["allowed"] for check in report["checks"] if check["allowed"]}

@@ -10,8 +10,10 @@ from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import loop, names, reader, residual, token_sums
+from triton_repo_builder.graph.packing import rewrite
 from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
+from triton_repo_builder.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
@@ -38,11 +40,15 @@ def compose(
         before = onnx.parser.parse_graph(front.text)
         # What the loop shares is renamed there.
         reserved = {value.name for value in (*before.input, *before.output)} - {*GROUP_SHARED}
+        reserved |= {ROW_LENGTHS} if front.packed else set()
         names.make_room(model.graph, reserved - names.inputs(model.graph))
     if front is not None and front.group:
         _state_sizes(model.graph, outputs)
         token_sums.in_order(model)
-        residual.state(model)
+        if front.packed:
+            rewrite.pack(model)
+        else:
+            residual.state(model)
         _loop(model, head, front, graph.path)
     else:
         if head is not None:

@@ -6,7 +6,7 @@ output of the graph as a tensor of all rows of the batch, into which each group 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import onnx
 from onnx import TensorProto, helper
@@ -42,7 +42,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     number, go_on, goes_on = f"{inner}number", f"{inner}go_on", f"{inner}goes_on"
     body = helper.make_graph(
         [
-            *_renamed(group.node, {name: name for name in made | public} | shared, inner),
+            *names.prefixed(group.node, {name: name for name in made | public} | shared, inner),
             *graph.node,
             *_goes_on(start, goes_on, inner),
             *(node for carry in carries for node in carry.nodes(inner + GROUP_ROWS)),
@@ -63,7 +63,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     _move_types(graph, body)
     rows, any_rows = outer + ROW_COUNT, f"{outer}any_rows"
     outside = [
-        *_renamed(before.node, {name: name for name in public}, outer),
+        *names.prefixed(before.node, {name: name for name in public}, outer),
         *_goes_on(rows, any_rows, outer),
         *(node for carry in carries for node in carry.start(rows)),
         helper.make_node(
@@ -180,27 +180,6 @@ class _Carry:
 
     def _of(self, name: str) -> str:
         return self._prefix + name
-
-
-def _renamed(nodes: Iterable[onnx.NodeProto], kept: Mapping[str, str], prefix: str) -> list[onnx.NodeProto]:
-    """The nodes of one of our texts, all their names with a prefix but those of ``kept``."""
-    renamed = []
-    for number, node in enumerate(nodes):
-        node.name = f"{prefix}{number}/{node.op_type}"
-        node.input[:] = [name and kept.get(name, prefix + name) for name in node.input]
-        node.output[:] = [kept.get(name, prefix + name) for name in node.output]
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _rename_body(attribute.g, kept, prefix)
-        renamed.append(node)
-    return renamed
-
-
-def _rename_body(body: onnx.GraphProto, kept: Mapping[str, str], prefix: str) -> None:
-    """The same for a loop in our text, whose nodes see the tensors around them."""
-    for value in (*body.input, *body.output):
-        value.name = prefix + value.name
-    _renamed(body.node, kept, prefix)
 
 
 def _move_types(graph: onnx.GraphProto, body: onnx.GraphProto) -> None:

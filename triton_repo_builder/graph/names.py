@@ -64,6 +64,27 @@ def set_apart(graph: onnx.GraphProto, outputs: Iterable[str], prefix: str) -> di
     return moved
 
 
+def prefixed(nodes: Iterable[onnx.NodeProto], kept: Mapping[str, str], prefix: str) -> list[onnx.NodeProto]:
+    """The nodes of one of our texts, all their names with a prefix but those of ``kept``."""
+    renamed = []
+    for number, node in enumerate(nodes):
+        node.name = f"{prefix}{number}/{node.op_type}"
+        node.input[:] = [name and kept.get(name, prefix + name) for name in node.input]
+        node.output[:] = [kept.get(name, prefix + name) for name in node.output]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename_body(attribute.g, kept, prefix)
+        renamed.append(node)
+    return renamed
+
+
+def _rename_body(body: onnx.GraphProto, kept: Mapping[str, str], prefix: str) -> None:
+    """The same for a loop in our text, whose nodes see the tensors around them."""
+    for value in (*body.input, *body.output):
+        value.name = prefix + value.name
+    prefixed(body.node, kept, prefix)
+
+
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
     for value in (*graph.input, *graph.initializer):
         yield value.name

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from triton_repo_builder.plan.model import Front, Rows
-from triton_repo_builder.plan.tensors import CHUNK_INDEX, CHUNK_SEPARATOR, LENGTHS, PAD, TOKENS, TYPES
+from triton_repo_builder.plan.tensors import (
+    CHUNK_INDEX,
+    CHUNK_SEPARATOR,
+    LENGTHS,
+    PAD,
+    ROW_LENGTHS,
+    TOKENS,
+    TYPES,
+)
 
 OLDEST_OPSET = 11
 """The first with Range and CumSum."""
@@ -211,6 +219,32 @@ _GROUPS = """
         least_through = Where (is_end, lowest, least)
     }}> (row_count, yes, least_of_none)
 """
+# The same where only little is computed of padding (``graph/packing/``), without a loop: rows in the order of
+# their lengths are cut where the tokens of all rows so far, or the padding that they would have in one group,
+# go beyond a multiple of MOST. Neither falls, so a group has at most MOST tokens and a row, MOST of padding.
+_PACKS = """
+    {row_count_1d} = Shape (length)
+    sorted, order = TopK <axis = 0, largest = 0, sorted = 1> (length, {row_count_1d})
+    row_count = Squeeze ({row_count_1d})
+    place_in_order = Range (zero, row_count, one)
+    most_of_pack = Constant <value = int64 {{{most}}}> ()
+    tokens_so_far = CumSum <exclusive = 1> (sorted, zero)
+    padded_so_far = Mul (place_in_order, sorted)
+    padding_so_far = Sub (padded_so_far, tokens_so_far)
+    full = Div (tokens_so_far, most_of_pack)
+    wasted = Div (padding_so_far, most_of_pack)
+    pack = Add (full, wasted)
+    but_last_pack = Slice (pack, first_place, all)
+    pack_before = Concat <axis = 0> (all, but_last_pack)
+    same_pack = Equal (pack, pack_before)
+    new_pack = Not (same_pack)
+    new_pack64 = Cast <to = 7> (new_pack)
+    new_pack_2d = NonZero (new_pack)
+    pack_starts = Reshape (new_pack_2d, all)
+    packs_through = CumSum (new_pack64, zero)
+    pack_number = Sub (packs_through, one)
+    group_starts = Gather (pack_starts, pack_number)
+"""
 # Each row by itself, never padded.
 _SINGLE = """
     {row_count_1d} = Shape (length)
@@ -218,7 +252,7 @@ _SINGLE = """
     order = Range (zero, row_count, one)
     group_starts = Range (zero, row_count, one)
 """
-_LOOP = {Rows.GROUPS: _GROUPS, Rows.SINGLE: _SINGLE}
+_LOOP = {Rows.GROUPS: _GROUPS, Rows.PACKED: _PACKS, Rows.SINGLE: _SINGLE}
 # What is known of the loop outside it, ``GROUP_END`` and the front's inputs are the inputs of its body.
 _GROUP = """
     zero = Constant <value = int64 {{0}}> ()
@@ -229,6 +263,9 @@ _GROUP = """
     index = Slice (order, {start}, {end})
     group_begin = Gather (begin, index)
     group_length = Gather (length, index)
+"""
+_ROW_LENGTHS = f"""
+    {ROW_LENGTHS} = Identity (group_length)
 """
 _GROUP_ROWS = """
     {index} = Reshape (index, into_column)
@@ -274,10 +311,15 @@ def front(
         begin="group_begin", length="group_length", **names
     )
     group += _GROUP_ROWS.format(**names) + fill
+    packed = rows is Rows.PACKED
     shared = [f"int64[R] {name}" for name in GROUP_SHARED]
     own = [*inputs, *shared, f"int64[1] {GROUP_END}"]
     made = [f"int64[1] {GROUP_START}", f"int64[R, 1] {GROUP_ROWS}"]
+    if packed:
+        group += _ROW_LENGTHS
+        made.append(f"int64[R] {ROW_LENGTHS}")
     return Front(
+        packed=packed,
         text=_graph(inputs, [*places, *shared], body),
         group=_graph(own, [*made, *derived], group),
     )

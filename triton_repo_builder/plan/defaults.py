@@ -18,7 +18,7 @@ LARGEST = 128
 SMALLEST = 8
 TOKENS = 512
 """Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
-MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.SINGLE: Why.ROW_BY_ROW}
+MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.PACKED: Why.NO_PADDING, Rows.SINGLE: Why.ROW_BY_ROW}
 ITEMS = {
     Kind.TEXT: "texts",
     Kind.IMAGE: "images",

@@ -143,6 +143,8 @@ class Rows(Enum):
     """All, padded to the longest."""
     GROUPS = "groups"
     """Those of similar length, one group after the other."""
+    PACKED = "packed"
+    """All without padding: what treats each token by itself runs over the tokens of all rows."""
     SINGLE = "single"
     """Each by itself and never padded: for a model whose answer depends on the other rows or on padding."""
 
@@ -156,6 +158,8 @@ class Front:
     group: str = ""
     """If the model runs group by group: the beginning of the loop's body, which makes the user's inputs of
     one group of rows; ``text`` is what comes before the loop then."""
+    packed: bool = False
+    """Whether the user's graph is rewritten to run without padding (``graph/packing/``)."""
     fill: Mapping[str, float] = field(default_factory=dict)
     """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""
 

@@ -51,6 +51,7 @@ class Why(Enum):
     JOINS_DELAYED = (
         "joins whatever waits while an instance is busy; waits for more as long as max_queue_delay says"
     )
+    NO_PADDING = "joins any lengths: the graph runs without padding"
     LENGTHS_MIX = (
         "joins any lengths: the graph runs similar ones together (measured: 1.3 times the throughput of off "
         "with 32 clients, a lone request as fast)"
@@ -65,7 +66,8 @@ class Why(Enum):
         "joins waiting requests of equal shape only, and the model has inputs of open shape ({inputs})"
     )
 
-    FRONT_GROUPS = "the graph runs rows of similar length together, group by group"
+    FRONT_PACKED = "the graph runs all tokens of a batch end to end, and attention row by row"
+    FRONT_GROUPS = "the graph runs rows of similar length together, not without padding: {reason}"
     FRONT_SINGLE = "the graph runs row by row, unpadded: {reason}"
     FRONT_PADS = "the graph pads to the longest row of a batch: {reason}"
     GRAPH_FIXED = "the graph takes exactly {tokens} tokens"

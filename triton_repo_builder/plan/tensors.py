@@ -9,6 +9,8 @@ TOKENS, TYPES, LENGTHS = "trb_tokens", "trb_types", "trb_lengths"
 """Inputs of a model with a ragged front: INT32 [all tokens], INT32 [all tokens], FP32 [items, 1]."""
 CHUNK_INDEX = "trb_places"
 """Item of the batch for each chunk (row of the model), from the front to the head."""
+ROW_LENGTHS = "trb_row_lengths"
+"""Tokens of each row, INT64 [rows]: what a graph without padding takes beside its own inputs."""
 FRONT = (TOKENS, TYPES, LENGTHS, CHUNK_INDEX)
 IMAGE_SIZE = "image_size"
 """Rows and columns of the user's image, INT64 [batch, 2], from the preprocessing to a head or after it."""

@@ -8,7 +8,8 @@ from enum import Enum
 from triton_repo_builder.dtypes import INT32, INT64, STRING
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.plan import onnx_model, tensors
+from triton_repo_builder.graph.packing import rewrite as packing
+from triton_repo_builder.plan import accelerator, onnx_model, tensors
 from triton_repo_builder.plan.defaults import Setting
 from triton_repo_builder.plan.model import Rows
 from triton_repo_builder.plan.reasons import Reason, Why, because, set_by
@@ -59,7 +60,7 @@ class Padding:
     rows: Rows = Rows.PADDED
     """Which rows the graph sees together, if it pads."""
     rows_why: str = ""
-    """Why not those of similar length; empty if these."""
+    """Why not without padding; empty if that."""
 
     @property
     def name(self) -> str:
@@ -158,7 +159,7 @@ def decide(
     option = _wanted(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
-        rows, why = _rows(task, apart, gpu)
+        rows, why = _rows(source, task, options, apart, gpu)
         return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
@@ -197,15 +198,18 @@ def alone(padding: Padding) -> Padding:
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(task: TaskPlan, apart: str, gpu: bool) -> tuple[Rows, str]:
-    """Which rows the graph sees together, and why not those of similar length."""
+def _rows(source: Source, task: TaskPlan, options: BuildOptions, apart: str, gpu: bool) -> tuple[Rows, str]:
+    """Which rows the graph sees together, and why they are padded at all."""
     if task.encoding.one_run:
         return Rows.PADDED, task.encoding.one_run
     if apart:
         return Rows.SINGLE, apart
     if gpu:
         return Rows.PADDED, "a GPU gains more by one large run than it loses by padding"
-    return Rows.GROUPS, ""
+    if options.accelerator != accelerator.NONE:
+        return Rows.GROUPS, "another engine takes the graph"
+    why = packing.obstacle(source.skeleton)
+    return (Rows.GROUPS, why) if why else (Rows.PACKED, "")
 
 
 def _wanted(task: TaskPlan, options: BuildOptions) -> str:
@@ -273,7 +277,9 @@ def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
             return because(Why.FRONT_SINGLE, reason=padding.rows_why)
         if padding.rows is Rows.PADDED:
             return because(Why.FRONT_PADS, reason=padding.rows_why)
-        return because(Why.FRONT_GROUPS)
+        if padding.rows is Rows.GROUPS:
+            return because(Why.FRONT_GROUPS, reason=padding.rows_why)
+        return because(Why.FRONT_PACKED)
     if padding.mode is Mode.FIXED:
         if padding.fixed.by is FixedBy.PADDING:
             return set_by(options, "padding")

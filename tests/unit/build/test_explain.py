@@ -15,15 +15,27 @@ from triton_repo_builder.build.build import Build
 from triton_repo_builder.cli import group
 from triton_repo_builder.plan.reasons import Why
 
+MODELS = Path(__file__).parents[2] / "data" / "models"
+
 
 def reasons(made: Build) -> dict[str, str]:
     return {name: f"{setting.value}: {setting.reason}" for name, setting in made.settings.explained()}
 
 
+def test_an_export_that_runs_without_padding(output: Path) -> None:
+    told = reasons(tiny.make(MODELS / "embedding" / "minilm_fp32", output, golden=True))
+    assert told["padding"] == f"ragged: {Why.FRONT_PACKED.value}"
+    assert told["batching"] == f"on: {Why.NO_PADDING.value}"
+
+
 @pytest.mark.parametrize(
     ("options", "padding", "batching"),
     [
-        ({"golden": True}, f"ragged: {Why.FRONT_GROUPS.value}", Why.LENGTHS_MIX.value),
+        (
+            {"golden": True},
+            f"ragged: {Why.FRONT_GROUPS.value.format(reason='no attention of a known form')}",
+            Why.LENGTHS_MIX.value,
+        ),
         ({"padding": "rows"}, "rows: set by --padding", Why.EQUAL_LENGTHS.value),
         ({"padding": "batch"}, "batch: set by --padding", Why.PADDED_TOGETHER.value),
         (

@@ -75,14 +75,14 @@ TASKS = {
     "tasks/mlm": (4,),  # [MASK]
     "tasks/ner": (),
     "tasks/qa": (-2,),
-    "tasks/nli": (-2,),
+    "tasks/nli": (),
     "retrieval/splade": (),
     "retrieval/colbert": (),
 }
 """A model of each kind of head, and tokens that its rows have besides."""
 
 
-@pytest.mark.parametrize("rows", LOOPS)
+@pytest.mark.parametrize("rows", (*LOOPS, Rows.PACKED))
 @pytest.mark.parametrize("model", TASKS)
 def test_every_head_answers_a_row_as_it_does_alone(
     model: str, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +108,11 @@ def test_every_head_answers_a_row_as_it_does_alone(
                 answer = answer[: expected.shape[1]]
             own = answer[tuple(slice(size) for size in expected.shape[1:])]
             if expected.dtype.kind == "f":
-                np.testing.assert_allclose(own, expected[0], atol=2e-6, err_msg=f"{name} of row {number}")
+                # Spans: logits of up to 10, each off by some of its own last digits.
+                far = max(2e-6, 5e-7 * float(np.abs(expected).max()))
+                np.testing.assert_allclose(
+                    own, expected[0], rtol=1e-7, atol=far, err_msg=f"{name} of row {number}"
+                )
             else:
                 assert own.tolist() == expected[0].tolist(), f"{name} of row {number}"
 
@@ -120,7 +124,10 @@ LONG = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=40), min_size=
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Rows, Run]:
     folder = tmp_path_factory.mktemp("runs")
     path = tiny.text_model(folder / "model.onnx")
-    return {rows: composed(path, folder / rows.value, rows, last_hidden_state=-7.0) for rows in Rows}
+    return {
+        rows: composed(path, folder / rows.value, rows, last_hidden_state=-7.0)
+        for rows in (Rows.PADDED, *LOOPS)
+    }
 
 
 @settings(deadline=None)

@@ -34,7 +34,7 @@ OURS = (*tensors.FRONT, "embedding", "trb/front/rows", "trb/hidden32", "trb/user
 
 def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
     """``composed`` for each way of running rows; the model whose front pads."""
-    return [composed(path, output, rows) for rows in reversed(Rows)][-1]
+    return [composed(path, output, rows) for rows in (Rows.SINGLE, Rows.GROUPS, Rows.PADDED)][-1]
 
 
 def composed(path: Path, output: str, rows: Rows) -> onnx.ModelProto:

@@ -208,6 +208,8 @@ def test_reasons_follow_what_the_model_can_do() -> None:
     assert given.reason == "set by --tokenizer-instances"
     ragged = replace(FACTS, rows=Rows.GROUPS)
     assert decide(CPU, facts=ragged).batching.why.why is Why.LENGTHS_MIX
+    packed = replace(FACTS, rows=Rows.PACKED)
+    assert decide(CPU, facts=packed).batching.why.why is Why.NO_PADDING
     single = replace(FACTS, rows=Rows.SINGLE)
     assert decide(CPU, facts=single).batching.why.why is Why.ROW_BY_ROW
     assert decide(CPU, facts=ragged, batching="on").batching.reason == "set by --batching on"

@@ -1,0 +1,134 @@
+"""Attention in a loop over the rows, those of one length that follow each other together.
+
+Nothing is padded, so nothing is masked. The groups are known from the lengths of the rows (``GROUPS``).
+"""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper
+
+from triton_repo_builder.graph.packing import attention
+from triton_repo_builder.graph.packing.attention import Attention, Operand
+from triton_repo_builder.graph.packing.emit import Constants, Nodes
+from triton_repo_builder.plan.tensors import ROW_LENGTHS
+
+STARTS, ENDS, LENGTHS, COUNT = "group_starts", "group_ends", "group_length", "group_count"
+"""Of each group its first token, the one after its last, tokens of each row: INT64 [groups, 1]; how many."""
+GROUPS = f"""
+    but_last = Slice ({ROW_LENGTHS}, first_axis, all)
+    previous = Concat <axis = 0> (all, but_last)
+    goes_on = Equal ({ROW_LENGTHS}, previous)
+    begins = Not (goes_on)
+    begins_2d = NonZero (begins)
+    first_rows = Reshape (begins_2d, all)
+    group_start = Gather (starts, first_rows)
+    group_size = Gather ({ROW_LENGTHS}, first_rows)
+    next_start = Slice (group_start, second, no_end)
+    total = Slice (ends, all, no_end)
+    group_end = Concat <axis = 0> (next_start, total)
+    {STARTS} = Reshape (group_start, into_column)
+    {ENDS} = Reshape (group_end, into_column)
+    {LENGTHS} = Reshape (group_size, into_column)
+    group_count_1d = Shape (first_rows)
+    {COUNT} = Squeeze (group_count_1d)
+"""
+
+
+class AttentionLoops:
+    """Writes them among the nodes of a graph."""
+
+    def __init__(self, nodes: Nodes, constants: Constants) -> None:
+        self._nodes, self._constants = nodes, constants
+        self._made: set[str] = set()
+
+    def write(self, one: Attention, tokens: dict[str, str], output: str, kind: int) -> None:
+        """``tokens`` names its sources, [1, tokens, heads x width] of the type ``kind``, like ``output``."""
+        outer, constants = self._nodes, self._constants
+        base = outer.name(f"attention/{one.output}/")
+        rows = {source: self._rows(name, one.heads * one.width) for source, name in tokens.items()}
+        body = _Body(one, Nodes(f"{base}group/"), constants, outer.prefix)
+        outer.add("SequenceEmpty", [], f"{base}none", dtype=kind)
+        loop = [outer.name(COUNT), constants.true(), f"{base}none"]
+        outer.add("Loop", loop, f"{base}parts", body=body.graph(rows, self._shapes(one), kind))
+        outer.add("ConcatFromSequence", [f"{base}parts"], f"{base}joined", axis=0)
+        outer.add("Unsqueeze", [f"{base}joined", constants.sizes(0)], output)
+
+    def _rows(self, tokens: str, width: int) -> str:
+        """[tokens, width]."""
+        name = self._nodes.name(f"rows/{tokens}")
+        if name not in self._made:
+            self._made.add(name)
+            self._nodes.add("Reshape", [tokens, self._constants.sizes(-1, width)], name)
+        return name
+
+    def _shapes(self, one: Attention) -> str:
+        """[groups, 4]: rows, tokens of each, heads, width of a head."""
+        name = self._nodes.name(f"shapes_{one.heads}_{one.width}")
+        if name not in self._made:
+            self._made.add(name)
+            only_length, rest = self._constants.sizes(0, 1, 0, 0), (-1, 0, one.heads, one.width)
+            length = self._nodes.add("Mul", [self._nodes.name(LENGTHS), only_length], f"{name}/length")
+            self._nodes.add("Add", [length, self._constants.sizes(*rest)], name)
+        return name
+
+
+class _Body:
+    """One group."""
+
+    def __init__(self, one: Attention, nodes: Nodes, constants: Constants, outer: str) -> None:
+        self._one, self._nodes, self._constants, self._outer = one, nodes, constants, outer
+
+    def graph(self, rows: dict[str, str], shapes: str, kind: int) -> onnx.GraphProto:
+        one, name = self._one, self._nodes.name
+        for bound in (STARTS, ENDS):
+            self._nodes.add("Gather", [self._outer + bound, name("number")], name(bound))
+        self._nodes.add("Gather", [shapes, name("number")], name("shape"))
+        query, key, value = (
+            self._operand(side, part, rows[part.source])
+            for side, part in (("query", one.query), ("key", one.key), ("value", one.value))
+        )
+        carried = self._copy(one.inner[0], [query, key])
+        for node in one.inner[1:-1]:
+            carried = self._copy(node, self._beside_constants(node, carried))
+        carried = self._copy(one.inner[-1], [carried, value])
+        self._nodes.add("Transpose", [carried], name("by_token"), perm=attention.HEADS)
+        flat = self._constants.sizes(-1, one.heads * one.width)
+        self._nodes.add("Reshape", [name("by_token"), flat], name("rows"))
+        self._nodes.add("SequenceInsert", [name("before"), name("rows")], name("after"))
+        self._nodes.add("Identity", [name("go_on")], name("goes_on"))
+        parts = [helper.make_tensor_sequence_value_info(name(end), kind, None) for end in ("before", "after")]
+        return helper.make_graph(
+            self._nodes.nodes,
+            name("body"),
+            [
+                helper.make_tensor_value_info(name("number"), TensorProto.INT64, []),
+                helper.make_tensor_value_info(name("go_on"), TensorProto.BOOL, []),
+                parts[0],
+            ],
+            [helper.make_tensor_value_info(name("goes_on"), TensorProto.BOOL, []), parts[1]],
+        )
+
+    def _operand(self, side: str, part: Operand, rows: str) -> str:
+        name = self._nodes.name
+        bounds = [name(STARTS), name(ENDS), self._constants.sizes(0)]
+        self._nodes.add("Slice", [rows, *bounds], name(f"{side}/rows"))
+        self._nodes.add("Reshape", [name(f"{side}/rows"), name("shape")], name(f"{side}/heads"))
+        carried = self._nodes.add(
+            "Transpose", [name(f"{side}/heads")], name(f"{side}/turned"), perm=part.perm
+        )
+        for factor in part.factors:
+            carried = self._copy(factor, self._beside_constants(factor, carried), f"{side}/")
+        return carried
+
+    def _beside_constants(self, node: onnx.NodeProto, carried: str) -> list[str]:
+        own = [self._constants.known(name) for name in node.input]
+        return [
+            new if self._constants.is_known(old) else carried
+            for old, new in zip(node.input, own, strict=True)
+        ]
+
+    def _copy(self, node: onnx.NodeProto, inputs: list[str], of: str = "") -> str:
+        output = self._nodes.name(f"{of}of/{node.output[0]}")
+        self._nodes.copy(node, inputs, [output])
+        return output

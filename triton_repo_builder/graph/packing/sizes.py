@@ -1,0 +1,310 @@
+"""Sizes of tensors by name: what ONNX's own inference loses where a graph computes a shape and uses it.
+
+A size is a number, a name (two of one name are the same, whatever the inputs), or None. The values of a
+tensor that holds sizes are an array of such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+Size = int | str | None
+Dims = tuple[Size, ...]
+Values = npt.NDArray[Any]
+"""Of dtype object where a name or None is in it."""
+SMALL = 64
+"""Numbers of a tensor whose values are followed."""
+_KEEPS = {
+    *(
+        "Cast",
+        "Softmax",
+        "LogSoftmax",
+        "LayerNormalization",
+        "Identity",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    ),
+    *(
+        "Abs",
+        "Ceil",
+        "Clip",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "IsNaN",
+        "LeakyRelu",
+    ),
+    *("Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign"),
+    *("Sqrt", "Tanh", "CumSum", "Trilu"),
+}
+_BROADCASTS = {
+    *(
+        "Add",
+        "And",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Min",
+        "Mul",
+        "Or",
+    ),
+    *("Pow", "Sub", "Sum", "Where"),
+}
+_NUMBERS: Mapping[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Sqrt": np.sqrt, "Neg": np.negative,
+}  # fmt: skip
+_TYPES = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.INT32}
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute."""
+    return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
+
+
+def axes(node: onnx.NodeProto, index: int, values: Mapping[str, Values]) -> list[int] | None:
+    """Axes, which later operator sets have as input ``index``; None if they are not known."""
+    stated = attribute(node, "axes", None)
+    if stated is not None:
+        return [int(axis) for axis in stated]
+    found = values.get(node.input[index]) if len(node.input) > index else None
+    return None if found is None or _names(found) else [int(axis) for axis in found.reshape(-1)]
+
+
+def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[str, Values]) -> Dims | None:
+    """The sizes of the first output; None if they do not follow from those of the inputs."""
+    kind = node.op_type
+    first = dims.get(node.input[0]) if node.input else None
+    if kind in _BROADCASTS:
+        return _broadcast([dims.get(name) for name in node.input])
+    if first is None:
+        return None
+    if kind in _KEEPS:
+        return first
+    if kind in ("MatMul", "MatMulInteger"):
+        second = dims.get(node.input[1])
+        if second is None or len(first) < 2 or len(second) < 2:
+            return None
+        batch = _broadcast([first[:-2], second[:-2]])
+        return None if batch is None else (*batch, first[-2], second[-1])
+    if kind == "Gather":
+        index, axis = dims.get(node.input[1]), attribute(node, "axis", 0) % max(1, len(first))
+        return None if index is None else (*first[:axis], *index, *first[axis + 1 :])
+    if kind == "Transpose":
+        return tuple(first[place] for place in attribute(node, "perm", range(len(first))[::-1]))
+    if kind in ("Unsqueeze", "Squeeze"):
+        return _rearranged(kind, first, axes(node, 1, values))
+    if kind == "Slice":
+        return _sliced(node, first, values)
+    if kind in ("Reshape", "Expand"):
+        shape = values.get(node.input[1])
+        wanted = None if shape is None else tuple(shape.reshape(-1).tolist())
+        if wanted is None:
+            return None
+        return _reshaped(first, wanted) if kind == "Reshape" else _broadcast([first, wanted])
+    if kind.startswith("Reduce"):
+        reduced = axes(node, 1, values)
+        if reduced is None:
+            return None
+        gone = {axis % len(first) for axis in reduced}
+        kept = attribute(node, "keepdims", 1)
+        return tuple(1 if i in gone else size for i, size in enumerate(first) if kept or i not in gone)
+    return None
+
+
+def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[str, Values]) -> Values | None:
+    """What the output holds, of an operator that exporters compute shapes and scales with."""
+    kind = node.op_type
+    if kind == "Shape":
+        sizes = dims.get(node.input[0])
+        return (
+            None
+            if sizes is None
+            else _array(sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))])
+        )
+    if kind == "Constant":
+        return _stated(node)
+    known = [values.get(name) for name in node.input]
+    if not known or any(value is None for value in known):
+        return None
+    given = [value for value in known if value is not None]
+    first = given[0]
+    if kind == "Gather" and attribute(node, "axis", 0) == 0:
+        return _array(first[given[1].astype(np.int64)]) if first.ndim == 1 and not _names(given[1]) else None
+    if kind == "Slice" and first.ndim == 1 and not any(map(_names, given[1:])):
+        step = int(given[4].item()) if len(given) > 4 else 1
+        return _array(first[int(given[1].item()) : int(given[2].item()) : step])
+    if kind == "Concat":
+        if any(value.ndim != 1 for value in given):
+            return None
+        return _array([item for value in given for item in value.reshape(-1).tolist()])
+    if kind == "Identity":
+        return first
+    if kind == "Reshape":
+        form = [size for size in given[1].tolist() if isinstance(size, int) and size]
+        return first.reshape(form) if len(form) == given[1].size else None
+    if kind in ("Unsqueeze", "Squeeze"):
+        places = axes(node, 1, values)
+        form_after = None if places is None else _rearranged(kind, first.shape, places)
+        return (
+            None
+            if form_after is None
+            else first.reshape([size for size in form_after if isinstance(size, int)])
+        )
+    if kind == "Cast":
+        to = attribute(node, "to", 0)
+        if _names(first):
+            return first if to in (TensorProto.INT64, TensorProto.INT32) else None
+        return first.astype(helper.tensor_dtype_to_np_dtype(to)) if to in _TYPES else None
+    if kind == "ConstantOfShape":
+        return None if _names(first) or prod(first.tolist()) > SMALL else _filled(node, first)
+    if kind == "Equal":
+        if first.ndim != 1 or given[1].size not in (1, first.size) or given[1].ndim > 1:
+            return None
+        pairs = zip(*(value.tolist() for value in np.broadcast_arrays(*given)), strict=True)
+        return np.array([_equal(a, b) for a, b in pairs], object)
+    if kind == "Where":
+        if first.ndim != 1 or any(value.shape != first.shape for value in given) or None in first.tolist():
+            return None
+        chosen = zip(*(value.tolist() for value in given), strict=True)
+        return _array([one if condition else other for condition, one, other in chosen])
+    if any(map(_names, given)):
+        return None
+    if kind in _NUMBERS:
+        result: Values = _NUMBERS[kind](*given)
+        return result
+    if kind == "Div":
+        if not (given[1] != 0).all():
+            return None
+        whole = first.dtype.kind != "f"  # towards zero, as ONNX divides integers
+        return (np.trunc(np.divide(*given)) if whole else np.divide(*given)).astype(first.dtype)
+    return None
+
+
+def _stated(node: onnx.NodeProto) -> Values | None:
+    """A constant that is not written as a tensor."""
+    kinds = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    for one in node.attribute:
+        if one.name in kinds:
+            return np.array(helper.get_attribute_value(one), kinds[one.name])
+    return None
+
+
+def _array(items: Sequence[Any] | Values) -> Values:
+    array = np.array(items, object)
+    numbers = all(isinstance(item, int) for item in array.reshape(-1).tolist())
+    return array.astype(np.int64) if numbers else array
+
+
+def _names(values: Values) -> bool:
+    return values.dtype == object
+
+
+def _equal(one: Size, other: Size) -> bool | None:
+    """A size is at least 1, so no name equals -1 or 0."""
+    if isinstance(one, str) and isinstance(other, int) and other < 1:
+        return False
+    if isinstance(other, str) and isinstance(one, int) and one < 1:
+        return False
+    return (
+        None
+        if isinstance(one, str) != isinstance(other, str)
+        else one == other or (None if isinstance(one, str) else False)
+    )
+
+
+def _filled(node: onnx.NodeProto, shape: Values) -> Values:
+    value = attribute(node, "value", None)
+    number = onnx.numpy_helper.to_array(value).reshape(-1)[0] if value is not None else np.float32(0)
+    return np.full(shape.tolist(), number)
+
+
+def _broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return None
+    rank = max((len(shape) for shape in known), default=0)
+    aligned = [(1,) * (rank - len(shape)) + shape for shape in known]
+    result: list[Size] = []
+    for sizes in zip(*aligned, strict=True):
+        larger = {size for size in sizes if size != 1}
+        # A number wins over a name, which can only be as large, or 1.
+        fixed = {size for size in larger if isinstance(size, int)}
+        result.append(next(iter(fixed or larger)) if len(fixed or larger) == 1 else (None if larger else 1))
+    return tuple(result)
+
+
+def _rearranged(kind: str, dims: Dims, places: list[int] | None) -> Dims | None:
+    if places is None:
+        return None
+    if kind == "Squeeze":
+        gone = {place % len(dims) for place in places}
+        return tuple(size for i, size in enumerate(dims) if i not in gone)
+    whole = len(dims) + len(places)
+    new = {place % whole for place in places}
+    rest = iter(dims)
+    return tuple(1 if i in new else next(rest) for i in range(whole))
+
+
+def _sliced(node: onnx.NodeProto, dims: Dims, values: Mapping[str, Values]) -> Dims | None:
+    """From the first on: as many as there are, or as are asked for (of a table of positions)."""
+    given = [values.get(name) for name in node.input[1:]]
+    if len(given) < 2 or any(value is None for value in given):
+        return None
+    starts, ends, *rest = [value.reshape(-1).tolist() for value in given if value is not None]
+    where = rest[0] if rest else list(range(len(starts)))
+    steps = rest[1] if len(rest) > 1 else [1] * len(starts)
+    result = list(dims)
+    for start, end, axis, step in zip(starts, ends, where, steps, strict=True):
+        size = dims[axis]
+        if step != 1 or not isinstance(start, int):
+            result[axis] = None
+        elif start == 0 and isinstance(end, str):
+            result[axis] = end if isinstance(size, int) or size == end else None
+        elif isinstance(size, int) and isinstance(end, int):
+            result[axis] = len(range(*slice(start, end).indices(size)))
+        else:
+            result[axis] = size if start == 0 and isinstance(end, int) and end >= 2**31 - 1 else None
+    return tuple(result)
+
+
+def _reshaped(dims: Dims, wanted: Sequence[Any]) -> Dims | None:
+    if any(size == 0 and place >= len(dims) for place, size in enumerate(wanted)):
+        return None
+    result: list[Size] = [dims[place] if size == 0 else size for place, size in enumerate(wanted)]
+    if -1 not in result:
+        return tuple(result)
+    rest = [size for size in result if size != -1]
+    missing: Size = None
+    if None not in dims and None not in rest:
+        names = Counter(size for size in dims if isinstance(size, str))
+        taken = Counter(size for size in rest if isinstance(size, str))
+        whole, part = (prod(size for size in sizes if isinstance(size, int)) for sizes in (dims, rest))
+        left = names - taken
+        if not taken - names and part and whole % part == 0:
+            if not left:
+                missing = whole // part
+            elif left.total() == 1 and whole == part:
+                missing = next(iter(left))
+    result[result.index(-1)] = missing
+    return tuple(result)
