@@ -97,7 +97,9 @@ class Layout:
                 self.by_size |= {name: facts.dims[name] for name in made if name in facts.dims}
 
     def _is_attended(self, node: onnx.NodeProto) -> bool:
-        """Only a sum with what is looked up is, not a product, which may mask."""
+        """With what is looked up only a sum is, a product may mask it; and one number for all tokens is."""
+        if node.op_type == "Expand":
+            return True
         of_tokens = {name for name in node.input if name in self.leads}
         return bool(of_tokens & self.attended) and (node.op_type == "Add" or of_tokens <= self.attended)
 
