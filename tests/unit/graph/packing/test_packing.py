@@ -102,7 +102,7 @@ def test_a_row_is_answered_as_it_is_alone(both: tuple[Ask, Ask], lengths: Length
 
 @pytest.mark.parametrize("export", ["embedding/minilm_pooled", "embedding/classifier"])
 def test_int8_by_row_runs_without_padding_too(export: str, tmp_path: Path) -> None:
-    """The same bits as alone. By a far digit that differs from the padded graph a number may round otherwise."""
+    """The same bits as alone; a digit far off, unlike in the padded graph, may round a number otherwise."""
     quantised = tmp_path / "int8.onnx"
     per_row.quantise(skeleton.read(MODELS / export / "model.onnx"), quantised)
     plain, unpadded = opened(quantised), opened(packed(quantised, tmp_path))
