@@ -52,8 +52,8 @@ class Why(Enum):
         "joins whatever waits while an instance is busy; waits for more as long as max_queue_delay says"
     )
     NO_PADDING = (
-        "joins any lengths: the graph runs without padding (measured: 1.5 times the throughput of off with 32 "
-        "clients, a lone request as fast)"
+        "joins any lengths: the graph runs without padding (measured: 1.5 times the throughput of off with "
+        "32 clients, a lone request as fast)"
     )
     LENGTHS_MIX = (
         "joins any lengths: the graph runs similar ones together (measured: 1.3 times the throughput of off "
