@@ -45,18 +45,9 @@ _UNIFORM: Mapping[str, Callable[..., Any]] = {
     "Where": lambda condition, a, b: a if condition else b,
 }
 _MOVES = {
-    "Identity",
-    "Unsqueeze",
-    "Squeeze",
-    "Reshape",
-    "Expand",
-    "Slice",
-    "Transpose",
-    "Gather",
-    "GatherND",
-    "Flatten",
-    "Tile",
-}
+    "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice", "Transpose", "Gather", "GatherND",
+    "Flatten", "Tile",
+}  # fmt: skip
 """Each number of what they give is one of their first input."""
 
 

@@ -91,7 +91,8 @@ class Layout:
                 continue
             if node.op_type in COUNTS or counted & read:
                 counted |= made
-            if ((self.of_data | self.leads.keys()) & read and node.op_type not in OF_SIZES) or counted & read:
+            data = any(name in self.of_data or name in self.leads for name in read)
+            if (data and node.op_type not in OF_SIZES) or counted & read:
                 self.of_data |= made
             else:
                 self.by_size |= {name: facts.dims[name] for name in made if name in facts.dims}
@@ -117,7 +118,7 @@ class Layout:
 
     def _need(self) -> None:
         """What the outputs need, and why that is too much."""
-        todo = [(name, False) for name in self.facts.outputs]
+        todo = [(value.name, False) for value in self.facts.graph.output]
         while todo and not self.obstacle:
             name, as_tokens = todo.pop()
             needed = self.packed if as_tokens else self.wide

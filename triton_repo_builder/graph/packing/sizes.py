@@ -23,49 +23,15 @@ Values = npt.NDArray[Any]
 SMALL = 64
 """Numbers of a tensor whose values are followed."""
 _KEEPS = {
-    *(
-        "Cast",
-        "Softmax",
-        "LogSoftmax",
-        "LayerNormalization",
-        "Identity",
-        "QuantizeLinear",
-        "DequantizeLinear",
-    ),
-    *(
-        "Abs",
-        "Ceil",
-        "Clip",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "IsNaN",
-        "LeakyRelu",
-    ),
-    *("Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign"),
-    *("Sqrt", "Tanh", "CumSum", "Trilu"),
-}
+    "Abs", "Cast", "Ceil", "Clip", "CumSum", "DequantizeLinear", "Elu", "Erf", "Exp", "Floor", "Gelu",
+    "HardSigmoid", "HardSwish", "Identity", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax",
+    "Mish", "Neg", "Not", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softmax",
+    "Softplus", "Softsign", "Sqrt", "Tanh", "Trilu",
+}  # fmt: skip
 _BROADCASTS = {
-    *(
-        "Add",
-        "And",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Min",
-        "Mul",
-        "Or",
-    ),
-    *("Pow", "Sub", "Sum", "Where"),
-}
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul",
+    "Or", "Pow", "Sub", "Sum", "Where",
+}  # fmt: skip
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Sqrt": np.sqrt, "Neg": np.negative,
 }  # fmt: skip

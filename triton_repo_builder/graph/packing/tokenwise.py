@@ -16,49 +16,14 @@ from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.sizes import Dims, attribute
 
 EACH_NUMBER = {
-    *(
-        "Abs",
-        "Add",
-        "Cast",
-        "Ceil",
-        "Clip",
-        "Div",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-    ),
-    *(
-        "Identity",
-        "LeakyRelu",
-        "Log",
-        "Max",
-        "Min",
-        "Mish",
-        "Mul",
-        "Neg",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-    ),
-    *("Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh"),
-}
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Pow", "Reciprocal",
+    "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh",
+}  # fmt: skip
 REDUCTIONS = {
-    *(
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-    ),
-}
+    "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "ReduceSumSquare",
+}  # fmt: skip
 PRODUCTS = {"MatMul", "MatMulInteger"}
 LEAD = 2
 """Of [rows, tokens, …]."""
@@ -187,10 +152,8 @@ def _expanded(facts: Facts, node: onnx.NodeProto, known: Lead) -> int:
     shape = facts.producer.get(node.input[1])
     if shape is None or shape.op_type != "Shape" or shape.attribute or known.get(shape.input[0]) != 1:
         return 0
-    one = all(size == 1 for size in _sizes(facts, node.input[0]))
-    return (
-        1 if one and node.input[0] in facts.constants and len(facts.dims.get(shape.input[0], ())) == 1 else 0
-    )
+    one = node.input[0] in facts.constants and all(size == 1 for size in _sizes(facts, node.input[0]))
+    return 1 if one and len(facts.dims.get(shape.input[0], ())) == 1 else 0
 
 
 def _only_output(node: onnx.NodeProto) -> bool:
