@@ -10,7 +10,7 @@ from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import loop, names, reader, residual, token_sums
-from triton_repo_builder.graph.packing import rewrite
+from triton_repo_builder.graph.packing import rewrite as packing
 from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
 from triton_repo_builder.plan.tensors import ROW_LENGTHS
@@ -46,7 +46,7 @@ def compose(
         _state_sizes(model.graph, outputs)
         token_sums.in_order(model)
         if front.packed:
-            rewrite.pack(model)
+            packing.pack(model)
         else:
             residual.state(model)
         _loop(model, head, front, graph.path)

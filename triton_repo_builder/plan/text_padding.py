@@ -60,7 +60,7 @@ class Padding:
     rows: Rows = Rows.PADDED
     """Which rows the graph sees together, if it pads."""
     rows_why: str = ""
-    """Why not without padding; empty if that."""
+    """Why the graph does not run without padding; empty if it does."""
 
     @property
     def name(self) -> str:
@@ -199,7 +199,7 @@ def alone(padding: Padding) -> Padding:
 
 
 def _rows(source: Source, task: TaskPlan, options: BuildOptions, apart: str, gpu: bool) -> tuple[Rows, str]:
-    """Which rows the graph sees together, and why they are padded at all."""
+    """Which rows the graph sees together, and why it does not run without padding."""
     if task.encoding.one_run:
         return Rows.PADDED, task.encoding.one_run
     if apart:

@@ -28,6 +28,15 @@ def test_an_export_that_runs_without_padding(output: Path) -> None:
     assert told["batching"] == f"on: {Why.NO_PADDING.value}"
 
 
+def test_another_engine_gets_groups(output: Path) -> None:
+    """It may not know the loop that packed rows need."""
+    export = MODELS / "embedding" / "minilm_fp32"
+    told = reasons(tiny.make(export, output, golden=True, accelerator="openvino", device="cpu"))
+    assert (
+        told["padding"] == f"ragged: {Why.FRONT_GROUPS.value.format(reason='another engine takes the graph')}"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "padding", "batching"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_every_head_answers_a_row_as_it_does_alone(
                 answer = answer[: expected.shape[1]]
             own = answer[tuple(slice(size) for size in expected.shape[1:])]
             if expected.dtype.kind == "f":
-                # Spans: logits of up to 10, each off by some of its own last digits.
+                # Logits of spans are up to 10, whose last digits are larger.
                 far = max(2e-6, 5e-7 * float(np.abs(expected).max()))
                 np.testing.assert_allclose(
                     own, expected[0], rtol=1e-7, atol=far, err_msg=f"{name} of row {number}"
@@ -152,7 +153,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Rows, Run
     path = counting(folder / "model.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ragged, "MOST", 40)
-        yield {rows: composed(path, folder / rows.value, rows) for rows in LOOPS}
+        yield {rows: composed(path, folder / rows.value, rows) for rows in (*LOOPS, Rows.PACKED)}
 
 
 @settings(deadline=None)
@@ -181,6 +182,24 @@ def _cost(lengths: list[int], cuts: Sequence[bool]) -> float | None:
             return None
         cost += tokens + ragged.RUN
     return cost
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=9))
+def test_packed_rows_are_cut_where_tokens_or_padding_are_too_many(
+    counted: dict[Rows, Run], lengths: list[int]
+) -> None:
+    packs: dict[int, list[int]] = defaultdict(list)
+    tokens = 0
+    for before, length in enumerate(sorted(lengths)):
+        packs[tokens // 40 + (before * length - tokens) // 40].append(length)
+        tokens += length
+    for own in packs.values():
+        assert sum(own) <= 40 + own[-1]
+        assert len(own) * own[-1] - sum(own) <= 40
+    seen = counted[Rows.PACKED]([[5] * length for length in lengths])
+    expected = [(len(own), own[-1]) for own in packs.values() for _ in own]
+    assert sorted(zip(seen["n"].ravel(), seen["width"].ravel(), strict=True)) == sorted(expected)
 
 
 def test_texts_of_like_length_run_together_and_a_far_longer_one_alone(counted: dict[Rows, Run]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.sizes import attribute
@@ -28,6 +28,9 @@ class Operand:
     """Query, key or value: [rows, tokens, heads x width] → [rows, heads, …]."""
 
     source: str
+    heads: int
+    width: int
+    """Of a head."""
     perm: tuple[int, ...]
     factors: tuple[onnx.NodeProto, ...] = ()
     """Products and quotients with one number, in order; they may come before or after the transposition."""
@@ -40,12 +43,20 @@ class Attention:
     query: Operand
     key: Operand
     value: Operand
-    heads: int
-    width: int
     inner: tuple[onnx.NodeProto, ...]
     """From the first product to the second, in order, mask left out; each takes what the one before gives."""
     output: str
     """[rows, tokens, heads x width]."""
+
+    @property
+    def heads(self) -> int:
+        """The same for all three."""
+        return self.query.heads
+
+    @property
+    def width(self) -> int:
+        """Of a head, the same for all three."""
+        return self.query.width
 
     @property
     def sources(self) -> tuple[str, str, str]:
@@ -62,8 +73,11 @@ def find(facts: Facts) -> Iterator[Attention]:
 
 def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
     dims = facts.dims.get(softmax.output[0], ())
-    axis = next((attribute.i for attribute in softmax.attribute if attribute.name == "axis"), -1)
-    if len(dims) != 4 or axis not in (-1, 3) or (dims[0], *dims[2:]) != (ROWS, TOKENS, TOKENS):
+    if (
+        len(dims) != 4
+        or attribute(softmax, "axis", -1) not in (-1, 3)
+        or (dims[0], *dims[2:]) != (ROWS, TOKENS, TOKENS)
+    ):
         return None
     above: list[onnx.NodeProto] = []
     name = softmax.input[0]
@@ -78,26 +92,21 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
     if scores is None or below is None:
         return None
     after, product, output = below
-    query, key = (_operand(facts, side) for side in scores.input)
-    key = key and (replace(key[0], source=_unbiased(facts, key[0].source)), key[1])
-    value = _operand(facts, product.input[1])
-    if query is None or key is None or value is None:
+    sides = [_operand(facts, name) for name in (*scores.input, product.input[1])]
+    if any(side is None for side in sides):
         return None
-    if (query[0].perm, key[0].perm, value[0].perm) != (tuple(HEADS), tuple(KEYS), tuple(HEADS)):
+    query, key, value = (side for side in sides if side is not None)
+    if (query.perm, key.perm, value.perm) != (tuple(HEADS), tuple(KEYS), tuple(HEADS)):
         return None
-    if not query[1] == key[1] == value[1] or facts.dims.get(output) != (
-        ROWS,
-        TOKENS,
-        query[1][0] * query[1][1],
-    ):
+    heads, width = query.heads, query.width
+    if {(side.heads, side.width) for side in (key, value)} != {(heads, width)}:
         return None
-    heads, width = query[1]
+    if facts.dims.get(output) != (ROWS, TOKENS, heads * width):
+        return None
     return Attention(
-        query=query[0],
-        key=key[0],
-        value=value[0],
-        heads=heads,
-        width=width,
+        query=query,
+        key=replace(key, source=_unbiased(facts, key.source)),
+        value=value,
         inner=(scores, *above, softmax, *after, product),
         output=output,
     )
@@ -135,13 +144,12 @@ def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
     return None
 
 
-def _operand(facts: Facts, name: str) -> tuple[Operand, tuple[int, int]] | None:
-    """With heads and width of a head."""
+def _operand(facts: Facts, name: str) -> Operand | None:
     perm = [0, 1, 2, 3]
     factors: list[onnx.NodeProto] = []
     while (node := facts.producer.get(name)) is not None:
         if node.op_type == "Transpose":
-            step = helper.get_attribute_value(node.attribute[0]) if node.attribute else [3, 2, 1, 0]
+            step = attribute(node, "perm", [3, 2, 1, 0])
             perm = [step[place] for place in perm]
         elif node.op_type == "Reshape":
             dims, whole = facts.dims.get(node.output[0], ()), facts.dims.get(node.input[0], ())
@@ -150,8 +158,9 @@ def _operand(facts: Facts, name: str) -> tuple[Operand, tuple[int, int]] | None:
             heads, width = dims[2:]
             if not isinstance(heads, int) or not isinstance(width, int) or whole[2] != heads * width:
                 return None
-            source = node.input[0]
-            return Operand(source=source, perm=tuple(perm), factors=tuple(factors)), (heads, width)
+            return Operand(
+                source=node.input[0], heads=heads, width=width, perm=tuple(perm), factors=tuple(factors)
+            )
         elif (rest := _scaled(facts, node)) is not None:
             factors.insert(0, node)
             name = rest
@@ -201,7 +210,7 @@ def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto],
     turned = _readers(facts, product.output[0])
     if [node.op_type for node in turned] != ["Transpose"]:
         return None
-    if not turned[0].attribute or helper.get_attribute_value(turned[0].attribute[0]) != HEADS:
+    if attribute(turned[0], "perm", []) != HEADS:
         return None
     joined = _readers(facts, turned[0].output[0])
     if [node.op_type for node in joined] != ["Reshape"] or joined[0].input[0] != turned[0].output[0]:

@@ -122,11 +122,8 @@ class _Body:
         return carried
 
     def _beside_constants(self, node: onnx.NodeProto, carried: str) -> list[str]:
-        own = [self._constants.known(name) for name in node.input]
-        return [
-            new if self._constants.is_known(old) else carried
-            for old, new in zip(node.input, own, strict=True)
-        ]
+        known = self._constants
+        return [known.known(name) if known.is_known(name) else carried for name in node.input]
 
     def _copy(self, node: onnx.NodeProto, inputs: list[str], of: str = "") -> str:
         output = self._nodes.name(f"{of}of/{node.output[0]}")

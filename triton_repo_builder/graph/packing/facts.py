@@ -1,4 +1,4 @@
-"""What is known of the tensors of a graph before it runs: sizes, values, and what they depend on.
+"""What is known of the tensors of a graph before it runs: sizes, types and values.
 
 Sizes come from ONNX's own inference and from ``sizes.py``, with those of the inputs named ``ROWS`` and
 ``TOKENS``: two sizes of one name are the same, whatever the inputs.
@@ -80,8 +80,9 @@ class Facts:
             if int(np.prod(tensor.dims)) <= sizes.SMALL
         }
         self.units: set[str] = set()
-        """1, as a number of elements divided by itself (``per_row.py``); and what only these are made of:"""
+        """1, as a number of elements divided by itself (``per_row.py``)."""
         self.unit_sizes: set[str] = set()
+        """What only such ones are made of."""
         self.uniform: dict[str, Any] = {MASK: 1} if MASK in self.inputs else {}
         for node in model.graph.node:
             self._learn(node)
@@ -95,15 +96,6 @@ class Facts:
         if value is None or value.dtype == object or not kind or self.dims.get(name) != value.shape:
             return None
         return value.astype(helper.tensor_dtype_to_np_dtype(kind))
-
-    def ints(self, node: onnx.NodeProto, name: str, index: int) -> list[int] | None:
-        """An attribute that later operator sets have as an input; None if it is neither, or not known."""
-        for attribute in node.attribute:
-            if attribute.name == name:
-                return [*attribute.ints]
-        if len(node.input) <= index or (value := self.value(node.input[index])) is None:
-            return None
-        return [int(number) for number in value.reshape(-1)]
 
     def _learn(self, node: onnx.NodeProto) -> None:
         if node.domain not in ("", "ai.onnx"):
@@ -134,10 +126,7 @@ class Facts:
         elif node.op_type in _MOVES and numbers[0] is not None:
             self.uniform[output] = numbers[0]
         elif node.op_type == "ConstantOfShape":
-            value = next(
-                (numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1)
-            )
-            self.uniform[output] = value.item()
+            self.uniform[output] = sizes.filler(node).item()
 
     def _learn_unit(self, division: onnx.NodeProto) -> None:
         chain, name, by = [], division.input[0], division

@@ -17,7 +17,6 @@ from triton_repo_builder.graph import node_rules, walk
 from triton_repo_builder.graph.packing import attention, sizes, tokenwise
 from triton_repo_builder.graph.packing.attention import Attention
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
-from triton_repo_builder.graph.packing.sizes import Dims
 from triton_repo_builder.graph.packing.tokenwise import LEAD
 
 ONNX = ("", "ai.onnx")
@@ -44,11 +43,12 @@ class Layout:
     """By output."""
     attended: set[str] = field(default_factory=set)
     """Tensors of tokens that attention comes before."""
-    by_size: dict[str, Dims] = field(default_factory=dict)
-    """Padded ones that depend on sizes alone, and are the same for all rows that are as long."""
+    by_size: set[str] = field(default_factory=set)
+    """Padded ones of known sizes that depend on sizes alone: the same for all rows that are as long."""
     packed: set[str] = field(default_factory=set)
-    """Needed of tokens, and of padded rows:"""
+    """What is needed as a tensor of tokens."""
     wide: set[str] = field(default_factory=set)
+    """What is needed on padded rows."""
     of_data: set[str] = field(default_factory=set)
     """Padded ones that depend on what is in a request, not only on how long it is."""
     unmasked: set[str] = field(default_factory=set)
@@ -95,7 +95,7 @@ class Layout:
             if (data and node.op_type not in OF_SIZES) or counted & read:
                 self.of_data |= made
             else:
-                self.by_size |= {name: facts.dims[name] for name in made if name in facts.dims}
+                self.by_size |= made & facts.dims.keys()
 
     def _is_attended(self, node: onnx.NodeProto) -> bool:
         """With what is looked up only a sum is, a product may mask it; and one number for all tokens is."""

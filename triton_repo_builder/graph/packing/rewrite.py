@@ -71,7 +71,7 @@ def pack(model: onnx.ModelProto) -> None:
 
 
 class _Writer:
-    """The nodes of the new graph. A name of the old one stays that of a tensor of padded rows."""
+    """The nodes of the new graph, in which a name of the old one means a tensor of padded rows."""
 
     def __init__(self, layout: Layout, prefix: str) -> None:
         self._layout, self._facts = layout, layout.facts
@@ -80,8 +80,9 @@ class _Writer:
         self._loops = AttentionLoops(self._out, self._constants)
         self._made: set[str] = set()
         self._filled: dict[str, str] = {}
-        """One number → a tensor of it for each token, and other tensors → that one:"""
+        """A constant of one number → the first tensor that has it for each token."""
         self._same: dict[str, str] = {}
+        """Further such tensors → the first."""
 
     def write(self) -> None:
         layout = self._layout
@@ -180,11 +181,7 @@ class _Writer:
         """With three sizes of a sum ONNX Runtime fuses it with the layer norm after it (residual.py)."""
         for name in sorted(self._layout.packed & self._layout.leads.keys()):
             dims, kind = self._facts.dims.get(name, ()), self._facts.kinds.get(name)
-            if (
-                self._packed(name) in made
-                and len(dims) == LEAD + 1
-                and isinstance(dims[LEAD], int)
-                and kind in FLOATS
-            ):
+            fixed = len(dims) == LEAD + 1 and isinstance(dims[LEAD], int)
+            if fixed and kind in FLOATS and self._packed(name) in made:
                 known = [1, self._out.name("N"), dims[LEAD]]
                 yield helper.make_tensor_value_info(self._packed(name), kind, known)

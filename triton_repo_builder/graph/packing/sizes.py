@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 Size = int | str | None
 Dims = tuple[Size, ...]
@@ -44,7 +44,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 
 def axes(node: onnx.NodeProto, index: int, values: Mapping[str, Values]) -> list[int] | None:
-    """Axes, which later operator sets have as input ``index``; None if they are not known."""
+    """Axes, an attribute that later operator sets have as input ``index``; None if they are not known."""
     stated = attribute(node, "axes", None)
     if stated is not None:
         return [int(axis) for axis in stated]
@@ -98,11 +98,9 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
     kind = node.op_type
     if kind == "Shape":
         sizes = dims.get(node.input[0])
-        return (
-            None
-            if sizes is None
-            else _array(sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))])
-        )
+        if sizes is None:
+            return None
+        return _array(sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))])
     if kind == "Constant":
         return _stated(node)
     known = [values.get(name) for name in node.input]
@@ -125,20 +123,16 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         form = [size for size in given[1].tolist() if isinstance(size, int) and size]
         return first.reshape(form) if len(form) == given[1].size else None
     if kind in ("Unsqueeze", "Squeeze"):
-        places = axes(node, 1, values)
-        form_after = None if places is None else _rearranged(kind, first.shape, places)
-        return (
-            None
-            if form_after is None
-            else first.reshape([size for size in form_after if isinstance(size, int)])
-        )
+        after = _rearranged(kind, first.shape, axes(node, 1, values))
+        return None if after is None else first.reshape([size for size in after if isinstance(size, int)])
     if kind == "Cast":
         to = attribute(node, "to", 0)
         if _names(first):
             return first if to in (TensorProto.INT64, TensorProto.INT32) else None
         return first.astype(helper.tensor_dtype_to_np_dtype(to)) if to in _TYPES else None
     if kind == "ConstantOfShape":
-        return None if _names(first) or prod(first.tolist()) > SMALL else _filled(node, first)
+        small = not _names(first) and prod(first.tolist()) <= SMALL
+        return np.full(first.tolist(), filler(node)) if small else None
     if kind == "Equal":
         if first.ndim != 1 or given[1].size not in (1, first.size) or given[1].ndim > 1:
             return None
@@ -154,25 +148,18 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
     if kind in _NUMBERS:
         result: Values = _NUMBERS[kind](*given)
         return result
-    if kind == "Div":
-        if not (given[1] != 0).all():
-            return None
-        whole = first.dtype.kind != "f"  # towards zero, as ONNX divides integers
-        return (np.trunc(np.divide(*given)) if whole else np.divide(*given)).astype(first.dtype)
+    if kind == "Div" and (given[1] != 0).all():
+        ratio = np.divide(*given)
+        return ratio if first.dtype.kind == "f" else np.trunc(ratio).astype(first.dtype)
     return None
 
 
 def _stated(node: onnx.NodeProto) -> Values | None:
     """A constant that is not written as a tensor."""
-    kinds = {
-        "value_float": np.float32,
-        "value_floats": np.float32,
-        "value_int": np.int64,
-        "value_ints": np.int64,
-    }
     for one in node.attribute:
-        if one.name in kinds:
-            return np.array(helper.get_attribute_value(one), kinds[one.name])
+        if one.name in ("value_float", "value_floats", "value_int", "value_ints"):
+            kind = np.float32 if "float" in one.name else np.int64
+            return np.array(helper.get_attribute_value(one), kind)
     return None
 
 
@@ -187,22 +174,18 @@ def _names(values: Values) -> bool:
 
 
 def _equal(one: Size, other: Size) -> bool | None:
-    """A size is at least 1, so no name equals -1 or 0."""
-    if isinstance(one, str) and isinstance(other, int) and other < 1:
-        return False
-    if isinstance(other, str) and isinstance(one, int) and one < 1:
-        return False
-    return (
-        None
-        if isinstance(one, str) != isinstance(other, str)
-        else one == other or (None if isinstance(one, str) else False)
-    )
+    """None if it depends; a size is at least 1, so no name equals -1 or 0."""
+    if one == other and one is not None:
+        return True
+    numbers = [size for size in (one, other) if isinstance(size, int)]
+    known = len(numbers) == 2 or (len(numbers) == 1 and numbers[0] < 1 and None not in (one, other))
+    return False if known else None
 
 
-def _filled(node: onnx.NodeProto, shape: Values) -> Values:
+def filler(node: onnx.NodeProto) -> Any:
+    """The number, of its type, that a ``ConstantOfShape`` gives."""
     value = attribute(node, "value", None)
-    number = onnx.numpy_helper.to_array(value).reshape(-1)[0] if value is not None else np.float32(0)
-    return np.full(shape.tolist(), number)
+    return numpy_helper.to_array(value).reshape(-1)[0] if value is not None else np.float32(0)
 
 
 def _broadcast(shapes: Sequence[Dims | None]) -> Dims | None:

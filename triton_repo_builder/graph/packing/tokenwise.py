@@ -7,13 +7,14 @@ tokens, gives the same numbers. Axes are counted by ``lead``: 2, or 1 for flat o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from math import prod
 
 import onnx
 
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.sizes import Dims, attribute
+from triton_repo_builder.graph.packing.sizes import axes as axes_of
 
 EACH_NUMBER = {
     "Abs", "Add", "Cast", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
@@ -30,11 +31,11 @@ LEAD = 2
 Lead = Mapping[str, int]
 
 
-def lead(facts: Facts, node: onnx.NodeProto, known: Lead, others: Mapping[str, Dims]) -> int:
+def lead(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str]) -> int:
     """The lead of the outputs of ``node``; 0 if it is none that treats each token by itself.
 
-    ``known`` are the leads of its inputs; ``others`` the sizes of tensors that depend on sizes alone,
-    which may be constants of each place.
+    ``known`` are the leads of its inputs; ``by_size`` the tensors that depend on sizes alone, which may be
+    constants of each place.
     """
     if node.domain not in ("", "ai.onnx"):
         return 0
@@ -48,10 +49,10 @@ def lead(facts: Facts, node: onnx.NodeProto, known: Lead, others: Mapping[str, D
     dims = facts.dims.get(data)
     rank = len(dims) if dims is not None else 0
     rest = [name for name in node.input[1:] if name]
-    constant = all(name in facts.constants or facts.value(name) is not None for name in rest)
+    constant = all(_constant_sizes(facts, name) is not None for name in rest)
     kind = node.op_type
     if kind in EACH_NUMBER:
-        return first if _aligned(facts, node, known, others, first) else 0
+        return first if _aligned(facts, node, known, by_size, first) else 0
     if data not in known or not rank:
         return 0
     if kind in PRODUCTS:
@@ -60,8 +61,8 @@ def lead(facts: Facts, node: onnx.NodeProto, known: Lead, others: Mapping[str, D
     if kind == "QuantizeLinear" and first == 1 and not constant:
         return first if attribute(node, "axis", 1) == 0 and all(known.get(name) == 1 for name in rest) else 0
     if kind in ("QuantizeLinear", "DequantizeLinear"):
-        one = all(prod(size or 0 for size in _sizes(facts, name)) == 1 for name in rest)
-        return first if constant and one else 0
+        sizes = [_constant_sizes(facts, name) for name in rest]
+        return first if all(size is not None and {*size} <= {1} for size in sizes) else 0
     if kind == "Reshape":
         return _reshaped(facts, node, first)
     if not constant:
@@ -69,19 +70,19 @@ def lead(facts: Facts, node: onnx.NodeProto, known: Lead, others: Mapping[str, D
     if kind in ("Softmax", "LogSoftmax", "LayerNormalization"):
         return first if attribute(node, "axis", -1) % rank >= first and _only_output(node) else 0
     if kind in REDUCTIONS:
-        axes = facts.ints(node, "axes", 1)
+        axes = axes_of(node, 1, facts.sizes)
         return first if axes and all(axis % rank >= first for axis in axes) else 0
     if kind == "Transpose":
-        perm = facts.ints(node, "perm", 9) or []
+        perm = attribute(node, "perm", [])
         return first if perm[:first] == [*range(first)] else 0
     if kind in ("Unsqueeze", "Squeeze"):
-        axes = facts.ints(node, "axes", 1) or []
+        axes = axes_of(node, 1, facts.sizes) or []
         whole = rank + len(axes) if kind == "Unsqueeze" else rank
         return first if axes and all(axis % whole >= first for axis in axes) else 0
     if kind in ("Split", "Gather"):
         return first if attribute(node, "axis", 0) % rank >= first else 0
     if kind == "Slice":
-        axes = facts.ints(node, "axes", 3) or []
+        axes = axes_of(node, 3, facts.sizes) or []
         return first if axes and all(axis % rank >= first for axis in axes) else 0
     return 0
 
@@ -94,33 +95,33 @@ def shape_of_packed(facts: Facts, node: onnx.NodeProto, leads: Lead) -> list[int
     return [1, -1, *rest] if leads[node.output[0]] == LEAD else [-1, *rest]
 
 
-def _aligned(facts: Facts, node: onnx.NodeProto, known: Lead, others: Mapping[str, Dims], first: int) -> bool:
+def _aligned(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str], first: int) -> bool:
     """Whether number meets number: tokens have one rank, constants lie along the axes after the lead."""
-    ranks = {len(facts.dims.get(name, UNKNOWN)) for name in node.input if name in known}
-    if len(ranks) != 1 or ranks == {len(UNKNOWN)}:
+    ranks = {len(facts.dims[name]) if name in facts.dims else 0 for name in node.input if name in known}
+    if len(ranks) != 1 or ranks == {0}:
         return False
     (rank,) = ranks
     for name in node.input:
         if not name or name in known:
             continue
-        sizes = _sizes(facts, name)
-        if name in others:
-            if first != LEAD or len(sizes) != rank or sizes[0] not in (1, ROWS) or sizes[1] != TOKENS:
+        sizes = _constant_sizes(facts, name)
+        if name in by_size:
+            placed = facts.dims[name]
+            if first != LEAD or len(placed) != rank or placed[0] not in (1, ROWS) or placed[1] != TOKENS:
                 return False
             continue
+        if sizes is None or len(sizes) > rank:
+            return False
         along_lead = sizes[: max(0, len(sizes) - rank + first)]
-        constant = name in facts.constants or facts.value(name) is not None
-        if not constant or len(sizes) > rank or any(size != 1 for size in along_lead):
+        if not {*along_lead} <= {1}:
             return False
     return True
 
 
-UNKNOWN: Dims = (None,) * 9
-
-
-def _sizes(facts: Facts, name: str) -> Dims:
-    value = facts.value(name)
-    return tuple(value.shape) if value is not None else facts.dims.get(name, UNKNOWN)
+def _constant_sizes(facts: Facts, name: str) -> Dims | None:
+    """None if it is no constant, or one of unknown sizes."""
+    constant = name in facts.constants or facts.value(name) is not None
+    return facts.dims.get(name) if constant else None
 
 
 def _reshaped(facts: Facts, node: onnx.NodeProto, first: int) -> int:
@@ -152,7 +153,8 @@ def _expanded(facts: Facts, node: onnx.NodeProto, known: Lead) -> int:
     shape = facts.producer.get(node.input[1])
     if shape is None or shape.op_type != "Shape" or shape.attribute or known.get(shape.input[0]) != 1:
         return 0
-    one = node.input[0] in facts.constants and all(size == 1 for size in _sizes(facts, node.input[0]))
+    sizes = _constant_sizes(facts, node.input[0])
+    one = sizes is not None and {*sizes} <= {1}
     return 1 if one and len(facts.dims.get(shape.input[0], ())) == 1 else 0
 
 
