@@ -55,7 +55,7 @@ class Watchdog(threading.Thread):
         self._progress = progress
         self._on_failure = on_failure
         self._timeout = timeout
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
         self._handled: set[int] = set()
         self._leftovers: dict[int, float] = {}
         """When each was first seen unused."""
@@ -65,12 +65,12 @@ class Watchdog(threading.Thread):
 
     def stop(self) -> None:
         """End soon, without another reload."""
-        self._stop.set()
+        self._stopping.set()
 
     def run(self) -> None:
         """Look, compare, act."""
         first_seen: dict[int, float] = {}
-        while not self._stop.wait(self._stubs.tick):
+        while not self._stopping.wait(self._stubs.tick):
             if not self._alive():
                 return
             now = time.monotonic()
@@ -78,20 +78,22 @@ class Watchdog(threading.Thread):
             dead = [stub for stub in stubs if stub.dead and stub.pid not in self._handled]
             first_seen = {stub.pid: first_seen.get(stub.pid, now) for stub in dead}
             settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE]
+            try:
+                self._kill_leftovers(stubs, now)
+                self._restore_all(settled, stubs)
+            except OSError:
+                continue  # no answer: the server is busy, or has ended, which its owner reports
+            except TrbError as error:
+                if not self._stopping.is_set() and self._alive():
+                    self._on_failure(error)
+                return
             self._handled |= {pid for pid, seen in first_seen.items() if now - seen >= DECIDED}
-            self._kill_leftovers(stubs, now)
-            if unseen := [stub for stub in settled if not stub.model]:
-                settled = [*(stub for stub in settled if stub.model), *self._named(unseen[-1])]
-            for model in dict.fromkeys(stub.model for stub in settled):
-                try:
-                    self._restore(model, [stub for stub in settled if stub.model == model], stubs)
-                except TrbError as error:
-                    if not self._stop.is_set() and self._alive():
-                        self._on_failure(error)
-                    return
-                except OSError:
-                    # The server has ended meanwhile; its owner reports that.
-                    break
+
+    def _restore_all(self, settled: list[Stub], stubs: tuple[Stub, ...]) -> None:
+        if unseen := [stub for stub in settled if not stub.model]:
+            settled = [*(stub for stub in settled if stub.model), *self._named(unseen[-1])]
+        for model in dict.fromkeys(stub.model for stub in settled):
+            self._restore(model, [stub for stub in settled if stub.model == model], stubs)
 
     def _named(self, unseen: Stub) -> list[Stub]:
         """A stub that died before it was seen alive, under each model that is ready without any process."""
@@ -137,7 +139,7 @@ class Watchdog(threading.Thread):
                 break
             except TrbError as error:
                 # On a busy machine a new process may not answer Triton in time.
-                if count >= RELOADS or self._stop.wait(AGAIN * count) or not self._alive():
+                if count >= RELOADS or self._stopping.wait(AGAIN * count) or not self._alive():
                     raise
                 count += 1
                 self._progress(f"{error.message}; loading '{model}' again ({count} of {RELOADS})")
@@ -189,8 +191,9 @@ class Watchdog(threading.Thread):
         alive = frozenset(stub.pid for stub in stubs if not stub.dead)
         if now - when < LOOK or (alive == before and not self._leftovers):
             return
-        self._looked_at = now, alive
+        self._looked_at = now, before
         entries = HttpClient(self._base, 10).index_or_empty()
+        self._looked_at = now, alive
         if not entries:
             return
         loaded = {(entry.name, entry.version) for entry in entries if entry.state in LOADED}
