@@ -16,6 +16,8 @@ from gpu_steps.step import GPU, Setting
 OURS = "ours, trb build's defaults"
 USUAL = "usual template"
 LARGE = "usual template, ours' max_batch_size"
+HALF = "ours, --precision fp16"
+"""On a GPU only: a CPU has no fast arithmetic of 16 bits, and trb refuses it there."""
 TOLERANCE = 5e-3
 """Of an embedding's number between variants: TF32 rounds each product."""
 
@@ -31,9 +33,13 @@ def run(setting: Setting) -> dict[str, Any]:
         usual = Template(instances=1, kind=kind) if setting.device == GPU else Template()
         template_repository.write(source, path, "usual", usual)
         template_repository.write(source, path, "usual_large", replace(usual, batch=batch))
+        if setting.device == GPU:
+            common.ours(source, path, "half", device=setting.device, precision="fp16")
         with common.served(path) as server:
             apart = usual_template.differences(server, TOLERANCE, ("ours", "usual_large"))
             endpoints = {OURS: "ours", USUAL: "usual", LARGE: "usual_large"}
+            if setting.device == GPU:
+                endpoints[HALF] = "half"
             levels = serving.levels(setting, server, path, endpoints)
     return {
         "model": source.name,
