@@ -10,7 +10,7 @@ after Ctrl-C.
 
 For a machine without a package index:
 
-    .venv/bin/python benchmarks/gpu.py prepare --pack .cache/gpu-pack       # here: wheels in parts of 60 MiB
+    .venv/bin/python benchmarks/gpu.py prepare --pack .cache/gpu-pack       # here: wheels in parts of 36 MiB
     python3 benchmarks/gpu.py prepare --unpack .cache/gpu-pack              # there: makes .venv-gpu
 """
 

@@ -42,7 +42,7 @@ def text(setting: Setting) -> str:
 
 def _line(step: Step, result: Found) -> tuple[str, ...]:
     if not result:
-        return step.name, step.shows, "not run", "–"
+        return step.name, step.shows, "no result", "–"
     return (
         step.name,
         step.shows,
@@ -137,8 +137,8 @@ def _proven(found: Found) -> list[str]:
     counts = ", ".join(
         f"{count} {name}" for name, count in found["smoke"].items() if name != "largest_difference"
     )
-    held = "; ".join(", ".join(f"{key} {value}" for key, value in one.items()) for one in found["processes"])
-    return [f"{found['kind']}. trb smoke: {counts}. GPU memory: {held or 'none'}."]
+    held = ", ".join(f"{one['mib']} MiB" for one in found["processes"])
+    return [f"{found['kind']}. trb smoke: {counts}. GPU memory by process: {held or 'none'}."]
 
 
 def _throughput(found: Found) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a machine without a package index needs, as files of at most 60 MiB; and its environment made of them.
+"""What a machine without a package index needs, as files of at most 36 MiB; and its environment made of them.
 
 Standard library only: ``--unpack`` runs on a bare Python 3.12. The environment sees the packages of the
 system, for CUDA and cuDNN come from the torch that is installed there.
@@ -20,8 +20,8 @@ from pathlib import Path
 from gpu_steps.environment import cuda_libraries
 from gpu_steps.step import ROOT
 
-PART = 60 << 20
-"""Bytes of one file and of one folder: what a lent machine takes at once is little more."""
+PART = 36 << 20
+"""Bytes of one file and of one folder: a lent machine may take 64 MiB at once, the checkout included."""
 MANIFEST = "pack.json"
 PYTHON = "3.12"
 PLATFORMS = tuple(f"manylinux{tag}_x86_64" for tag in ("_2_35", "_2_28", "_2_27", "2014"))
@@ -75,6 +75,7 @@ def pack(target: Path) -> int:
         needs = [pins.get(name, name) for name in NEEDS]
         subprocess.run([*pip, "--no-deps", CUDA_12, *needs], check=True)
         files = {f"wheels/{wheel.name}": wheel for wheel in sorted(wheels.glob("*.whl"))}
+        files |= {f"server/{wheel.name}": wheel for wheel in _of_the_server()}
         if (MODEL / "model.onnx").is_file():
             files |= {f"model/{name}": MODEL / name for name in FILES}
         else:
@@ -142,9 +143,12 @@ def join(source: Path, target: Path) -> list[Path]:
 
 def unpack(source: Path) -> int:
     """Join, make the environment, install into it without an index; the model goes where the pass looks."""
+    sys.path.append(str(ROOT))
+    from triton_repo_builder import transfer
+
     with tempfile.TemporaryDirectory(dir=_made(ROOT / ".cache")) as folder:
         files = join(source, Path(folder))
-        wheels = [file for file in files if file.suffix == ".whl"]
+        wheels = [file for file in files if file.parent.name == "wheels"]
         chosen = choose(wheels, cuda_libraries())
         print(f"making {VENV.name} with {len(chosen)} wheels", flush=True)
         # Debian's Python has no ensurepip without its package python3-venv: this one's pip does it.
@@ -159,10 +163,22 @@ def unpack(source: Path) -> int:
             here = [place for place in sys.path if Path(place).name.endswith("-packages")]
             packages = next((VENV / "lib").glob("python*/site-packages"))
             (packages / "installed-here.pth").write_text("\n".join(here) + "\n", encoding="utf-8")
-        for file in (file for file in files if file.suffix != ".whl"):
-            shutil.move(file, _made(MODEL) / file.name)
+        for file in files:
+            if file.parent.name == "server":
+                # Where a build looks for it before it asks an index.
+                shutil.move(file, _made(transfer.cache_folder() / "wheels") / file.name)
+            elif file.parent.name == "model":
+                shutil.move(file, _made(MODEL) / file.name)
     print(f"now: {VENV.name}/bin/python benchmarks/gpu.py")
     return 0
+
+
+def _of_the_server() -> list[Path]:
+    """Pillow for the server's Python, which a build of an image endpoint fetches where it is not cached."""
+    from triton_repo_builder import releases
+    from triton_repo_builder.render import vendor_pillow
+
+    return [vendor_pillow.fetched(releases.default().python)]
 
 
 def choose(wheels: Iterable[Path], libraries: Iterable[str]) -> list[Path]:

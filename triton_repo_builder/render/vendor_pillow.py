@@ -50,7 +50,7 @@ def pillow(target: str, release_python: str, wheels: Sequence[Path] = ()) -> lis
         by_tag[own_tag] = _installed(f"{target}/{own_tag}")
     released = "cp" + release_python.replace(".", "")
     if released not in by_tag:
-        _, content = _from_wheel(_fetched(released, release_python))
+        _, content = _from_wheel(fetched(release_python))
         by_tag[released] = [
             File(path=f"{target}/{released}/{file.path}", content=file.content) for file in content
         ]
@@ -121,9 +121,12 @@ def _from_wheel(wheel: Path) -> tuple[str, list[File]]:
     )
 
 
-def _fetched(tag: str, python: str) -> Path:
-    """The pinned wheel for another Python, from pip's index or from the cache."""
-    pin = _pins().get(tag)
+def fetched(python: str) -> Path:
+    """The pinned wheel for another Python, e.g. ``3.10``, from the cache or from pip's index.
+
+    Raises ``TrbError``: UNSUPPORTED_MODEL where none is pinned, DOWNLOAD_FAILED.
+    """
+    pin = _pins().get("cp" + python.replace(".", ""))
     if pin is None:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
