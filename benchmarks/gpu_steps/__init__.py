@@ -35,6 +35,11 @@ STEPS = (
         where="kind_gpu:run",
     ),
     Step(
+        name="tensorrt",
+        shows="--accelerator tensorrt: answers and golden cases of what it compiled, fixed shapes",
+        where="tensorrt:run",
+    ),
+    Step(
         name="throughput",
         shows="throughput and p99 by clients: ours, the usual template, ONNX Runtime alone",
         where="throughput:run",

@@ -150,9 +150,9 @@ class Onnxruntime:
         return caught.value
 
 
-def loader(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+def loader(monkeypatch: pytest.MonkeyPatch, error: str, provider: str = "cuda") -> None:
     def load(name: str) -> None:
-        assert name.endswith("/onnxruntime/capi/libonnxruntime_providers_cuda.so")
+        assert name.endswith(f"/onnxruntime/capi/libonnxruntime_providers_{provider}.so")
         if error:
             raise OSError(error)
 
@@ -237,6 +237,25 @@ def test_gpu_instance_with_cuda_opens(tmp_path: Path, monkeypatch: pytest.Monkey
     assert session.open_session(config(), tmp_path, "GPU", "1") is runtime
     assert runtime.options["providers"][0][1]["device_id"] == "1"
     assert runtime.options["disabled_optimizers"] == []
+
+
+@pytest.mark.parametrize("error", ["libnvinfer.so.10: cannot open shared object file", ""])
+def test_tensorrt_is_not_left_out_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    (tmp_path / "model.onnx").touch()
+    loader(monkeypatch, error, "tensorrt")
+    runtime = Onnxruntime(monkeypatch, ALL, ALL[1:])
+    wanted = accelerated("gpu", "tensorrt", precision_mode="FP16")
+    with pytest.raises(errors.Refused) as caught:
+        session.open_session(wanted, tmp_path, "GPU", "0")
+    reason = error or "ONNX Runtime left it out; its reason is in the server's log"
+    assert str(caught.value) == (
+        f"the accelerator needs TensorRT: {reason}; put the libraries of TensorRT 10 on LD_LIBRARY_PATH, "
+        "or build without --accelerator"
+    )
+    runtime.opened = ALL
+    assert session.open_session(wanted, tmp_path, "GPU", "0") is runtime
 
 
 def test_a_kernel_that_is_slower_on_a_cpu_is_not_made(

@@ -33,11 +33,18 @@ def no_provider() -> Refused:
 
 def not_loaded() -> Refused:
     """ONNX Runtime opened the session without CUDA, and says why in its log only."""
-    reason = _missing_library()
+    reason = _missing_library("cuda")
     if not reason:
         return _refused(f"ONNX Runtime {ort.__version__} left it out; its reason is in the server's log", "")
     remedy = _driver() if DRIVER.search(reason) else f"install CUDA and cuDNN: {_install()}"
     return _refused(f"ONNX Runtime {ort.__version__} cannot load it: {reason}", remedy)
+
+
+def no_tensorrt() -> Refused:
+    """The configuration asks for TensorRT; ONNX Runtime would take CUDA, and say so in its log only."""
+    reason = _missing_library("tensorrt") or "ONNX Runtime left it out; its reason is in the server's log"
+    remedy = "put the libraries of TensorRT 10 on LD_LIBRARY_PATH, or build without --accelerator"
+    return Refused(f"the accelerator needs TensorRT: {reason}; {remedy}", INTERNAL)
 
 
 def failed(error: Refused) -> Refused:
@@ -51,12 +58,12 @@ def _refused(reason: str, remedy: str) -> Refused:
     return Refused(f"{text}; {remedy}" if remedy else text, INTERNAL)
 
 
-def _missing_library() -> str:
-    """What the loader says of the CUDA provider; it names the first library that is missing.
+def _missing_library(provider: str) -> str:
+    """What the loader says of the provider, e.g. ``cuda``; it names the first library that is missing.
 
     Only after ONNX Runtime tried by itself: the provider takes its host when it is loaded, once and for all.
     """
-    file = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    file = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{provider}.so"
     try:
         ctypes.CDLL(str(file))
     except OSError as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.runtime.onnxruntime_backend.ort_providers import (
         CPU,
         CUDA,
+        TENSORRT,
         Provider,
         providers,
     )
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:
     import ort_gpu
     from ort_errors import INTERNAL, UNAVAILABLE, Refused, ort_text
-    from ort_providers import CPU, CUDA, providers
+    from ort_providers import CPU, CUDA, TENSORRT, providers
     from ort_settings import session_options
 
 SLOWER = ["SkipLayerNormFusion"] if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 28) else []
@@ -65,8 +66,9 @@ def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSess
 def _open_on_gpu(
     config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
-    """Refused where it would run on the CPU: with the one thread of a GPU instance, and nobody would know."""
-    if CUDA not in (name for name, _ in requested):
+    """Refused where it would run on something else than is asked for, and nobody would know."""
+    names = [name for name, _ in requested]
+    if CUDA not in names:
         raise ort_gpu.no_provider()
     if hasattr(ort, "preload_dlls"):
         # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
@@ -77,6 +79,8 @@ def _open_on_gpu(
         raise ort_gpu.failed(refused) from None
     if CUDA not in session.get_providers():
         raise ort_gpu.not_loaded()
+    if TENSORRT in names and TENSORRT not in session.get_providers():
+        raise ort_gpu.no_tensorrt()
     return session
 
 
