@@ -1,6 +1,9 @@
 """Attention in a loop over the rows, those of one length that follow each other together.
 
-Nothing is padded, so nothing is masked. The groups are known from the lengths of the rows (``GROUPS``).
+Nothing is padded, so nothing is masked. The groups are known from the lengths of the rows (``GROUPS``). The
+tokens of a group lie place by place, first those of all rows' first place: heads of all rows are then strides
+of one matrix product (``transBatchA`` and ``transBatchB`` of ONNX Runtime's FusedMatMul), and of four
+transpositions it carries out the last alone.
 """
 
 from __future__ import annotations
@@ -8,13 +11,14 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from triton_repo_builder.graph.packing import attention
 from triton_repo_builder.graph.packing.attention import Attention, Operand
 from triton_repo_builder.graph.packing.emit import Constants, Nodes
 from triton_repo_builder.plan.tensors import ROW_LENGTHS
 
 STARTS, ENDS, LENGTHS, COUNT = "group_starts", "group_ends", "group_length", "group_count"
 """Of each group its first token, the one after its last, tokens of each row: INT64 [groups, 1]; how many."""
+FIRST, STRIDE = "first_token", "token_stride"
+"""Of each row its first token, and the way from one to the next, the number of rows: INT64 [rows]."""
 GROUPS = f"""
     but_last = Slice ({ROW_LENGTHS}, first_axis, all)
     previous = Concat <axis = 0> (all, but_last)
@@ -27,12 +31,30 @@ GROUPS = f"""
     next_start = Slice (group_start, second, no_end)
     total = Slice (ends, all, no_end)
     group_end = Concat <axis = 0> (next_start, total)
+    begins_64 = Cast <to = 7> (begins)
+    begun = CumSum (begins_64, zero)
+    group_number = Sub (begun, one)
+    later_first_rows = Slice (first_rows, second, no_end)
+    row_count_1d = Shape ({ROW_LENGTHS})
+    end_rows = Concat <axis = 0> (later_first_rows, row_count_1d)
+    group_rows = Sub (end_rows, first_rows)
+    {STRIDE} = Gather (group_rows, group_number)
+    row_count = Squeeze (row_count_1d)
+    row_number = Range (zero, row_count, one)
+    first_row = Gather (first_rows, group_number)
+    row_in_group = Sub (row_number, first_row)
+    first_of_group = Gather (group_start, group_number)
+    {FIRST} = Add (first_of_group, row_in_group)
     {STARTS} = Reshape (group_start, into_column)
     {ENDS} = Reshape (group_end, into_column)
     {LENGTHS} = Reshape (group_size, into_column)
     group_count_1d = Shape (first_rows)
     {COUNT} = Squeeze (group_count_1d)
 """
+OF_PLACES = (1, 0, 2, 3)
+"""Axes of [places, rows, heads, width] where the user's graph has [rows, places, heads, width]."""
+BY_PLACE = (2, 0, 1, 3)
+"""[rows, heads, places, width] → [places, rows, heads, width]."""
 
 
 class AttentionLoops:
@@ -63,11 +85,11 @@ class AttentionLoops:
         return name
 
     def _shapes(self, one: Attention) -> str:
-        """[groups, 4]: rows, tokens of each, heads, width of a head."""
+        """[groups, 4]: tokens of each row, rows, heads, width of a head."""
         name = self._nodes.name(f"shapes_{one.heads}_{one.width}")
         if name not in self._made:
             self._made.add(name)
-            only_length, rest = self._constants.sizes(0, 1, 0, 0), (-1, 0, one.heads, one.width)
+            only_length, rest = self._constants.sizes(1, 0, 0, 0), (0, -1, one.heads, one.width)
             length = self._nodes.add("Mul", [self._nodes.name(LENGTHS), only_length], f"{name}/length")
             self._nodes.add("Add", [length, self._constants.sizes(*rest)], name)
         return name
@@ -92,7 +114,7 @@ class _Body:
         for node in one.inner[1:-1]:
             carried = self._copy(node, self._beside_constants(node, carried))
         carried = self._copy(one.inner[-1], [carried, value])
-        self._nodes.add("Transpose", [carried], name("by_token"), perm=attention.HEADS)
+        self._nodes.add("Transpose", [carried], name("by_token"), perm=BY_PLACE)
         flat = self._constants.sizes(-1, one.heads * one.width)
         self._nodes.add("Reshape", [name("by_token"), flat], name("rows"))
         self._nodes.add("SequenceInsert", [name("before"), name("rows")], name("after"))
@@ -114,9 +136,8 @@ class _Body:
         bounds = [name(STARTS), name(ENDS), self._constants.sizes(0)]
         self._nodes.add("Slice", [rows, *bounds], name(f"{side}/rows"))
         self._nodes.add("Reshape", [name(f"{side}/rows"), name("shape")], name(f"{side}/heads"))
-        carried = self._nodes.add(
-            "Transpose", [name(f"{side}/heads")], name(f"{side}/turned"), perm=part.perm
-        )
+        perm = [OF_PLACES[axis] for axis in part.perm]
+        carried = self._nodes.add("Transpose", [name(f"{side}/heads")], name(f"{side}/turned"), perm=perm)
         for factor in part.factors:
             carried = self._copy(factor, self._beside_constants(factor, carried), f"{side}/")
         return carried

@@ -13,9 +13,11 @@ from triton_repo_builder.graph.packing.attention import FLOATS, Attention
 from triton_repo_builder.graph.packing.attention_loop import (
     COUNT,
     ENDS,
+    FIRST,
     GROUPS,
     LENGTHS,
     STARTS,
+    STRIDE,
     AttentionLoops,
 )
 from triton_repo_builder.graph.packing.emit import Constants, Nodes
@@ -42,15 +44,21 @@ packed (int64[R] {ROW_LENGTHS}) => (int64[N, 2] {PLACES}, int64[N] {COLUMNS}, in
     column = Range (zero, longest, one)
     length_column = Reshape ({ROW_LENGTHS}, into_column)
     inside = Less (column, length_column)
-    rows_and_columns = NonZero (inside)
-    {PLACES} = Transpose <perm = [1, 0]> (rows_and_columns)
-    {COLUMNS} = Gather <axis = 0> (rows_and_columns, one)
     ends = CumSum ({ROW_LENGTHS}, zero)
     starts = Sub (ends, {ROW_LENGTHS})
-    start_column = Reshape (starts, into_column)
-    place = Add (start_column, column)
-    {WIDE} = Where (inside, place, zero)
-{GROUPS}}}"""
+{GROUPS}
+    first_column = Reshape ({FIRST}, into_column)
+    stride_column = Reshape ({STRIDE}, into_column)
+    way = Mul (stride_column, column)
+    token = Add (first_column, way)
+    {WIDE} = Where (inside, token, zero)
+    rows_and_columns = NonZero (inside)
+    row_by_row = Transpose <perm = [1, 0]> (rows_and_columns)
+    token_of_each = GatherND (token, row_by_row)
+    token_column = Reshape (token_of_each, into_column)
+    {PLACES} = ScatterND (row_by_row, token_column, row_by_row)
+    {COLUMNS} = Gather <axis = 1> ({PLACES}, one)
+}}"""
 
 
 def obstacle(graph: Skeleton) -> str:

@@ -131,6 +131,21 @@ def test_only_attention_is_in_a_loop(tmp_path: Path) -> None:
     assert not {"Add", "Where", "Expand"} & {*inner}  # no mask
 
 
+@pytest.mark.parametrize("export", ["embedding/minilm_pooled", "embedding/roberta", "tasks/qa"])
+def test_onnx_runtime_multiplies_heads_where_they_lie(export: str, tmp_path: Path) -> None:
+    """Of an attention's four transpositions it carries out the last."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(str(packed(MODELS / export / "model.onnx", tmp_path)), options)
+    graph = onnx.load(tmp_path / "optimised.onnx").graph
+    inner = [node.op_type for one in walk.graphs(graph) if one is not graph for node in one.node]
+    assert inner.count("Softmax") > 1
+    assert inner.count("Transpose") == inner.count("Softmax")
+    assert inner.count("FusedMatMul") == 2 * inner.count("Softmax")
+
+
 @pytest.mark.parametrize(
     ("export", "why"),
     [
