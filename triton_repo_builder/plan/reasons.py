@@ -38,7 +38,7 @@ class Why(Enum):
     GPU_MEMORY_FITS = "fits {memory} with half of it free, by a rule of thumb; measure"
     NO_BATCH_AXIS = "no batch axis: {obstacle}"
 
-    ALL_TEXTS = "one instance encodes all waiting texts in one call, on all cores"
+    ALL_TEXTS = "one instance encodes all waiting texts in one call, on all cores if they are many"
     ONE_TEXT = "one instance encodes one text in a call: there are no batches"
     DECODING = "as many as of the model: decoding a large file takes as long as a small model"
 

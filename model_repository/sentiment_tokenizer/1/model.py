@@ -50,6 +50,11 @@ MOST_BYTES = 1 << 20
 """Of one text, unless ``max_text_bytes`` says otherwise."""
 TEXTS = 8
 """Largest texts that one request may have."""
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+"""Read by the library at each call: whether its threads share the texts."""
+WORTH_THREADS = 4096
+"""Characters. To wake the threads costs as much as to encode a tenth of it, and on busy cores they wait for
+their turn, milliseconds."""
 
 
 class TokenKind:
@@ -84,7 +89,8 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         # The library's threads are per process: with several instances they would only compete.
         alone = sum(group.get("count", 1) for group in config.get("instance_group", [])) <= 1
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if alone else "false")
+        self.threads = alone and PARALLELISM not in os.environ
+        os.environ.setdefault(PARALLELISM, "false")
         if (HERE / "vendor").is_dir():
             sys.path.insert(0, str(HERE / "vendor"))
         from tokenizers import Tokenizer
@@ -227,6 +233,9 @@ class TritonPythonModel:
     def encode_batch(self, texts: list[Any]) -> list[Any]:
         """The library's call: the fast one gives no offsets."""
         texts = [self.shortener(text) for text in texts]
+        if self.threads:
+            characters = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts)
+            os.environ[PARALLELISM] = "false" if characters < WORTH_THREADS else "true"
         if self.spans:
             return list(self.tokenizer.encode_batch(texts))
         return list(self.tokenizer.encode_batch_fast(texts))
@@ -270,7 +279,7 @@ class TritonPythonModel:
         A model cannot run on no tokens at all: a text without any becomes one masked token.
         """
         least = self.row_length
-        longest = max((sum(max(len(chunk.ids), least) + 1 for chunk in row) - 1 for row in rows), default=1)
+        longest = max((sum(max(len(chunk), least) + 1 for chunk in row) - 1 for row in rows), default=1)
         return self.pad_to or max(1, longest)
 
     def build_response(self, item: Item, shared_width: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import sys
 from importlib import util
@@ -115,6 +116,24 @@ def test_one_call_encodes_all_requests(tmp_path: Path) -> None:
     made.tokenizer = Counting()
     answers(made, request("a", "b"), request("c"), request("d", "e"))
     assert calls == [["a", "b", "c", "d", "e"]]
+
+
+def test_threads_share_what_is_worth_it_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On busy cores the library's threads wait for their turn, longer than a few short texts take."""
+    name = "TOKENIZERS_PARALLELISM"
+    monkeypatch.delenv(name, raising=False)
+    made = model(tmp_path)
+    assert os.environ[name] == "false"
+    few, many = request("a b c", "d e"), request(*["a " * 100] * 30)
+    for given, expected in ((few, "false"), (many, "true"), (few, "false")):
+        answers(made, given)
+        assert os.environ[name] == expected
+    monkeypatch.setenv(name, "true")
+    made = model(tmp_path)
+    answers(made, few)
+    assert os.environ[name] == "true"
 
 
 def test_padding_and_truncation_saved_in_the_file_are_off(tmp_path: Path) -> None:
