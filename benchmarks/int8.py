@@ -105,6 +105,8 @@ def main() -> None:
     suffix, engine = (
         ("_cpp", "Triton's C++ onnxruntime backend") if arguments.server else ("", "embedded engine")
     )
+    if arguments.protocol != "grpc":
+        suffix += f"_{arguments.protocol}"
     page = "int8" if kind == "embedding" else f"int8_{kind}"
     result = Result(
         f"{page}{suffix}", f"int8 of trb build against the usual template, {engine}", arguments.output
@@ -112,7 +114,8 @@ def main() -> None:
     result.add(
         f"{ABOUT[kind]} One server holds all variants; they are loaded in turns. Every number is the "
         f"median over {arguments.rounds} rounds of {arguments.window:g} s; a ratio is the median of the "
-        "rounds' ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`."
+        "rounds' ratios, with the smallest and largest. Texts: the mixed-length corpus of `trb bench`, by "
+        f"{arguments.protocol}."
     )
     chosen = arguments.variants.split(",")
     with common.scratch() as folder:
