@@ -9,7 +9,8 @@ neighbours. Here every row (every token) has its own scale, and every column of 
 ONNX Runtime has fast kernels for uint8 by int8 only, hence the 128 (int8 by int8: ten times slower). Before
 opset 13, QuantizeLinear is Cast(a / scale + 128.5): Cast cuts the fraction off, so half a step more rounds.
 
-The Gelu of a graph becomes its approximation by Tanh (gelu.py), which loses less than int8 does.
+The Gelu of a graph becomes its approximation by Tanh (gelu.py), which loses less than int8 does, and the
+bias of an attention's values goes into that of the next product (value_bias.py).
 
 Rows are then independent by arithmetic: integer sums are exact, and so the answer is the same alone and
 in any batch. Products of two activations (attention) stay in float: they carry most of the loss. The rows
@@ -28,7 +29,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from triton_repo_builder.graph import gelu, names, reader, walk, weights
+from triton_repo_builder.graph import gelu, names, reader, value_bias, walk, weights
 from triton_repo_builder.read.skeleton import Skeleton
 
 SMALLEST = 1024
@@ -167,7 +168,8 @@ def quantise(
     folder, kept = graph.path.parent, frozenset(excluded)
     matrices = _matrices(model)
     work = _Rewrite(opset=_opset(model), prefix=names.prefix(model.graph) + "int8/")
-    constants = {tensor.name for tensor in model.graph.initializer}
+    work.initializers |= value_bias.move(model, folder, work.prefix)
+    constants = {tensor.name for tensor in model.graph.initializer} | work.initializers.keys()
     work.gelus = gelu.approximate(model.graph, work.prefix)
     own, total, done = list(model.graph.node), len(model.graph.node), 0
     for number, node in enumerate(own):

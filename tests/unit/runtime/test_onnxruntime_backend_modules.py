@@ -239,13 +239,14 @@ def test_gpu_instance_with_cuda_opens(tmp_path: Path, monkeypatch: pytest.Monkey
     assert runtime.options["disabled_optimizers"] == []
 
 
+@pytest.mark.parametrize("available", [ALL, ALL[1:]])
 @pytest.mark.parametrize("error", ["libnvinfer.so.10: cannot open shared object file", ""])
 def test_tensorrt_is_not_left_out_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, available: list[str]
 ) -> None:
     (tmp_path / "model.onnx").touch()
     loader(monkeypatch, error, "tensorrt")
-    runtime = Onnxruntime(monkeypatch, ALL, ALL[1:])
+    runtime = Onnxruntime(monkeypatch, available, ALL[1:])
     wanted = accelerated("gpu", "tensorrt", precision_mode="FP16")
     with pytest.raises(errors.Refused) as caught:
         session.open_session(wanted, tmp_path, "GPU", "0")

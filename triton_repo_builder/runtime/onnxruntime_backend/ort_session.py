@@ -67,8 +67,7 @@ def _open_on_gpu(
     config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
     """Refused where it would run on something else than is asked for, and nobody would know."""
-    names = [name for name, _ in requested]
-    if CUDA not in names:
+    if CUDA not in (name for name, _ in requested):
         raise ort_gpu.no_provider()
     if hasattr(ort, "preload_dlls"):
         # CUDA and cuDNN from their wheels, when they are installed; does nothing otherwise.
@@ -79,7 +78,8 @@ def _open_on_gpu(
         raise ort_gpu.failed(refused) from None
     if CUDA not in session.get_providers():
         raise ort_gpu.not_loaded()
-    if TENSORRT in names and TENSORRT not in session.get_providers():
+    asked = providers(config, "GPU", "0", (TENSORRT,))
+    if asked and TENSORRT not in session.get_providers():
         raise ort_gpu.no_tensorrt()
     return session
 
