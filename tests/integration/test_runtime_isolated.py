@@ -102,7 +102,7 @@ def test_the_built_image_model_needs_only_its_own_folder(tmp_path: Path, python:
     """And gives on every Python the pixels that transformers gives on this one."""
     folder = tiny_images.folder(tmp_path / "vit")
     # The release's own wheel is fetched by the build; the newer releases' is named, as a user would.
-    newer = vendor_pillow._fetched("cp312", "3.12")
+    newer = vendor_pillow.fetched("3.12")
     tiny.put(folder, tmp_path / "repo", pillow_wheel=(newer,))
     model = tmp_path / "repo" / "vit_preprocess"
     (tmp_path / "stub").mkdir()
