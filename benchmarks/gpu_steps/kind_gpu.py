@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import common
@@ -24,6 +25,23 @@ def run(setting: Setting) -> dict[str, Any]:
             options = smoke.Options(clients=8, requests=4, timeout=60.0)
             report = smoke.run(server.urls, repository.read(path), options)
             return {"kind": kind, "smoke": proven(report), "processes": on_gpu(setting, server.pid)}
+
+
+def served_alone(
+    setting: Setting, path: Path, name: str, *, clients: int, timeout: float = 120.0
+) -> dict[str, Any]:
+    """The one endpoint of a repository: proven by ``trb smoke``, then loaded by up to so many clients."""
+    kind = serving.check_kinds(setting, path)
+    with common.served(path) as server:
+        options = smoke.Options(clients=4, requests=2, timeout=timeout)
+        report = smoke.run(server.urls, repository.read(path), options)
+        loads = tuple(count for count in setting.clients if count <= clients)
+        return {
+            "kind": kind,
+            "smoke": proven(report),
+            "processes": on_gpu(setting, server.pid),
+            "levels": serving.levels(setting, server, path, {name: name}, concurrency=loads),
+        }
 
 
 def proven(report: SmokeReport) -> dict[str, Any]:

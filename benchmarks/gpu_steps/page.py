@@ -166,12 +166,12 @@ def _utilisation(found: Found) -> list[str]:
     return [f"{found['clients']} clients, {speed} requests/s: {known or 'unknown'}. {notes}".strip()]
 
 
-def _tensorrt(found: Found) -> list[str]:
+def _served_alone(found: Found) -> list[str]:
     return [*_proven(found), _levels(found["levels"])]
 
 
 def _large(found: Found) -> list[str]:
-    return [f"{found['bytes'] / 1e9:.2f} GB.", *_proven(found), _levels(found["levels"])]
+    return [f"{found['bytes'] / 1e9:.2f} GB.", *_served_alone(found)]
 
 
 def _arctic(found: Found) -> list[str]:
@@ -202,7 +202,7 @@ SECTIONS: dict[str, Callable[[Found], list[str]]] = {
     "parity_tf32": _parity,
     "parity_fp16": _parity,
     "kind_gpu": _proven,
-    "tensorrt": _tensorrt,
+    "tensorrt": _served_alone,
     "throughput": _throughput,
     "tokenizers": _tokenizers,
     "utilisation": _utilisation,

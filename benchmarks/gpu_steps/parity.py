@@ -90,7 +90,7 @@ def _compared(
 ) -> dict[str, Any]:
     wanted = read(_kept(setting))
     if not wanted:
-        raise StepFailed("there are no answers of the CPU: --again reference makes them")
+        raise StepFailed("the CPU's answers are missing: --again reference makes them")
     with common.scratch() as path:
         for name, source in sources(setting).items():
             chosen = halved(name, source, setting) if half else source

@@ -6,9 +6,8 @@ from typing import Any
 
 import common
 
-from gpu_steps import encoders, kind_gpu, serving
+from gpu_steps import encoders, kind_gpu
 from gpu_steps.step import GPU, Setting
-from triton_repo_builder import repository, smoke
 
 LENGTH = 128
 COMPILING = 300.0
@@ -28,11 +27,5 @@ def run(setting: Setting) -> dict[str, Any]:
             max_batch_size=16,
             **accelerator,
         )
-        kind = serving.check_kinds(setting, path)
-        with common.served(path) as server:
-            options = smoke.Options(clients=4, requests=2, timeout=COMPILING)
-            proven = kind_gpu.proven(smoke.run(server.urls, repository.read(path), options))
-            memory = kind_gpu.on_gpu(setting, server.pid)
-            clients = tuple(count for count in setting.clients if count <= 16)
-            levels = serving.levels(setting, server, path, {"fixed": "fixed"}, concurrency=clients)
-    return {"kind": kind, **accelerator, "smoke": proven, "processes": memory, "levels": levels}
+        found = kind_gpu.served_alone(setting, path, "fixed", clients=16, timeout=COMPILING)
+    return {**accelerator, **found}

@@ -33,13 +33,12 @@ def run(setting: Setting) -> dict[str, Any]:
         usual = Template(instances=1, kind=kind) if setting.device == GPU else Template()
         template_repository.write(source, path, "usual", usual)
         template_repository.write(source, path, "usual_large", replace(usual, batch=batch))
+        endpoints = {OURS: "ours", USUAL: "usual", LARGE: "usual_large"}
         if setting.device == GPU:
             common.ours(source, path, "half", device=setting.device, precision="fp16")
+            endpoints[HALF] = "half"
         with common.served(path) as server:
             apart = usual_template.differences(server, TOLERANCE, ("ours", "usual_large"))
-            endpoints = {OURS: "ours", USUAL: "usual", LARGE: "usual_large"}
-            if setting.device == GPU:
-                endpoints[HALF] = "half"
             levels = serving.levels(setting, server, path, endpoints)
     return {
         "model": source.name,

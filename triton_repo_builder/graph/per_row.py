@@ -10,7 +10,7 @@ ONNX Runtime has fast kernels for uint8 by int8 only, hence the 128 (int8 by int
 opset 13, QuantizeLinear is Cast(a / scale + 128.5): Cast cuts the fraction off, so half a step more rounds.
 
 The Gelu of a graph becomes its approximation by Tanh (gelu.py), which loses less than int8 does, and the
-bias of an attention's values goes into that of the next product (value_bias.py).
+bias of an attention's values moves into the bias of the next product (value_bias.py).
 
 Rows are then independent by arithmetic: integer sums are exact, and so the answer is the same alone and
 in any batch. Products of two activations (attention) stay in float: they carry most of the loss. The rows

@@ -1,4 +1,4 @@
-"""The bias of an attention's values goes into that of the projection after it: for int8 only.
+"""The bias of an attention's values moves into the bias of the projection after it: for int8 only.
 
 The weights of each query sum to 1, so what is added to every value is added to every answer:
 
@@ -31,13 +31,13 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
     made: dict[str, npt.NDArray[Any]] = {}
     for one in attention.find(facts):
         added = facts.producer.get(one.value.source)
-        product = _only_reader(facts, one.output, "MatMul")
-        total = _only_reader(facts, product.output[0], "Add") if product is not None else None
+        product = _only_taker(facts, one.output, "MatMul")
+        total = _only_taker(facts, product.output[0], "Add") if product is not None else None
         if added is None or added.op_type != "Add" or product is None or total is None or one.value.factors:
             continue
         bias, after = (_constant(node, tensors, 1) for node in (added, total))
         matrix = _constant(product, tensors, 2)
-        lone = _only_reader(facts, one.value.source, "Reshape") is not None
+        lone = _only_taker(facts, one.value.source, "Reshape") is not None
         if bias is None or after is None or matrix is None or product.input[0] != one.output or not lone:
             continue
         b, w, c = (
@@ -55,11 +55,10 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
     return made
 
 
-def _only_reader(facts: Facts, name: str, kind: str) -> onnx.NodeProto | None:
+def _only_taker(facts: Facts, name: str, kind: str) -> onnx.NodeProto | None:
     """The one node that takes the numbers of a tensor, if it is of that kind."""
-    readers = [node for node in facts.readers.get(name, ()) if node.op_type not in ("Shape", "Size")]
-    seen = name in facts.outputs or len(readers) != 1
-    return readers[0] if not seen and readers[0].op_type == kind and not readers[0].domain else None
+    takers = facts.takers(name)
+    return takers[0] if len(takers) == 1 and (takers[0].domain, takers[0].op_type) == ("", kind) else None
 
 
 def _constant(node: onnx.NodeProto, tensors: dict[str, onnx.TensorProto], axes: int) -> int | None:

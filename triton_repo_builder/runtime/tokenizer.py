@@ -53,8 +53,8 @@ TEXTS = 8
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 """Read by the library at each call: whether its threads share the texts."""
 WORTH_THREADS = 4096
-"""Characters. To wake the threads costs as much as to encode a tenth of it, and on busy cores they wait for
-their turn, milliseconds."""
+"""Characters of a batch. For fewer, waking the threads costs more than they save; on busy cores they wait for
+their turn longer than the work takes."""
 
 
 class TokenKind:

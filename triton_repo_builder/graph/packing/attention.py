@@ -188,7 +188,7 @@ def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto],
     after: list[onnx.NodeProto] = []
     name = softmax.output[0]
     while True:
-        readers = _readers(facts, name)
+        readers = facts.takers(name)
         kinds = sorted(node.op_type for node in readers)
         if kinds == ["IsNaN", "Where"]:
             test, choice = sorted(readers, key=lambda node: node.op_type)
@@ -207,19 +207,12 @@ def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto],
             break
         else:
             return None
-    turned = _readers(facts, product.output[0])
+    turned = facts.takers(product.output[0])
     if [node.op_type for node in turned] != ["Transpose"]:
         return None
     if attribute(turned[0], "perm", []) != HEADS:
         return None
-    joined = _readers(facts, turned[0].output[0])
+    joined = facts.takers(turned[0].output[0])
     if [node.op_type for node in joined] != ["Reshape"] or joined[0].input[0] != turned[0].output[0]:
         return None
     return after, product, joined[0].output[0]
-
-
-def _readers(facts: Facts, name: str) -> list[onnx.NodeProto]:
-    """Nodes that take the numbers of a tensor, not only its sizes."""
-    if name in facts.outputs:
-        return []
-    return [node for node in facts.readers.get(name, []) if node.op_type not in ("Shape", "Size")]

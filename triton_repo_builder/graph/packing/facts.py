@@ -97,6 +97,12 @@ class Facts:
             return None
         return value.astype(helper.tensor_dtype_to_np_dtype(kind))
 
+    def takers(self, name: str) -> list[onnx.NodeProto]:
+        """Nodes that take the numbers of a tensor, not only its sizes; none where it is an output as well."""
+        if name in self.outputs:
+            return []
+        return [node for node in self.readers.get(name, ()) if node.op_type not in ("Shape", "Size")]
+
     def _learn(self, node: onnx.NodeProto) -> None:
         if node.domain not in ("", "ai.onnx"):
             return

@@ -119,7 +119,7 @@ def _aligned(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str],
 
 
 def _constant_sizes(facts: Facts, name: str) -> Dims | None:
-    """None if it is no constant, or one of unknown sizes."""
+    """None unless it is a constant of known sizes."""
     constant = name in facts.constants or facts.value(name) is not None
     return facts.dims.get(name) if constant else None
 

@@ -43,16 +43,25 @@ def providers(config: dict[str, Any], kind: str, device: str, available: Collect
 
     Providers that this build of ONNX Runtime lacks are left out: the caller refuses a GPU instance without.
     """
-    accelerators = (config.get("optimization") or {}).get("execution_accelerators") or {}
     chosen: list[Provider] = []
     if kind == "GPU":
-        chosen += _gpu(config, accelerators.get("gpu_execution_accelerator") or [], device)
-    for accelerator in accelerators.get("cpu_execution_accelerator") or []:
+        chosen += _gpu(config, _accelerators(config, "gpu"), device)
+    for accelerator in _accelerators(config, "cpu"):
         if accelerator["name"] != "openvino" or OPENVINO not in available:
             raise _unknown(accelerator["name"])
         chosen.append((OPENVINO, {"device_type": "CPU"}))
     chosen.append((CPU, {}))
     return [provider for provider in chosen if provider[0] in available]
+
+
+def wants_tensorrt(config: dict[str, Any]) -> bool:
+    """Whether GPU instances are to run on TensorRT."""
+    return any(accelerator["name"] == "tensorrt" for accelerator in _accelerators(config, "gpu"))
+
+
+def _accelerators(config: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    named = (config.get("optimization") or {}).get("execution_accelerators") or {}
+    return list(named.get(f"{kind}_execution_accelerator") or ())
 
 
 def _gpu(config: dict[str, Any], accelerators: list[dict[str, Any]], device: str) -> list[Provider]:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
         TENSORRT,
         Provider,
         providers,
+        wants_tensorrt,
     )
     from triton_repo_builder.runtime.onnxruntime_backend.ort_settings import session_options
 else:
     import ort_gpu
     from ort_errors import INTERNAL, UNAVAILABLE, Refused, ort_text
-    from ort_providers import CPU, CUDA, TENSORRT, providers
+    from ort_providers import CPU, CUDA, TENSORRT, providers, wants_tensorrt
     from ort_settings import session_options
 
 SLOWER = ["SkipLayerNormFusion"] if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 28) else []
@@ -78,8 +79,7 @@ def _open_on_gpu(
         raise ort_gpu.failed(refused) from None
     if CUDA not in session.get_providers():
         raise ort_gpu.not_loaded()
-    asked = providers(config, "GPU", "0", (TENSORRT,))
-    if asked and TENSORRT not in session.get_providers():
+    if wants_tensorrt(config) and TENSORRT not in session.get_providers():
         raise ort_gpu.no_tensorrt()
     return session
 
