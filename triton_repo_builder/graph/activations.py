@@ -10,8 +10,17 @@ from collections.abc import Mapping
 
 import onnx
 
-PASSES = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
-"""Operators that change no number."""
+PASSES = (
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "QuantizeLinear",
+    "DequantizeLinear",
+)
+"""Operators that change no number, but for the steps of static int8, which writes them behind every other."""
 Makers = Mapping[str, onnx.NodeProto]
 
 

@@ -39,6 +39,14 @@ def made(nodes: list[Any]) -> str:
         ([*LESS, node("Div", ["one", "sum"], ["y"])], "Sigmoid"),
         ([node("Softmax", ["x"], ["z"]), node("Identity", ["z"], ["y"])], "Softmax"),
         ([node("Softmax", ["x"], ["z"]), node("Reshape", ["z", "shape"], ["y"])], "Softmax"),
+        (
+            [
+                node("Softmax", ["x"], ["z"]),
+                node("QuantizeLinear", ["z", "scale", "zero"], ["q"]),
+                node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+            ],
+            "Softmax",
+        ),
         ([*POWERS, node("Div", ["x", "sum"], ["y"])], "Div"),
         ([*POWERS, node("Div", ["sum", "e"], ["y"])], "Div"),
         ([*POWERS, node("Mul", ["e", "sum"], ["y"])], "Mul"),
