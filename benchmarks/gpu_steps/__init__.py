@@ -62,7 +62,12 @@ STEPS = (
     Step(
         name="arctic",
         shows="Arctic Inference's embedding protocol: 50 tokens, batches 1, 16 and 64, concurrency 1024",
-        where="arctic:run",
+        where="arctic:fp32",
+    ),
+    Step(
+        name="arctic_fp16",
+        shows="the same with --precision fp16",
+        where="arctic:fp16",
     ),
 )
 BY_NAME = {step.name: step for step in STEPS}

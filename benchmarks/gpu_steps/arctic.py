@@ -15,7 +15,8 @@ from typing import Any
 import common
 
 from gpu_steps import encoders, serving
-from gpu_steps.step import Setting
+from gpu_steps.step import GPU, Setting
+from triton_repo_builder.read.options import KEEP
 
 LENGTH = 50
 BATCHES = (1, 16, 64)
@@ -25,8 +26,17 @@ LONGEST = 100.0
 """Seconds of one measurement, whatever is left of the requests."""
 
 
-def run(setting: Setting) -> dict[str, Any]:
-    """Tokens per second by rows in a request."""
+def fp32(setting: Setting) -> dict[str, Any]:
+    """Tokens per second by rows in a request, with trb build's defaults."""
+    return _run(setting, KEEP)
+
+
+def fp16(setting: Setting) -> dict[str, Any]:
+    """With 16-bit floats, which a CPU has not."""
+    return _run(setting, "fp16" if setting.device == GPU else KEEP)
+
+
+def _run(setting: Setting, precision: str) -> dict[str, Any]:
     source = encoders.encoder("arctic-m", setting)
     requests, concurrency = (8, 4) if setting.small else (REQUESTS, CONCURRENCY)
     batches = (1, 4) if setting.small else BATCHES
@@ -40,6 +50,7 @@ def run(setting: Setting) -> dict[str, Any]:
             device=setting.device,
             max_batch_size=max(batches),
             tokenizer_instances=tokenizers,
+            precision=precision,
         )
         kind = serving.check_kinds(setting, path)
         with common.served(path) as server:

@@ -208,4 +208,5 @@ SECTIONS: dict[str, Callable[[Found], list[str]]] = {
     "utilisation": _utilisation,
     "large_encoder": _large,
     "arctic": _arctic,
+    "arctic_fp16": _arctic,
 }
