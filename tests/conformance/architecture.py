@@ -59,6 +59,8 @@ class Architecture:
     heads: tuple[str, ...] = TEXT
     inputs: tuple[str, ...] = ()
     """The graph's inputs, where they are not those that optimum gives it."""
+    by_torch: bool = False
+    """Exported by ``torch.onnx.export`` as it is today, attention as the model has it by default."""
     auto: str = ""
     """The transformers class, where none of the Auto classes gives it."""
     processor: str = ""

@@ -10,7 +10,7 @@ from conformance import audio_rows, decoder_rows, encoder_rows, text_rows, visio
 
 _MORE = (*encoder_rows.ENCODERS, *encoder_rows.MORE_ENCODERS, *decoder_rows.DECODERS)
 _VISION = (*vision_rows.MAIN, *vision_rows.MORE, *vision_rows.SHAPES)
-_TEXT = (*text_rows.MAIN, *text_rows.MORE, *text_rows.MIXED)
+_TEXT = (*text_rows.MAIN, *text_rows.MORE, *text_rows.MIXED, *text_rows.TORCH)
 
 ARCHITECTURES = {
     row.name: row

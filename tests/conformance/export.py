@@ -21,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 import transformers
 
@@ -70,8 +71,8 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
         config = getattr(transformers, row.auto).config_class(**settings)
     else:
         config = transformers.AutoConfig.for_model(row.model_type, **settings)
-    config._attn_implementation = "eager"
-    made = getattr(transformers, row.auto)(config) if row.auto else _auto(head, config)
+    config._attn_implementation = attention = "sdpa" if row.by_torch else "eager"
+    made = getattr(transformers, row.auto)(config) if row.auto else _auto(head, config, attention)
     _spread(made)
     if head.task == "late-interaction":
         made = Projected(made)
@@ -91,8 +92,8 @@ class Companions:
     processor: Any
 
 
-def _auto(head: Head, config: Any) -> Any:
-    return getattr(transformers, head.auto).from_config(config, attn_implementation="eager")
+def _auto(head: Head, config: Any, attention: str) -> Any:
+    return getattr(transformers, head.auto).from_config(config, attn_implementation=attention)
 
 
 def _spread(model: Any) -> None:
@@ -183,7 +184,10 @@ def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
     model.config.architectures = [row.auto or type(getattr(model, "model", model)).__name__]
     if head.task != "late-interaction":
         model.config.architectures = [type(model).__name__]
-    if row.auto == "CLIPTextModelWithProjection":
+    if row.by_torch:
+        _by_todays_torch(model, folder / "model.onnx")
+        model.config.save_pretrained(folder)
+    elif row.auto == "CLIPTextModelWithProjection":
         constructor = TasksManager.get_exporter_config_constructor(
             "onnx",
             model_type="clip-text-with-projection",
@@ -255,6 +259,23 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
         opset_version=OPSET,
         dynamo=False,
     )
+
+
+def _by_todays_torch(model: Any, file: Path) -> None:
+    """With the sizes and names that it gives by itself."""
+    ids = torch.randint(5, model.config.vocab_size, (2, 7))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    shapes = dict.fromkeys(inputs, dynamic)
+    torch.onnx.export(
+        model, (), str(file), kwargs=inputs, dynamic_shapes=shapes, external_data=False, dynamo=True
+    )
+    made = onnx.load(file)
+    for named in (made.graph, *made.graph.node, *made.graph.value_info, *made.graph.initializer):
+        del named.metadata_props[:]  # stack traces, with the paths of this machine
+    onnx.save(made, file)
 
 
 def _without_vmap() -> None:

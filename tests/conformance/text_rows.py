@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from conformance.architecture import DECODER, SMALL, TEXT, Architecture
+from dataclasses import replace
+
+from conformance.architecture import DECODER, ENCODER, SMALL, TEXT, Architecture
 
 MAIN = (
     Architecture(
@@ -237,6 +239,18 @@ MIXED = (
     ),
 )
 """Whose answers depend on the other rows of a batch, or on padding."""
+
+TORCH = tuple(
+    replace(
+        row,
+        name=f"{row.name} by torch.onnx",
+        heads=ENCODER if len(row.heads) > 1 else row.heads,
+        by_torch=True,
+    )
+    for row in (*MAIN, *MORE)
+    if row.name in ("BERT", "DistilBERT", "XLM-R", "ModernBERT", "Qwen3 embedder")
+)
+"""By the exporter that torch has by default, which writes other graphs than the one that optimum uses."""
 
 TOKENIZERS = tuple(
     Architecture(

@@ -22,6 +22,7 @@ EVERYDAY = (
     "BERT, cased by tokenizer_config.json/tokenization",
     "RoBERTa, position_ids given/embedding (mean",
     "DeBERTa-v2/text-classification",
+    "BERT by torch.onnx/embedding (mean)",
 )
 KEPT = Path(__file__).resolve().parents[1] / "data" / "models" / "conformance"
 CELLS = (

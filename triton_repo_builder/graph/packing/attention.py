@@ -151,6 +151,10 @@ def _operand(facts: Facts, name: str) -> Operand | None:
         if node.op_type == "Transpose":
             step = attribute(node, "perm", [3, 2, 1, 0])
             perm = [step[place] for place in perm]
+        elif node.op_type == "Reshape" and (swapped := _swapped(facts, node)) is not None:
+            perm = [(0, 1, 3, 2)[place] for place in perm]
+            name = swapped
+            continue
         elif node.op_type == "Reshape":
             dims, whole = facts.dims.get(node.output[0], ()), facts.dims.get(node.input[0], ())
             if len(dims) != 4 or len(whole) != 3 or dims[:2] != (ROWS, TOKENS) or whole[:2] != (ROWS, TOKENS):
@@ -169,6 +173,25 @@ def _operand(facts: Facts, name: str) -> Operand | None:
             return None
         name = node.input[0]
     return None
+
+
+def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
+    """What is given back with its last two axes swapped, by way of rows and heads as one axis.
+
+    So torch's exporter writes ``scaled_dot_product_attention``: Reshape, Transpose of three axes, Reshape.
+    """
+    turn = facts.producer.get(last.input[0])
+    first = facts.producer.get(turn.input[0]) if turn is not None else None
+    if turn is None or first is None or (first.op_type, turn.op_type) != ("Reshape", "Transpose"):
+        return None
+    if attribute(turn, "perm", []) != [0, 2, 1]:
+        return None
+    whole, joined, back = (
+        facts.dims.get(name, ()) for name in (first.input[0], first.output[0], last.output[0])
+    )
+    if len(whole) != 4 or len(joined) != 3 or None in whole or joined[1:] != whole[2:]:
+        return None
+    return str(first.input[0]) if back == (*whole[:2], whole[3], whole[2]) else None
 
 
 def _unbiased(facts: Facts, key: str) -> str:

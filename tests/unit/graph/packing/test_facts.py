@@ -22,6 +22,7 @@ EXPORTS = [
         "tasks/qa_roberta",
         "tasks/gpt2",
         "conformance/roberta_position_ids_given_base",
+        "conformance/bert_by_torch_onnx_base",
     ),
 ]
 SIZES = [(2, 7), (1, 11), (3, 1)]

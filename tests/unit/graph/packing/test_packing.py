@@ -32,6 +32,7 @@ EXPORTS = [
     ),
     *("tasks/mlm", "tasks/ner_roberta", "tasks/qa", "tasks/rerank"),
     *("conformance/bert_cased_by_tokenizer_config_json_base", "conformance/roberta_position_ids_given_base"),
+    "conformance/bert_by_torch_onnx_base",
 ]
 Lengths = list[int]
 Answers = list[npt.NDArray[Any]]
