@@ -139,6 +139,15 @@ def _renamed(graph: onnx.GraphProto, names: dict[str, str]) -> onnx.GraphProto:
     return graph
 
 
+def rename(path: Path, names: dict[str, str]) -> None:
+    """Tensors of a model file, its inputs and outputs among them."""
+    model = onnx.load(path)
+    for value in (*model.graph.input, *model.graph.output):
+        value.name = names.get(value.name, value.name)
+    _renamed(model.graph, names)
+    onnx.save(model, path)
+
+
 def save(path: Path, graph: onnx.GraphProto, *, opset: int = 17, ir_version: int = 8) -> Path:
     """Write a graph as a model file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,11 +10,12 @@ from triton_repo_builder.graph.heads.detection import Selection
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.read.options import BuildOptions, usage
+from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.ultralytics import Export
 from triton_repo_builder.tasks.support import detections, head_output, labels, vision
 from triton_repo_builder.tasks.support.detections import Find
-from triton_repo_builder.tasks.task import Kind, TaskPlan
+from triton_repo_builder.tasks.task import Kind, TaskPlan, architecture
 
 NAME = "object-detection"
 KIND = Kind.IMAGE
@@ -51,8 +52,7 @@ def fits(source: Source) -> bool:
         return False
     if vision.export(source) is not None:
         return True
-    boxes = source.signature.output(BOXES)
-    return boxes is not None and source.signature.output(head_output.LOGITS) is not None
+    return None not in _outputs(source)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -86,9 +86,20 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     )
 
 
+def _outputs(source: Source) -> tuple[TensorSpec | None, TensorSpec | None]:
+    """Logits and boxes of each query: by name, or the only ones of that size in such an architecture."""
+    logits, boxes = source.signature.output(head_output.LOGITS), source.signature.output(BOXES)
+    if logits is None and boxes is None and architecture(source, *ARCHITECTURES):
+        boxes = head_output.the_only(source, 3, {4})
+        # Where as many logits as numbers of a box are possible, those of this graph decide.
+        widths = {count + more for count in head_output.labels(source) for more in (0, 1)} - {4}
+        logits = head_output.the_only(source, 3, widths)
+    return logits, boxes
+
+
 def _queries(source: Source, options: BuildOptions) -> _Form:
     """DETR, YOLOS, RT-DETR, D-FINE …; whether the last logit is of no object, its width tells."""
-    logits, boxes = source.signature.output(head_output.LOGITS), source.signature.output(BOXES)
+    logits, boxes = _outputs(source)
     names = labels.named(source)
     if logits is None or boxes is None or len(logits.dims) != 3 or len(boxes.dims) != 3:
         raise _refused(source, f"needs outputs logits and {BOXES} of each query")
@@ -96,7 +107,8 @@ def _queries(source: Source, options: BuildOptions) -> _Form:
     if not names or width not in (len(names), len(names) + 1):
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"config.json names {len(names)} labels, output 'logits' has {width}: not as many, nor one more",
+            f"config.json names {len(names)} labels, output '{logits.name}' has {width}: not as many, nor "
+            "one more",
             where=str(source.path),
             remedy="use the config.json that belongs to this model, or --task tensor",
         )
@@ -106,7 +118,8 @@ def _queries(source: Source, options: BuildOptions) -> _Form:
         wanted = "as many logits as labels" if background else "one logit more than labels, of no object"
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"a {kind} model has {wanted}; config.json names {len(names)} labels, 'logits' has {width}",
+            f"a {kind} model has {wanted}; config.json names {len(names)} labels, '{logits.name}' has "
+            f"{width}",
             where=str(source.path),
             remedy="use the config.json that belongs to this model"
             + ("" if background else ", without a label for no object")
@@ -117,7 +130,7 @@ def _queries(source: Source, options: BuildOptions) -> _Form:
     selection = _selection(source, options, len(names), min(most, MOST), SCORE, 0)
     return _Form(
         head=detection.queries(selection, background=background),
-        find=detections.by_query(background=background),
+        find=detections.by_query(logits.name, boxes.name, background=background),
         bind={"logits": logits.name, BOXES: boxes.name},
         selection=selection,
         names=names,

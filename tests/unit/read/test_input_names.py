@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import pytest
 import tiny
 import tiny_onnx as t
@@ -21,19 +20,8 @@ USUAL = ("input_ids", "attention_mask", "token_type_ids")
 
 def folder(path: Path, *names: str) -> Path:
     tiny.embedder(path)
-    rename(path, dict(zip(USUAL, names, strict=True)))
+    tiny.rename(path / "model.onnx", dict(zip(USUAL, names, strict=True)))
     return path
-
-
-def rename(path: Path, names: dict[str, str]) -> None:
-    """Tensors of the graph, its inputs among them."""
-    model = onnx.load(path / "model.onnx")
-    for value in model.graph.input:
-        value.name = names.get(value.name, value.name)
-    for node in model.graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-    onnx.save(model, path / "model.onnx")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +52,7 @@ def test_recognised(names: tuple[str, str, str], tmp_path: Path) -> None:
 
 def test_a_usual_name_that_another_tensor_has(tmp_path: Path) -> None:
     tiny.embedder(tmp_path)
-    rename(tmp_path, {"input_ids": "input.1", "words": "input_ids"})
+    tiny.rename(tmp_path / "model.onnx", {"input_ids": "input.1", "words": "input_ids"})
     read = reader.read_source(tmp_path)
     model = reader.load(read.skeleton)
     assert "input_ids" not in {name for node in walk.nodes(model) for name in node.output}

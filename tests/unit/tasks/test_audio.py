@@ -50,6 +50,16 @@ def test_which_task(tmp_path: Path) -> None:
         assert "is a guess from the model's files" in reason
 
 
+def test_an_output_without_a_name_is_known_by_its_width(tmp_path: Path) -> None:
+    """As torch's own exporter calls it; of hidden states of that width nobody knows."""
+    folder = tiny_sounds.recogniser(tmp_path / "r")
+    tiny.rename(folder / "model.onnx", {"logits": "linear_13"})
+    assert chosen(folder) == ("automatic-speech-recognition", "")
+    assert planned(folder).head is not None
+    edit(folder / "config.json", hidden_size=len(tiny_sounds.LETTERS))
+    assert chosen(folder)[0] == "tensor"
+
+
 def test_a_feature_extractor_is_plain_tensors(tmp_path: Path) -> None:
     """Its hidden states are neither labels nor tokens."""
     folder = tiny_sounds.recogniser(tmp_path / "r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tiny
 import tiny_detectors
 import tiny_images
 from onnx import TensorProto, helper
@@ -33,6 +35,13 @@ Make = Callable[[Path], Path]
 
 def detr(**options: Any) -> Make:
     return lambda folder: tiny_detectors.detr(folder, **options) / "model.onnx"
+
+
+def unnamed(folder: Path) -> Path:
+    """As torch's own exporter calls them."""
+    path = detr(background=False, model_type="rt_detr")(folder)
+    tiny.rename(path, {"logits": "linear_16", "pred_boxes": "sigmoid"})
+    return path
 
 
 def yolo(**options: Any) -> Make:
@@ -67,6 +76,7 @@ def answers(path: Path, rows: int, **options: Any) -> tuple[dict[str, Any], dict
         (detr(), 5, {}),
         (detr(background=False, model_type="rt_detr"), 5, {}),
         (detr(opset=11), 2, {"top_k": 3}),
+        (unnamed, 3, {}),
         (detr(batch=1), 1, {}),
         (detr(dtype=TensorProto.FLOAT16), 3, {}),
         (detr(), 3, {"score_threshold": 0.0, "top_k": 40}),
@@ -111,7 +121,7 @@ def test_boxes_are_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     """By hand: one query in the middle, a quarter wide; and one YOLO box in a letterbox of a wide image."""
     middle = np.array([[[0.5, 0.5, 0.25, 0.5]]])
     logits = np.array([[[9.0, 0.0, 0.0, 0.0]]])
-    find = detections.by_query(background=True)
+    find = detections.by_query("logits", "pred_boxes", background=True)
     size = np.array([[100, 400]])
     found = find({"logits": logits, "pred_boxes": middle, "image_size": size}, 0)
     assert found.boxes.tolist() == [[150, 25, 250, 75]]
@@ -180,6 +190,13 @@ def test_which_task(tmp_path: Path) -> None:
     assert chosen(tiny_detectors.yolo(tmp_path / "y" / "yolo.onnx")) == ("object-detection", "")
     other = tiny_detectors.yolo(tmp_path / "s" / "yolo.onnx", task="segment")
     assert chosen(other) == ("tensor", "no task of trb is Ultralytics' 'segment': served as plain tensors")
+    assert chosen(unnamed(tmp_path / "torch")) == ("object-detection", "")
+    alike = detr()(tmp_path / "alike")
+    tiny.rename(alike, {"logits": "linear_16", "pred_boxes": "sigmoid"})
+    assert chosen(alike)[0] == "tensor", "labels and no object are four, as the numbers of a box"
+    config = tmp_path / "torch" / "config.json"
+    tiny.put_json(config, {**json.loads(config.read_text()), "architectures": ["DetrModel"]})
+    assert chosen(tmp_path / "torch")[0] == "tensor"
     older = tiny_detectors.yolo(tmp_path / "o" / "yolo.onnx")
     model = onnx.load(older)
     helper.set_model_props(model, {"stride": "32", "names": "{0: 'a'}"})

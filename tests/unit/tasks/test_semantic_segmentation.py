@@ -144,6 +144,8 @@ def test_two_maps_differ_by_the_share_of_their_pixels() -> None:
         ({"config": {"id2label": {"0": "a"}}}, "tensor"),
         ({"config": {**CONFIG, "architectures": ["ViTModel"]}}, "tensor"),
         ({"output": "last_hidden_state"}, "image-embedding"),
+        ({"output": "conv2d_12"}, "semantic-segmentation"),
+        ({"output": "conv2d_12", "config": {"id2label": LABELS}}, "tensor"),
     ],
 )
 def test_the_task_is_taken_if_the_graph_bears_it_out(

@@ -37,12 +37,12 @@ Find = Callable[[Arrays, int], Found]
 """The original's outputs and the number of the image → its objects."""
 
 
-def by_query(*, background: bool) -> Find:
-    """Of DETR's kind: ``logits`` and ``pred_boxes``."""
+def by_query(logits_name: str, boxes_name: str, *, background: bool) -> Find:
+    """Of DETR's kind: outputs of the labels and of the box of each query."""
 
     def find(outputs: Arrays, row: int) -> Found:
-        logits = outputs["logits"][row].astype(np.float64)
-        corners = _corners(outputs["pred_boxes"][row].astype(np.float64))
+        logits = outputs[logits_name][row].astype(np.float64)
+        corners = _corners(outputs[boxes_name][row].astype(np.float64))
         height, width = outputs[IMAGE_SIZE][row]
         corners = corners * np.array([width, height, width, height])
         if background:

@@ -47,6 +47,23 @@ def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | Non
     return named[0] if len(named) == 1 else None
 
 
+def the_only(source: Source, rank: int, widths: Collection[Any], axis: int = -1) -> TensorSpec | None:
+    """The one output of this rank whose ``axis`` has one of these sizes; None if there are several, or none.
+
+    For graphs of torch's own exporter, which calls outputs after the operator that made them. Only where
+    config.json names the architecture: a size alone says little, and that of the hidden states nothing.
+    """
+    fitting = [
+        spec
+        for spec in source.signature.outputs
+        if len(spec.dims) == rank
+        and not FEATURES.fullmatch(spec.name)
+        and spec.dims[axis] in widths
+        and spec.dims[axis] != hidden_size(source)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
 def _hidden(source: Source, spec: TensorSpec, widths: Collection[int]) -> bool:
     """Whether an output is as wide as the hidden states, and nothing says that a head is."""
     return spec.dims[-1] > 0 and spec.dims[-1] == hidden_size(source) and spec.dims[-1] not in widths
