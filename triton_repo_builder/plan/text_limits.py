@@ -53,8 +53,7 @@ def check_types(src: Source, task: TaskPlan) -> None:
             Code.TOKENIZER_MISMATCH,
             problem,
             where=str(src.tokenizer_spec.file),
-            remedy="use the tokenizer that the model was trained with (--tokenizer); if all types were 0 in "
-            "training, leave token_type_ids out of model_input_names in tokenizer_config.json",
+            remedy=pair_types.remedy(src),
         )
 
 

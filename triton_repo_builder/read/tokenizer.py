@@ -196,7 +196,7 @@ def read(file: Path) -> TokenizerSpec:
         padding_side=tokenizer_config.side(config, document, "padding", settings(folder, "config.json")),
         lowered=lowered,
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
-        gives_types="token_type_ids" in (config.get("model_input_names") or ("token_type_ids",)),
+        gives_types=tokenizer_config.gives_types(config, settings(folder, "config.json")),
         splits_special=config.get("split_special_tokens") is True,
         notes=_python_notes(config) if own else (),
     )

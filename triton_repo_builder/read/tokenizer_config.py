@@ -63,6 +63,8 @@ _LEFT = (
     "XLNetTokenizer",
 )
 """The classes that fill rows up on the left if no file says otherwise."""
+_WITHOUT_TYPES = ("BigBirdTokenizer", "MPNetTokenizer")
+"""Classes that give a model no token types, though their tokenizer.json numbers the texts of a pair."""
 _NAMED = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODELS = {
@@ -108,6 +110,12 @@ def class_of(settings: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The tokenizer's class as transformers finds it, without "Fast"; empty if no file leads to one."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     return str(named or _BY_MODEL.get(str(config.get("model_type", "")), "")).removesuffix("Fast")
+
+
+def gives_types(settings: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether transformers hands the model the token types that tokenizer.json states."""
+    named = settings.get("model_input_names")
+    return "token_type_ids" in named if named else class_of(settings, config) not in _WITHOUT_TYPES
 
 
 def side(
