@@ -90,10 +90,10 @@ def _outputs(source: Source) -> tuple[TensorSpec | None, TensorSpec | None]:
     """Logits and boxes of each query: by name, or the only ones of that size in such an architecture."""
     logits, boxes = source.signature.output(head_output.LOGITS), source.signature.output(BOXES)
     if logits is None and boxes is None and architecture(source, *ARCHITECTURES):
-        boxes = head_output.the_only(source, 3, {4})
+        boxes = head_output.find(source, 3, {4})
         # Four numbers are a box's: with four logits as well, nobody knows which is which.
         widths = {count + more for count in head_output.labels(source) for more in (0, 1)} - {4}
-        logits = head_output.the_only(source, 3, widths)
+        logits = head_output.find(source, 3, widths)
     return logits, boxes
 
 

@@ -81,7 +81,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 def _logits(source: Source) -> TensorSpec | None:
     logits = source.signature.output(head_output.LOGITS)
     if logits is None and architecture(source, *ARCHITECTURES):
-        logits = head_output.the_only(source, 4, head_output.labels(source), axis=1)
+        logits = head_output.find(source, 4, head_output.labels(source), axis=1)
     return logits if logits is not None and len(logits.dims) == 4 else None
 
 

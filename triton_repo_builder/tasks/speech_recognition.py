@@ -100,7 +100,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
 def _logits(source: Source) -> TensorSpec | None:
     logits = source.signature.output(head_output.LOGITS)
     if logits is None and architecture(source, *ARCHITECTURES):
-        logits = head_output.the_only(source, 3, {source.config.get("vocab_size")})
+        width = source.config.get("vocab_size")
+        logits = head_output.find(source, 3, {width} if isinstance(width, int) else ())
     return logits if logits is not None and len(logits.dims) == 3 else None
 
 

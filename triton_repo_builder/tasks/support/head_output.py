@@ -25,48 +25,32 @@ USUAL_LABELS = 2
 """Labels of a classifier whose config.json names none, as transformers' PretrainedConfig has it."""
 
 
-def find(source: Source, rank: int, widths: Collection[int]) -> TensorSpec | None:
+def find(source: Source, rank: int, widths: Collection[int], axis: int = -1) -> TensorSpec | None:
     """``logits``, else the only output of this rank that may be a head's.
 
-    ``widths``: the sizes that the last axis of another name may have; empty if no file states any. An output
+    ``widths``: the sizes that the ``axis`` of another name may have; empty if no file states any. An output
     as wide as the hidden states is taken for these, unless a head of that width is stated.
     """
     logits = source.signature.output(LOGITS)
-    if logits is not None and len(logits.shape or ()) == rank and not _hidden(source, logits, widths):
+    if logits is not None and len(logits.shape or ()) == rank and not _hidden(source, logits, widths, axis):
         return logits
     found = [
         spec
         for spec in source.signature.outputs
         if len(spec.shape or ()) == rank
         and not FEATURES.fullmatch(spec.name)
-        and (spec.dims[-1] == -1 or not widths or spec.dims[-1] in widths)
-        and (SCORES.search(spec.name) or spec.dims[-1] != hidden_size(source))
-        and not _hidden(source, spec, widths)
+        and (spec.dims[axis] == -1 or not widths or spec.dims[axis] in widths)
+        and (SCORES.search(spec.name) or spec.dims[axis] != hidden_size(source))
+        and not _hidden(source, spec, widths, axis)
     ]
     named = [spec for spec in found if SCORES.search(spec.name)] or found
     return named[0] if len(named) == 1 else None
 
 
-def the_only(source: Source, rank: int, widths: Collection[Any], axis: int = -1) -> TensorSpec | None:
-    """The one output of this rank whose ``axis`` has one of these sizes; None if there are several, or none.
-
-    For graphs of torch's own exporter, which calls outputs after the operator that made them. Only where
-    config.json names the architecture: a size alone says little, and that of the hidden states nothing.
-    """
-    fitting = [
-        spec
-        for spec in source.signature.outputs
-        if len(spec.dims) == rank
-        and not FEATURES.fullmatch(spec.name)
-        and spec.dims[axis] in widths
-        and spec.dims[axis] != hidden_size(source)
-    ]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _hidden(source: Source, spec: TensorSpec, widths: Collection[int]) -> bool:
+def _hidden(source: Source, spec: TensorSpec, widths: Collection[int], axis: int) -> bool:
     """Whether an output is as wide as the hidden states, and nothing says that a head is."""
-    return spec.dims[-1] > 0 and spec.dims[-1] == hidden_size(source) and spec.dims[-1] not in widths
+    width = spec.dims[axis]
+    return width > 0 and width == hidden_size(source) and width not in widths
 
 
 def are_scores(source: Source, spec: TensorSpec) -> bool:

@@ -10,7 +10,7 @@ def beyond(source: Source) -> str:
     types = source.config.get("type_vocab_size")
     if not isinstance(types, int) or types < 1:
         return ""
-    given = source.signature.input("token_type_ids") is not None
+    given = _given(source)
     if not given and (types == 1 or not source.tokenizer_spec.gives_types):
         return ""
     largest = max(source.tokenizer_spec.library.encode("a", "b").type_ids, default=0)
@@ -27,10 +27,14 @@ def remedy(source: Source) -> str:
     """What to do where pairs are all that the model is for."""
     first = (
         "use the tokenizer that the model was trained with (--tokenizer)"
-        if source.signature.input("token_type_ids") is not None
+        if _given(source)
         else "export it again with token_type_ids (as optimum-cli does)"
     )
     return (
         f"{first}; if all types were 0 in training, leave token_type_ids out of model_input_names in "
         "tokenizer_config.json"
     )
+
+
+def _given(source: Source) -> bool:
+    return source.signature.input("token_type_ids") is not None
