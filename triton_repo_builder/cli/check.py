@@ -224,7 +224,7 @@ def _opened(place: str) -> Iterator[Repository]:
     from triton_repo_builder import repository
 
     if "://" not in place:
-        console.recovered(Path(place), whole=True)
+        console.recovered(Path(place), write=False, whole=True)
         yield repository.read(Path(place), lenient=True)
         return
     from triton_repo_builder import stores

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 
 _OUTER = (
@@ -89,7 +89,7 @@ def last_commit(folder: Path) -> str:
 def failed_hook(trace: Path) -> str:
     """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
     hooks: dict[int, str] = {}
-    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines() if trace.is_file() else []
+    lines = files.read_text(trace, "replace").splitlines() if trace.is_file() else []
     for event in map(json.loads, lines):
         if "/" in event["sid"]:  # a git that a hook started
             continue

@@ -17,9 +17,13 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
 
     EDITED_FILE: undoing would lose what was changed since. REPOSITORY_BUSY: another process is replacing
     the repository's folders right now, and is not done within ``staging.PATIENCE``. With ``write`` off
-    nothing is touched.
+    nothing is touched. Nothing is followed that this user's ``trb`` did not leave here (``seal``).
     """
-    notes: list[str] = []
+    notes = [
+        f"{folder} looks like what a killed trb leaves, but your trb did not leave it here: not followed; "
+        "if you know what is in it, move back what you need, then remove it"
+        for folder in staging.foreign(repository)
+    ]
     try:
         for stage in staging.leftovers(repository):
             _wait(stage, repository)
@@ -57,7 +61,9 @@ def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
     if not target.exists():
         if write:
             moved.rename(target)
-        yield "a pull that was killed had moved the folder away: it is as it was before"
+            yield "a pull that was killed had moved the folder away: it is as it was before"
+        else:
+            yield f"a pull that was killed moved the folder away; {staging.UNDOES}"
     elif write:  # the new revision is in its place, whole
         moved.rename(stage / swap.DONE)
 
