@@ -100,8 +100,9 @@ def test_a_clone_brings_no_recovery(clone: Path, tmp_path: Path, command: str) -
 
 def test_the_same_user_s_copy_is_not_followed_either(clone: Path) -> None:
     """Author and victim have one key: the seal is of another folder, since no copy has its inode."""
-    notes = recovery.recover(clone / "model_repository")
+    notes = recovery.not_followed(clone / "model_repository")
     assert len(notes) == 3
+    assert recovery.recover(clone / "model_repository") == ()
     assert all("not followed" in note for note in notes)
     assert not (clone.parent.parent / "victim" / "authorized_keys").exists()
 
@@ -127,7 +128,7 @@ def test_a_command_that_reads_writes_nothing(original: Path, tmp_path: Path, com
     assert done.returncode != 70, done.stderr
     assert tiny.tree(folder) == before
     if command != "inspect":
-        assert "half replaced; the next command that writes here" in done.stderr
+        assert "half replaced; nothing was read [repository-unreadable]" in done.stderr
     assert call("fetch", cwd=folder, env=state).returncode in (0, 4)
     assert (root / "sentiment" / "config.pbtxt").is_file()
     assert not stage.exists()

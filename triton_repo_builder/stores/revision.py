@@ -70,8 +70,7 @@ class LocalRevision:
 def collect(root: Path) -> LocalRevision:
     """Read a repository. An empty folder gets a placeholder: no store keeps it, and Triton needs it.
 
-    Raises REPOSITORY_UNREADABLE, for a link that leads out of the repository, too: whoever wrote the link chose
-    what would be sent.
+    Raises REPOSITORY_UNREADABLE, also for a link that leads out: whoever wrote it chose what would be sent.
     """
     files: dict[str, File] = {}
     try:

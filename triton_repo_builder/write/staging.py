@@ -27,8 +27,6 @@ UNDO = ".undo.json"
 """There, too: the journal of a change of single files (``undo.py``)."""
 APPLYING = ".applying.json"
 """There, too: the mark of an apply whose states follow each other (``between.py``)."""
-UNDOES = "the next command that writes here (trb build, commit, serve …) undoes that"
-"""For the notes of commands that only read."""
 TICK = 0.05
 PATIENCE = 5.0
 """Seconds to wait for another process that changes the repository."""

@@ -86,7 +86,7 @@ def recover(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
     )
     if not write:
         if moved and not complete:
-            yield f"a trb that was killed left the repository half replaced; {staging.UNDOES}"
+            yield "a trb that was killed left the repository half replaced"
         return
     if complete:
         (stage / staging.OLD).rename(stage / DONE)

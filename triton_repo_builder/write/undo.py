@@ -76,7 +76,7 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
     )
     if not write:
         if begun:
-            yield f"a trb that was killed left a change half done; {staging.UNDOES}"
+            yield "a trb that was killed left a change half done"
         return
     other = [path for path, digests in journal.items() if current[path] not in digests]
     if other:
