@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +64,7 @@ def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
         yield half
     yield from between.recover(stage, repository, write=write)
     if write and (begun or staging.abandoned(stage)) and not staging.holds(stage):
-        shutil.rmtree(stage, ignore_errors=True)
+        staging.discard(stage)
 
 
 def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:

@@ -34,6 +34,8 @@ def mark(folder: Path) -> None:
     """
     if key := _key(create=True):
         files.create(folder / MARK, _seal(key, folder, MARK, b"").encode(), mode=0o600)
+        files.sync(folder / MARK)
+        files.sync(folder)
 
 
 def is_ours(folder: Path) -> bool:
@@ -81,6 +83,7 @@ def _key(*, create: bool) -> bytes | None:
         file = transfer.state_folder() / _KEY
         if create and not file.exists():
             files.write(file, secrets.token_bytes(_SIZE), private=True, replace=False)
+            files.sync(file.parent)
         with files.opened(file) as stream:
             facts = os.fstat(stream.fileno())
             key = stream.read(_SIZE + 1)

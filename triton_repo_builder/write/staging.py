@@ -59,7 +59,21 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
     finally:
         # Still there if a swap failed and could not be undone either.
         if folder is not None and not holds(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove a staging folder, its mark last: what a kill or an error leaves of it is still known as ours."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name == seal.MARK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+        (folder / seal.MARK).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _place(output: Path) -> tuple[Path, str]:
@@ -70,7 +84,7 @@ def _place(output: Path) -> tuple[Path, str]:
 
 def leftovers(output: Path) -> list[Path]:
     """This user's staging folders of ``output`` that are there: of commands that run, or were killed."""
-    return [folder for folder in _named(output) if seal.is_ours(folder)]
+    return [folder for folder in _named(output) if seal.is_ours(folder) or _is_blank(folder)]
 
 
 def foreign(output: Path) -> list[Path]:
@@ -79,6 +93,15 @@ def foreign(output: Path) -> list[Path]:
     A clone, an archive or another user brought it; or the key of ``seal`` was lost with the home folder.
     """
     return [folder for folder in _named(output) if not seal.is_ours(folder) and _holds(folder)]
+
+
+def _is_blank(folder: Path) -> bool:
+    """Whether nothing is in this folder: its process was killed before it had marked it."""
+    try:
+        entries = list(folder.iterdir()) if _is_own_folder(folder) else [folder]
+        return all(entry.name == seal.MARK and entry.lstat().st_size == 0 for entry in entries)
+    except OSError:  # gone meanwhile
+        return False
 
 
 def _named(output: Path) -> list[Path]:
@@ -226,4 +249,4 @@ def _sweep_all(folders: Iterable[Path]) -> None:
                 continue
             with locked(folder) as acquired:
                 if acquired:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    discard(folder)
