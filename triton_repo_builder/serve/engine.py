@@ -48,7 +48,7 @@ class ServeOptions:
     exit_timeout: int = 10
     """Seconds that running requests get to finish when the server is stopped."""
     extra: tuple[str, ...] = ()
-    """More options of tritonserver, as they are."""
+    """More options of tritonserver, ``--name=value``. Relative paths mean the current folder."""
     container: ContainerOptions = ContainerOptions()
     models_url: str = ""
     """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""

@@ -28,6 +28,11 @@ UP = 60.0
 ATTEMPTS = 3
 DOWNLOADS = "downloads"
 """Folder for the downloads of a server that reads a bucket."""
+PATHS = re.compile(
+    r"(--(?:(?:log|trace)-file|(?:backend|cache|repoagent)-directory|model-(?:repository|store)"
+    r"|grpc-(?:server-cert|server-key|root-cert))=|--trace-config=\w+,file=)(?!\w+://)(.+)"
+)
+"""Options of tritonserver whose value is a path."""
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
 
 
@@ -65,8 +70,14 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--exit-timeout-secs={options.exit_timeout}",
         *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
         *admin_apis.arguments(options),
-        *options.extra,
+        *(_absolute(option) for option in options.extra),
     ]
+
+
+def _absolute(option: str) -> str:
+    """The option with a path that means the same in the server's own current folder."""
+    match = PATHS.fullmatch(option)
+    return f"{match[1]}{Path(match[2]).absolute()}" if match else option
 
 
 def _launch(
