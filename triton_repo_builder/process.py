@@ -141,11 +141,11 @@ def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
 
 
 def send(child: Process, data: bytes) -> None:
-    """Write all of it to a child with pipes; harmless if that ended."""
+    """Write all of it to a child with pipes; harmless if that ended or was released."""
     assert child.stdin is not None
     left = memoryview(data)
     with suppress(BrokenPipeError):
-        while left:
+        while left and not child.stdin.closed:
             left = left[child.stdin.write(left) :]
 
 

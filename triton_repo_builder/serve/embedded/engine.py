@@ -92,7 +92,7 @@ def _launch(
             if loading_start.is_up(server, UP):
                 tell(f"tritonserver answers at {server.urls.http}, loading {len(chosen.members)} models")
                 return server
-            port_lost = TAKEN.search(failure_causes.read(server.log)) is not None
+            port_lost = TAKEN.search(server.output()) is not None
             if not (port_lost and free and attempt < ATTEMPTS):
                 raise _no_port(server) if port_lost else server.died()
         except BaseException:
@@ -121,7 +121,7 @@ def _spawn(
             (folder / DOWNLOADS).mkdir()
             # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
-        pid = _run(child, server, env, log)
+        pid = _run(child, server, env, log.path)
         return EmbeddedServer(
             child,
             pid,
@@ -164,7 +164,7 @@ def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int
 
 
 def _no_port(server: EmbeddedServer) -> TrbError:
-    reason = failure_causes.last_errors(failure_causes.read(server.log), 1)
+    reason = failure_causes.last_errors(server.output(), 1)
     return TrbError(
         Code.PORT_BUSY,
         f"a port was taken while the server started: {reason}",
