@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.repository import Repository, composition
@@ -21,6 +21,8 @@ LOOK = 2.0
 """Seconds between two looks at which models are loaded."""
 QUIET = 300.0
 """Seconds of service after which the count of restarts begins anew."""
+LONGEST = 60.0
+"""Seconds of the longest pause before a restart; the first is one, each further one twice as long."""
 
 
 class KeptServer:
@@ -79,7 +81,7 @@ class KeptServer:
             if self._count >= self._limit:
                 self._tell(f"ended again after {self._count} restarts (--restarts): it is not started again")
                 raise error
-            pause = float(2**self._count)
+            pause = min(2.0**self._count, LONGEST)
             self._count += 1
             self._tell(
                 f"warning: {error.message}\nstarting it again in {pause:g} s ({self._count} of {self._limit})"
@@ -91,6 +93,8 @@ class KeptServer:
                 break
             except TrbError as failure:
                 error = failure
+            except OSError as failure:
+                error = files.explain(failure, self._root, kept="no server runs")
         self.restarts += 1
         self._ready = time.monotonic()
         self._tell(f"serves again at {self.server.urls.http}")
@@ -128,8 +132,9 @@ class KeptServer:
         """Note what is loaded: whatever was ready once, until it was unloaded."""
         with suppress(OSError):
             states = HttpClient(self.server.urls.http, LOOK).states()
-            self._loaded = {
-                name
-                for name, (state, reason) in states.items()
-                if state == "READY" or (name in self._loaded and reason != "unloaded")
-            }
+            if states:  # empty: no answer, or nothing was ever loaded
+                self._loaded = {
+                    name
+                    for name, (state, reason) in states.items()
+                    if state == "READY" or (name in self._loaded and reason != "unloaded")
+                }

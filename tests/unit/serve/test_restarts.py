@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +62,12 @@ class Case:
         (self.root / name / "config.pbtxt").write_text(config)
 
     def run(
-        self, *lives: float | TrbError, limit: int = 3, final: bool = False, before: Callable[[], None] = int
+        self,
+        *lives: float | TrbError,
+        limit: int = 3,
+        final: bool = False,
+        before: Callable[[], object] = int,
+        ends: str = "ended",
     ) -> int:
         """Servers that live so many seconds; an error is a start that fails. The number of restarts."""
         waiting = list(lives)
@@ -75,7 +81,7 @@ class Case:
 
         kept = restarts.KeptServer(start, self.root, ServeOptions(http_port=0), limit, self.said.append)
         before()
-        with pytest.raises(TrbError, match="ended"):
+        with pytest.raises(TrbError, match=ends):
             kept.wait(lambda: None)
         assert not waiting
         return kept.restarts
@@ -93,6 +99,16 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 def test_pauses_grow_up_to_the_bound(case: Case) -> None:
     assert case.run(1, 1, 1, 1) == 3
     assert case.pauses == [1, 2, 4]
+
+
+def test_a_pause_is_a_minute_at_most(case: Case) -> None:
+    assert case.run(*[1.0] * 9, limit=8) == 8
+    assert case.pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_repository_that_is_gone_counts(case: Case) -> None:
+    assert case.run(1, limit=2, before=lambda: shutil.rmtree(case.root), ends="No such file") == 0
+    assert case.pauses == [1, 2]
 
 
 def test_a_quiet_time_begins_anew(case: Case) -> None:
