@@ -5,10 +5,16 @@ from __future__ import annotations
 import selectors
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+_RUN_MODULE = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
 
 
 class ProcessFailed(Exception):
@@ -20,6 +26,14 @@ class ProcessFailed(Exception):
         self.code = code
         self.stdout = stdout
         self.stderr = stderr
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module with this Python.
+
+    Not ``python -m``, which imports from the current folder first; ``-P`` is for Python 3.11 and newer.
+    """
+    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
 def run(
@@ -127,11 +141,11 @@ def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
 
 
 def send(child: Process, data: bytes) -> None:
-    """Write all of it to a child with pipes; harmless if that ended."""
+    """Write all of it to a child with pipes; harmless if that ended or was released."""
     assert child.stdin is not None
     left = memoryview(data)
     with suppress(BrokenPipeError):
-        while left:
+        while left and not child.stdin.closed:
             left = left[child.stdin.write(left) :]
 
 

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -86,7 +85,7 @@ def state_folder() -> Path:
 def pip() -> list[str]:
     """This environment's pip; environments of uv have none, then any other, which downloads as well."""
     if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip"]
+        return process.python("pip")
     return [shutil.which("pip3") or shutil.which("pip") or "pip"]
 
 

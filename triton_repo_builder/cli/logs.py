@@ -37,5 +37,8 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
     def ended() -> bool:
         return not follow or not registry.runs(entry)
 
-    log_follow.follow(file, lambda text: click.echo(text, nl=False), ended, start=start)
+    def log() -> Path:
+        return Path(registry.latest(entry).log) if follow else file
+
+    log_follow.follow(log, lambda text: click.echo(text, nl=False), ended, start=start)
     return 0

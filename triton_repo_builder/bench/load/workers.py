@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -85,7 +84,7 @@ class _Worker:
         package = str(Path(__file__).resolve().parents[3])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRPC_VERBOSITY": "NONE"}
-        argv = [sys.executable, "-m", "triton_repo_builder.bench.load.worker", str(path)]
+        argv = process.python("triton_repo_builder.bench.load.worker", str(path))
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(str(path))
             door.listen(1)

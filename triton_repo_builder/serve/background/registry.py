@@ -40,6 +40,8 @@ class Background:
     endpoints: list[dict[str, Any]] = field(default_factory=list)
     about: str = ""
     container: str = ""
+    restarts: int = 0
+    """How often the server was started again because it had ended."""
 
 
 def about(entry: Background) -> dict[str, Any]:
@@ -92,10 +94,16 @@ def read(file: Path) -> Background | None:
     return entry if runs(entry) else None
 
 
+def latest(entry: Background) -> Background:
+    """The entry as it is now: a server that was started again has another process and log."""
+    entries = (read(file) for file in folder().glob("*.json"))
+    return next((now for now in entries if now and now.pid == entry.pid), entry)
+
+
 def _check_types(entry: Background) -> None:
     """Raise TypeError for a file that trb did not write, or that was damaged since."""
     kinds: dict[type, tuple[object, ...]] = {
-        int: (entry.pid, entry.server_pid or 0),
+        int: (entry.pid, entry.server_pid or 0, entry.restarts),
         str: (
             entry.born,
             entry.name,
