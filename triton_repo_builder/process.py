@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+Process = subprocess.Popen[bytes]
+"""A process that was started."""
+GRACE = 3.0
+"""Seconds that a command has to clean up after an interrupt."""
 
 
 class ProcessFailed(Exception):
@@ -52,15 +59,52 @@ def _run(
     timeout: float | None,
     stdin: str | None,
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
+    content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
+    with subprocess.Popen(
         list(argv),
         env=None if env is None else dict(env),
         cwd=cwd,
-        timeout=timeout,
-        input=None if stdin is None else stdin.encode("utf-8", "surrogateescape"),
-        capture_output=True,
-        check=False,
-    )
+        stdin=None if content is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(content, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+        except BaseException:
+            _interrupt(child)
+            raise
+    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
+
+
+def _interrupt(child: Process) -> None:
+    """End a command and what it started, as Ctrl-C on a terminal does: git and pip tidy up then."""
+    if child.poll() is not None:
+        return
+    family = (child.pid, *_descendants(child.pid))
+    _signal(family, signal.SIGINT)
+    try:
+        child.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        _signal(family, signal.SIGKILL)
+        child.wait()
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes below one, as far as this system tells."""
+    children: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it ended
+            children += [int(child) for child in file.read_text().split()]
+    return [each for child in children for each in (child, *_descendants(child))]
 
 
 @contextmanager
@@ -83,10 +127,6 @@ def reading(
         yield child.stdout
     if child.returncode:
         raise ProcessFailed(argv, child.returncode, "", "")
-
-
-Process = subprocess.Popen[bytes]
-"""A process that was started in the background."""
 
 
 def spawn(
