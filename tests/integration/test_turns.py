@@ -1,4 +1,4 @@
-"""Several ``trb`` at one repository at the same time: each waits for its turn, none fails or undoes another."""
+"""Several ``trb`` at one repository at the same time: each waits for its turn; none undoes another."""
 
 from __future__ import annotations
 
