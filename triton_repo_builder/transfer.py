@@ -72,6 +72,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb"
 
 
+def state_folder() -> Path:
+    """Folder of what ``trb`` remembers of this user, private, made if missing. Raises ``OSError``.
+
+    ``$XDG_STATE_HOME/trb`` or ``~/.local/state/trb``; the XDG specification ignores a relative path.
+    """
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    folder = (base if base.is_absolute() else Path.home() / ".local" / "state") / "trb"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 def pip() -> list[str]:
     """This environment's pip; environments of uv have none, then any other, which downloads as well."""
     if importlib.util.find_spec("pip"):

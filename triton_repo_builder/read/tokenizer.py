@@ -84,7 +84,7 @@ class TokenizerSpec:
     @property
     def served(self) -> bytes:
         """The tokenizer.json that is served."""
-        return self.file.read_bytes() if self.content is None else self.content
+        return files.read(self.file) if self.content is None else self.content
 
 
 def places(folder: Path) -> tuple[Path, ...]:
@@ -104,7 +104,7 @@ def places(folder: Path) -> tuple[Path, ...]:
 def _first_module(folder: Path) -> Path | None:
     """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
     try:
-        module = files.load_json((folder / "modules.json").read_bytes())[0]
+        module = files.load_json(files.read(folder / "modules.json"))[0]
         inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
         return None
@@ -281,7 +281,7 @@ def _text(file: Path) -> tuple[str, bool]:
     if file.name in slow_tokenizer.VOCABULARIES:
         return slow_tokenizer.convert(file), False
     try:
-        return file.read_text(encoding="utf-8"), True
+        return files.read_text(file), True
     except OSError as error:
         raise files.unreadable(file, error, code=Code.TOKENIZER_INVALID) from None
     except UnicodeDecodeError as error:
@@ -343,7 +343,7 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
         file = place / name
         if files.is_file(file):
             try:
-                document = files.load_json(file.read_bytes(), halves=True)
+                document = files.load_json(files.read(file), halves=True)
             except (OSError, ValueError) as error:
                 raise TrbError(
                     Code.TOKENIZER_INVALID,

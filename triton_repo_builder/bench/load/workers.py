@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.bench.load.messages import (
     Begin,
     Chunk,
@@ -127,7 +127,7 @@ class _Worker:
 
     def _lost(self, what: str) -> TrbError:
         self.end()
-        text = self._log.read_text(encoding="utf-8", errors="replace").strip() if self._log.exists() else ""
+        text = files.read_text(self._log, "replace").strip() if self._log.exists() else ""
         return TrbError(
             Code.TIMED_OUT,
             f"a client process of the benchmark {what}"

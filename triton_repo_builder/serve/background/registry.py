@@ -85,7 +85,7 @@ def unwritable(error: OSError) -> TrbError:
 def read(file: Path) -> Background | None:
     """The entry in a file; None if it is invalid or its process is gone."""
     try:
-        entry = Background(**files.load_json(file.read_bytes()))
+        entry = Background(**files.load_json(files.read(file)))
         _check_types(entry)
     except (OSError, *files.DAMAGED):
         return None
@@ -132,7 +132,7 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
             running.append(entry)
             continue
         with suppress(OSError, *files.DAMAGED):
-            name = str(files.load_json(file.read_bytes())["name"])
+            name = str(files.load_json(files.read(file))["name"])
             words = _messages(file)
             ended.append(
                 (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
@@ -143,7 +143,7 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
 
 def _messages(file: Path) -> str:
     try:
-        return file.with_suffix(MESSAGES).read_text(encoding="utf-8", errors="replace")
+        return files.read_text(file.with_suffix(MESSAGES), "replace")
     except OSError:
         return ""
 

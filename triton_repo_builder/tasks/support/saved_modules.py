@@ -38,7 +38,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
         file = place / MODULES
         if file.is_file():
             try:
-                listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+                listed = [{**entry, "folder": place} for entry in files.load_json(files.read(file))]
                 for entry in listed:
                     if "\0" in (path := str(entry.get("path", ""))):
                         raise ValueError("a path holds a null byte")
