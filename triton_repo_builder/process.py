@@ -135,11 +135,12 @@ def spawn(
     log: Path,
     env: Mapping[str, str],
 ) -> Process:
-    """Start in the background with stdout and stderr appended to ``log``.
+    """Start in the background with stdout and stderr appended to ``log``, which this user alone may read.
 
     A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
     """
-    with log.open("ab") as sink:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(log, flags, 0o600), "ab") as sink:
         return subprocess.Popen(
             list(argv),
             env=dict(env),

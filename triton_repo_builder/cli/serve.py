@@ -170,7 +170,10 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
     from triton_repo_builder.serve.background import log_follow
 
     own = options.log_file is None
-    file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
+    if own:
+        held, name = tempfile.mkstemp(prefix="trb-", suffix=".log")
+        os.close(held)
+    file = options.log_file or Path(name)
     with log_follow.following(file, lambda text: click.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.

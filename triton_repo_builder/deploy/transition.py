@@ -156,10 +156,6 @@ class Transition:
             if len(listed) > 2:
                 whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
                 between.mark(self.stage, name, [files.read_text(self.root / MANIFEST), *whole])
-        try:
-            if len(listed) > 2:
-                whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
-                between.mark(self.stage, name, [(self.root / MANIFEST).read_text(encoding="utf-8"), *whole])
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)
                 reached = number

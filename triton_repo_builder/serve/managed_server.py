@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -109,9 +110,11 @@ class ManagedServer(ABC):
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""
         if self.log.is_relative_to(self._folder) and self.log.exists():
-            kept = Path(tempfile.gettempdir()) / f"{self._folder.name}.log"
-            shutil.copyfile(self.log, kept)
-            self.log = kept
+            # A name that nobody can foresee, readable for this user alone.
+            held, kept = tempfile.mkstemp(prefix="trb-", suffix=".log")
+            with self.log.open("rb") as log, os.fdopen(held, "wb") as sink:
+                shutil.copyfileobj(log, sink)
+            self.log = Path(kept)
         return self.log
 
     def stop(self, *, hurry: bool = False) -> None:

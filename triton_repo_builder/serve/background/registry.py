@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -49,13 +50,16 @@ def about(entry: Background) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """The folder of the files, created if missing."""
+    """The folder of the files, created if missing; nobody else may look into it or put anything there."""
     base = os.environ.get("XDG_STATE_HOME") or ""
     # The XDG specification says that a relative path is to be ignored.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
     path = root / "trb"
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            path.chmod(0o700)
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
@@ -70,7 +74,7 @@ def write(file: Path, entry: Background) -> None:
     """Write atomically: the process that waits for this file reads it at once. Raises ``TrbError``."""
     part = file.with_suffix(PART)
     try:
-        part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
+        files.create(part, json.dumps(asdict(entry)).encode(), mode=0o600)
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)

@@ -7,6 +7,9 @@ that hangs; and only explicit mode allows a model to be loaded again when its Py
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -86,15 +89,25 @@ def log_file(options: ServeOptions, folder: Path) -> Path:
     if options.log_file is None:
         return folder / "server.log"
     try:
-        options.log_file.write_bytes(b"")
+        _empty(options.log_file)
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
-            f"cannot be written: {error.strerror}",
+            "is a link in a folder that everybody may write to: another user may have put it there"
+            if error.errno == errno.ELOOP
+            else f"cannot be written: {error.strerror}",
             where=str(options.log_file),
             remedy="name a file in an existing folder of yours with --log-file",
         ) from None
     return options.log_file.resolve()
+
+
+def _empty(log: Path) -> None:
+    """Make a file of the user's empty. In a folder like /tmp a link of its name may be another user's."""
+    mode = log.parent.stat().st_mode
+    shared = mode & stat.S_ISVTX and mode & stat.S_IWOTH
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_NOFOLLOW if shared else 0)
+    os.close(os.open(log, flags, 0o666))
 
 
 def is_up(server: ManagedServer, patience: float) -> bool:
