@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,10 @@ _RUN_MODULE = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; import runpy; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
+Process = subprocess.Popen[bytes]
+"""A process that was started."""
+GRACE = 3.0
+"""Seconds that a command has to clean up after an interrupt."""
 
 
 class ProcessFailed(Exception):
@@ -66,15 +72,52 @@ def _run(
     timeout: float | None,
     stdin: str | None,
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
+    content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
+    with subprocess.Popen(
         list(argv),
         env=None if env is None else dict(env),
         cwd=cwd,
-        timeout=timeout,
-        input=None if stdin is None else stdin.encode("utf-8", "surrogateescape"),
-        capture_output=True,
-        check=False,
-    )
+        stdin=None if content is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(content, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+        except BaseException:
+            _interrupt(child)
+            raise
+    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
+
+
+def _interrupt(child: Process) -> None:
+    """End a command and what it started, as Ctrl-C on a terminal does: git and pip tidy up then."""
+    if child.poll() is not None:
+        return
+    family = (child.pid, *_descendants(child.pid))
+    _signal(family, signal.SIGINT)
+    try:
+        child.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        _signal(family, signal.SIGKILL)
+        child.wait()
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes below one, as far as this system tells."""
+    children: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it ended
+            children += [int(child) for child in file.read_text().split()]
+    return [each for child in children for each in (child, *_descendants(child))]
 
 
 @contextmanager
@@ -99,21 +142,18 @@ def reading(
         raise ProcessFailed(argv, child.returncode, "", "")
 
 
-Process = subprocess.Popen[bytes]
-"""A process that was started in the background."""
-
-
 def spawn(
     argv: Sequence[str],
     *,
     log: Path,
     env: Mapping[str, str],
 ) -> Process:
-    """Start in the background with stdout and stderr appended to ``log``.
+    """Start in the background with stdout and stderr appended to ``log``, which this user alone may read.
 
     A new session keeps a terminal's Ctrl-C from reaching the child before we decide how to stop it.
     """
-    with log.open("ab") as sink:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(log, flags, 0o600), "ab") as sink:
         return subprocess.Popen(
             list(argv),
             env=dict(env),

@@ -72,13 +72,17 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Folder of what ``trb`` remembers of this user, private, made if missing. Raises ``OSError``.
+    """Folder of what ``trb`` remembers of this user, made if missing; only this user may look into it.
 
-    ``$XDG_STATE_HOME/trb`` or ``~/.local/state/trb``; the XDG specification ignores a relative path.
+    ``$XDG_STATE_HOME/trb`` or ``~/.local/state/trb``; the XDG specification ignores a relative path. Raises
+    ``OSError``.
     """
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
     folder = (base if base.is_absolute() else Path.home() / ".local" / "state") / "trb"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
     return folder
 
 

@@ -19,6 +19,7 @@ LAYERS = (
         "hardware",
         "files",
         "transfer",
+        "user_file",
     ),
     ("repository",),
     ("read",),

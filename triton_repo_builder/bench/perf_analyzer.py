@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import files, user_file
 from triton_repo_builder.bench.load.requests import Inputs
 from triton_repo_builder.bench.options import CLOSED, Options, Shape, shapes
 from triton_repo_builder.bench.prepare import Prepared
@@ -38,7 +38,7 @@ def notes(prepared: Sequence[Prepared], options: Options, folder: Path) -> Itera
 def _write(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        user_file.write(file, text.encode())
     except OSError as error:
         option = "with --print-perf-analyzer"
         raise files.explain(error, file.parent, how=option, kept="nothing was measured") from None

@@ -143,8 +143,13 @@ def build_all(
     force: bool = False,
     fail_fast: bool = False,
     step: Step = lambda name, done, total: None,
+    built_all: Callable[[], None] = lambda: None,
 ) -> BuildAllResult:
-    """Build what can be built; writes nothing. With ``fail_fast`` the first failure is raised."""
+    """Build what can be built; writes nothing. With ``fail_fast`` the first failure is raised.
+
+    ``built_all`` is called before the builds are compared with the repository, which must not change from
+    then on until they are written.
+    """
     builds: dict[str, tuple[DiscoveredModel, Build]] = {}
     failed: list[Failed] = []
 
@@ -177,6 +182,7 @@ def build_all(
         fails(builds[built.name][0], built.name, error)
 
     built = [built for _, built in builds.values()]
+    built_all()
     publication = publish.prepare_all(built, output, force=force, refused=refuse)
     return BuildAllResult(
         builds=tuple(discovered for discovered in built if discovered.name not in refused),

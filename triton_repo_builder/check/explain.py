@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder import releases
+from triton_repo_builder import files, releases
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
@@ -112,4 +112,4 @@ def write(folder: Path) -> None:
     for old in folder.glob("*.md"):
         old.unlink()
     for code in CODES:
-        (folder / f"{code}.md").write_text(page(code), encoding="utf-8")
+        files.write(folder / f"{code}.md", page(code).encode())

@@ -11,9 +11,7 @@ from triton_repo_builder.errors import Code, TrbError
 
 def record(tag: str, requirements: Iterable[str]) -> None:
     """Remember what was installed into an image, in the cache of this machine."""
-    file = _file(tag)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{line}\n" for line in requirements), encoding="utf-8")
+    files.write(_file(tag), "".join(f"{line}\n" for line in requirements).encode())
 
 
 def requirements(tag: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from triton_repo_builder import __version__, files
-from triton_repo_builder.cli import console
+from triton_repo_builder.cli import console, interrupts
 from triton_repo_builder.errors import Code, Exit, TrbError
 
 GROUPS = {
@@ -135,7 +135,8 @@ def main(argv: list[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed, as by >&-
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  for as long as we run
     try:
-        code = group.main(args=argv, prog_name="trb", standalone_mode=False)
+        with interrupts.as_ctrl_c():
+            code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
         console.print_error(error)
         if "--json" in (sys.argv[1:] if argv is None else argv):

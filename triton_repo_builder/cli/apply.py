@@ -88,7 +88,7 @@ def command(
     urls = addresses(url, grpc_url)
     root = apply.folder(urls.http, to)
     options = transition.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)
-    tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}", err=True))
+    tell = (lambda text: None) if as_json else (lambda text: console.line(f"  {text}"))
     with (
         console.progress("bytes") as progress,
         opened(revision, weights=True, progress=progress, trust=trust) as source,

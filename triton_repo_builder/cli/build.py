@@ -14,6 +14,7 @@ from triton_repo_builder.read.declaration import Topic
 
 if TYPE_CHECKING:
     from triton_repo_builder.build.build import Build
+    from triton_repo_builder.write.publish import Publication
 
 
 @click.command("build", cls=TopicCommand)
@@ -115,23 +116,24 @@ def _build_one(
     show: str,
     explain: bool,
 ) -> int:
-    from contextlib import ExitStack
+    from contextlib import ExitStack, nullcontext
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
     from triton_repo_builder.build import build
     from triton_repo_builder.read import source, trb_toml
     from triton_repo_builder.read.options import KEEP
-    from triton_repo_builder.write import identical, publish, versions
+    from triton_repo_builder.write import publish, turn, versions
 
     add = flags["version"] == NEXT
     if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):
         raise click.UsageError("--keep goes with --version next (or --version N).")
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, config)
-    console.recovered(options.output, write=write, whole=True)
-    if add:
-        name = options.name or source.default_name(source.model_file(options.model, options.file))
-        options = replace(options, version=versions.following(options.output, name))
+    output = options.output
+    console.recovered(output, write=write, whole=True)
+    name = options.name or (
+        source.default_name(source.model_file(options.model, options.file)) if add else ""
+    )
     with ExitStack() as stack, console.status() as progress:
         notes: tuple[str, ...] = ()
         if options.precision != KEEP:
@@ -139,22 +141,26 @@ def _build_one(
 
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="trb-precision-")))
             options, notes = precision.applied(options, folder, progress)
-        built = build.build(options, progress)
-        built = replace(built, notes=(*notes, *built.notes))
-        progress("comparing with the repository")
-        same = None if write and force else identical.twin(built, options.output)
-        if same is not None:
-            built, publication = _as_it_is(built, options.output, same), publish.nothing(options.output)
-        else:
-            built = versions.place(built, options.output, serve=not add, force=force)
-            publication = publish.prepare(built, options.output, force=force)
-        if write and same is None:
-            progress("writing")
-            publish.publish(publication)
-            removed, edited = _prune(options.output, built, keep) if keep else ((), ())
-            removals = [f"removed version {version} (--keep)" for version in removed]
-            removals += [f"{file} was edited: its version is kept (--keep)" for file in edited]
-            built = replace(built, notes=(*built.notes, *removals))
+        while True:
+            if add:
+                options = replace(options, version=versions.following(output, name))
+            built = build.build(options, progress)
+            progress("comparing with the repository")
+            with turn.at_output(output, console.line, how=publish.HOW) if write else nullcontext():
+                if write:
+                    console.recovered(output, whole=True)
+                    if add and versions.following(output, name) != built.version:
+                        console.line(
+                            f"version {built.version} was added by another trb: building the next one"
+                        )
+                        continue
+                built = replace(built, notes=(*notes, *built.notes))
+                built, publication, same = _compared(built, output, force=force, serve=not add, write=write)
+                if write and same is None:
+                    progress("writing")
+                    publish.publish(publication)
+                    built = _pruned(built, output, keep) if keep else built
+            break
     if show == "json":
         click.echo(build_report.as_json(built, publication, written=write, identical_to=same))
     elif show == "diff":
@@ -164,6 +170,19 @@ def _build_one(
     if explain and show != "json":
         build_report.print_settings(built)
     return 0
+
+
+def _compared(
+    built: Build, output: Path, *, force: bool, serve: bool, write: bool
+) -> tuple[Build, Publication, int | None]:
+    """What has to be written; the version that has the same content already, if there is one."""
+    from triton_repo_builder.write import identical, publish, versions
+
+    same = None if write and force else identical.twin(built, output)
+    if same is not None:
+        return _as_it_is(built, output, same), publish.nothing(output), same
+    built = versions.place(built, output, serve=serve, force=force)
+    return built, publish.prepare(built, output, force=force), None
 
 
 def _as_it_is(built: Build, output: Path, version: int) -> Build:
@@ -183,14 +202,19 @@ def _as_it_is(built: Build, output: Path, version: int) -> Build:
     return replace(built, version=version, entry=entry, notes=(*built.notes, note))
 
 
-def _prune(output: Path, built: Build, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _pruned(built: Build, output: Path, keep: int) -> Build:
     """Remove older versions; a failure says that the new one is there already."""
+    from dataclasses import replace
+
     from triton_repo_builder.errors import TrbError
     from triton_repo_builder.write import versions
 
     try:
-        return versions.prune(output, built.name, keep)
+        removed, edited = versions.prune(output, built.name, keep)
     except TrbError as error:
         reason = error.message.removesuffix("; the repository is unchanged")
         error.message = f"version {built.version} is built, but no older one was removed (--keep): {reason}"
         raise
+    removals = [f"removed version {version} (--keep)" for version in removed]
+    removals += [f"{file} was edited: its version is kept (--keep)" for file in edited]
+    return replace(built, notes=(*built.notes, *removals))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def run(
     """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
     from triton_repo_builder.build import build_all
     from triton_repo_builder.read import options
-    from triton_repo_builder.write import publish
+    from triton_repo_builder.write import publish, turn
 
     for field in build_all.ONE_MODEL:
         if flags.get(field) is not None:
@@ -42,9 +43,22 @@ def run(
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
     models = build_all.discover(folder)
     console.recovered(output, write=write, whole=True)
-    with console.progress("items") as step:
+    with console.progress("items") as step, ExitStack() as stack:
+
+        def take_turn() -> None:
+            if write:
+                stack.enter_context(turn.at_output(output, console.line, how=publish.HOW))
+                console.recovered(output, whole=True)
+
         result = build_all.build_all(
-            models, common, flags, output, force=force, fail_fast=fail_fast, step=step
+            models,
+            common,
+            flags,
+            output,
+            force=force,
+            fail_fast=fail_fast,
+            step=step,
+            built_all=take_turn,
         )
         if write and result.builds:
             publish.publish(result.publication)

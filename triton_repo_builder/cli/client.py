@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder import files
+from triton_repo_builder import files, user_file
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
 from triton_repo_builder.errors import Code, TrbError
@@ -87,6 +87,6 @@ def _write(output: Path, text: str, *, force: bool) -> None:
     if output.exists() and not force and files.read(output) != text.encode():
         raise TrbError(Code.EDITED_FILE, "exists with other content", where=str(output), remedy="use --force")
     try:
-        output.write_text(text, encoding="utf-8")
+        user_file.write(output, text.encode())
     except OSError as error:
         raise files.explain(error, output, how="with --output", kept="nothing was written") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -109,6 +109,15 @@ def table(
     for row in rows:
         shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     output().print(shown)
+
+
+def line(text: str, *, err: bool = True) -> None:
+    """Print what is being done. If its reader is gone nothing is printed, and the work goes on.
+
+    Ctrl-C in ``trb apply 2>&1 | tee log`` ends tee first: a message about the way back must not end that.
+    """
+    with suppress(OSError):
+        click.echo(text, err=err)
 
 
 def note(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from triton_repo_builder.cli import console
+from triton_repo_builder.cli import console, interrupts
 
 if TYPE_CHECKING:
     from triton_repo_builder.serve import ContainerOptions, RunningServer
@@ -101,7 +100,7 @@ def opened(
 
     trust = None if signed_by is None else signature.read_trust(signed_by)
     name = serve.choose() if choice.name == "auto" else choice.name
-    with signals(), ExitStack() as stack:
+    with interrupts.ctrl_c_in_background(), ExitStack() as stack:
         with console.progress("bytes") as progress:
             repository = stack.enter_context(
                 open.opened(location, progress, direct=direct and name == "embedded", trust=trust)
@@ -122,27 +121,11 @@ def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[
         container=choice.container(),
         models_url=models_url,
     )
-    with signals():
+    with interrupts.ctrl_c_in_background():
         with console.status() as progress:
             server = serve.start(repository, options, engine=choice.name, progress=progress)
         with server:
             yield server
-
-
-@contextmanager
-def signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the command like Ctrl-C, so that servers are stopped."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def options(function: Command) -> Command:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
+
 if TYPE_CHECKING:
     from triton_repo_builder.serve import RunningServer
     from triton_repo_builder.stores import Location
     from triton_repo_builder.stores.signature import Trust
+
+
+PATIENCE = 20.0
+"""Seconds for a change to be undone whose server is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +33,7 @@ class Following:
 
     @contextmanager
     def started(self, server: RunningServer, root: Path) -> Iterator[None]:
-        """Follow the pointer for as long as the ``with`` block runs."""
+        """Follow the pointer for as long as the ``with`` block runs; then the server is stopped, too."""
         from triton_repo_builder.deploy.follow import Follower
 
         follower = Follower(
@@ -37,13 +43,15 @@ class Following:
             revision=self.start.revision,
             interval=self.interval,
             trust=self.trust,
-            tell=lambda text: click.echo(text, err=True),
+            tell=console.line,
         )
         follower.start()
         try:
             yield
         finally:
-            follower.stop()
+            follower.interrupt()
+            server.stop()  # with it ends what the follower waits for
+            follower.join(PATIENCE)
 
 
 def prepared(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli import console, engines
+from triton_repo_builder.cli import console, interrupts
 from triton_repo_builder.cli.options import Place
 
 
@@ -74,7 +74,7 @@ def build(
     request = container_image.Request(
         tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
     )
-    with engines.signals(), console.status() as spinner:
+    with interrupts.ctrl_c_in_background(), console.status() as spinner:
         image = container_image.build(
             request, (lambda line: click.echo(line, err=True)) if verbose else spinner
         )

@@ -93,7 +93,7 @@ def run(
         raise click.UsageError("--grpc-url goes with --url.")
     settled = False
     console.recovered(repo, whole=True)
-    tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
+    tell = (lambda text: None) if as_json else (lambda text: console.line(f"  {text}", err=False))
     with staging.exclusive(repo) if repo.is_dir() else contextlib.nullcontext():
         move = promote.plan(repo, name, version, force=force)
         for file in move.accepted if move else ():

@@ -78,7 +78,9 @@ def command(
     repo = repo or DEFAULT_REPOSITORY
     console.recovered(repo, whole=True)
     with console.progress("bytes") as progress:
-        pushed = stores.push(repo, location, progress, force=force, dry_run=dry_run, signer=signer)
+        pushed = stores.push(
+            repo, location, progress, force=force, dry_run=dry_run, signer=signer, tell=console.line
+        )
     if as_json:
         click.echo(json.dumps(asdict(pushed), ensure_ascii=False))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -33,13 +34,14 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
       trb remove bert
       trb remove bert resnet --output my_repository --dry-run
     """
-    from triton_repo_builder.write import publish, remove
+    from triton_repo_builder.write import publish, remove, turn
 
-    console.recovered(output, write=not dry_run, whole=True)
-    publication = remove.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
-    if dry_run:
-        build_report.print_dry_run(publication.changes)
-        return 0
-    publish.publish(publication)
+    with nullcontext() if dry_run else turn.taken(output, console.line):
+        console.recovered(output, write=not dry_run, whole=True)
+        publication = remove.remove(output, tuple(dict.fromkeys(names)), force=force or dry_run)
+        if dry_run:
+            build_report.print_dry_run(publication.changes)
+            return 0
+        publish.publish(publication)
     click.echo(f"{output}: {build_report.changed(publication.changes)}")
     return 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_repo_builder.cli import console, engines
+from triton_repo_builder.cli import console, engines, interrupts
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Real, Repo
 from triton_repo_builder.errors import TrbError
 
@@ -150,7 +150,7 @@ def command(
         from triton_repo_builder.cli.following import prepared
 
         following = prepared(repo, engine.name, models, public_keys, interval)
-    with engines.signals():
+    with interrupts.ctrl_c_in_background():
         if detach:
             arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
             arguments += [f"--restarts={restarts}"]
@@ -190,7 +190,10 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
     from triton_repo_builder.serve.background import log_follow
 
     own = options.log_file is None
-    file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
+    if own:
+        held, name = tempfile.mkstemp(prefix="trb-", suffix=".log")
+        os.close(held)
+    file = options.log_file or Path(name)
     with log_follow.following(file, lambda text: click.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
@@ -231,7 +234,7 @@ def _run(
         else:
             _show(about, as_json=as_json)
         with following.started(server, repo) if following else nullcontext():
-            kept.wait(restarted)
+            _wait(kept, restarted)
     except TrbError as error:
         if not as_json:
             raise
@@ -245,6 +248,13 @@ def _run(
         registry.forget(entry_file)
     click.echo("stopped", err=True)
     return 0
+
+
+def _wait(kept: KeptServer, restarted: Callable[[], None]) -> None:
+    try:
+        kept.wait(restarted)
+    except KeyboardInterrupt:
+        click.echo("stopping the server", err=True)
 
 
 def _verify(repo: Path) -> None:
@@ -366,13 +376,12 @@ def _tensors(listed: list[dict[str, Any]]) -> str:
 def _progress() -> Iterator[Callable[[str], None]]:
     """Print lines on stderr, or on a terminal show a spinner, until the server is ready."""
 
-    def line(text: str) -> None:
-        click.echo(text, err=True)
-
     if not sys.stderr.isatty():
-        yield line
+        yield console.line
         return
     spinning = True
     with console.status() as spinner:
-        yield lambda text: spinner(text) if spinning and not text.startswith("warning") else line(text)
+        yield (
+            lambda text: spinner(text) if spinning and not text.startswith("warning") else console.line(text)
+        )
     spinning = False

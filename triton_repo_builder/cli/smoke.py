@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder import user_file
 from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import (
     DEFAULT_REPOSITORY,
@@ -149,7 +150,7 @@ def _server(
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        user_file.write(path, text.encode())
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,

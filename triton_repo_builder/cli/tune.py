@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console, engines
+from triton_repo_builder.cli import console, engines, interrupts
 from triton_repo_builder.cli.options import (
     DEFAULT_REPOSITORY,
     GRPC_URL_HELP,
@@ -167,7 +167,7 @@ def command(
             raise
         _show(report, output, as_json=as_json)
     if report.better and repository is not None:
-        with engines.signals():
+        with interrupts.ctrl_c_in_background():
             _settle(report, repository, engine, writes=writes, quiet=as_json)
     return 0
 
@@ -203,7 +203,7 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
 def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
     from triton_repo_builder.tune import run
 
-    with engines.signals(), _progress() as progress:
+    with interrupts.ctrl_c_in_background(), _progress() as progress:
         return run.tune(live, options, progress, prove=_smoke if proven else None)
 
 
@@ -345,7 +345,7 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
     from triton_repo_builder.tune import matrix
 
     assert isinstance(load, bench.Options)
-    with engines.signals(), console.progress("items") as progress:
+    with interrupts.ctrl_c_in_background(), console.progress("items") as progress:
         rows = matrix.measure(live, endpoints, slo, load, progress)
     if as_json:
         click.echo(json.dumps([vars(row) for row in rows], indent=1))

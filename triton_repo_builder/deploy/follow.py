@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 import traceback
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from triton_repo_builder.write import staging
 
 LONGEST = 600.0
 """Seconds between two looks at a store that fails."""
+IDLE = 0.5
+"""Seconds within which a follower ends that only waits."""
 REFUSALS = (Code.BAD_SIGNATURE, Code.DIGEST_MISMATCH)
 """Failures of what is stored, not of the store: only another revision helps."""
 PASSING = (
@@ -58,16 +62,20 @@ class Follower(threading.Thread):
         """What was told last: where the pointer is, and the failure."""
         self._end = threading.Event()
 
-    def stop(self) -> None:
-        """End after what is under way."""
+    def interrupt(self) -> None:
+        """Have it end as a command does that gets Ctrl-C: what is under way is undone. Join it afterwards."""
         self._end.set()
-        self.join()
+        self.join(IDLE)
+        if self.is_alive() and self.ident is not None:
+            raised = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), raised)
 
     def run(self) -> None:
         """Look, take up, wait: longer and longer while the store fails."""
         pause = self._interval
-        while not self._end.wait(pause):
-            pause = self._interval if self._looked() else min(2 * pause, max(LONGEST, self._interval))
+        with contextlib.suppress(KeyboardInterrupt):
+            while not self._end.wait(pause):
+                pause = self._interval if self._looked() else min(2 * pause, max(LONGEST, self._interval))
 
     def _looked(self) -> bool:
         """``look``, and a bug is a failure as well: a server that silently follows no more would be worse."""
@@ -123,8 +131,8 @@ class Follower(threading.Thread):
         raise failed
 
     def _say(self, text: str) -> None:
-        """The same failure is told once."""
-        if text != self._said:
+        """The same failure is told once; none that ``interrupt`` has brought about."""
+        if text != self._said and not self._end.is_set():
             self._said = text
             self._tell(text)
 

@@ -127,6 +127,8 @@ def _change(move: Move, server: LiveServer, options: smoke.Options, steps: _Step
         raise _failed(move, f"{error}; version {move.old} goes on answering", RESTART) from None
     except BaseException as error:
         if not server.loader.alive():
+            if not isinstance(error, Exception):  # Ctrl-C, or SIGTERM to all of a pod
+                raise
             raise _stopped(move, server, steps, error) from None
         steps(f"going back to version {move.old}")
         lost = _back(move, server, switched)

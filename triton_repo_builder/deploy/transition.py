@@ -152,10 +152,10 @@ class Transition:
         """From state to state; back to the first if one fails."""
         reached = 0
         self._there = listed[0]
-        if len(listed) > 2:
-            whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
-            between.mark(self.stage, name, [files.read_text(self.root / MANIFEST), *whole])
         try:
+            if len(listed) > 2:
+                whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
+                between.mark(self.stage, name, [files.read_text(self.root / MANIFEST), *whole])
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)
                 reached = number
@@ -167,6 +167,8 @@ class Transition:
         except BaseException as error:
             if not self.loader.alive():
                 self._install(name, self._there, listed[0], own)
+                if not isinstance(error, Exception):  # Ctrl-C, or SIGTERM to all of a pod: nothing follows
+                    raise
                 raise _failed(
                     name,
                     f"the server ended during '{listed[reached].about}'; its folder is as before",

@@ -131,8 +131,10 @@ class ManagedServer(ABC):
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""
         if self.log.is_relative_to(self._folder) and self.log.exists():
+            # A name that nobody can foresee, readable for this user alone.
             handle, kept = tempfile.mkstemp(prefix="trb-", suffix=".log", dir=self._folder.parent)
             os.close(handle)
+            self.log.chmod(0o600)
             self.log = self.log.replace(kept)
         return self.log
 

@@ -53,7 +53,7 @@ class _Batches:
 
     def together(self, case: cases.Case, neighbour: Mapping[str, Array]) -> Seen:
         """The case and its neighbour as two requests at the same moment, some times over."""
-        gate = Barrier(2)
+        gate = Barrier(2, timeout=self.session.options.timeout)  # one may be interrupted before it is sent
 
         def send(inputs: Mapping[str, Array]) -> dict[str, Array]:
             gate.wait()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 
 from triton_repo_builder.client import RequestFailed, statistics
 from triton_repo_builder.client.codec import Array
@@ -63,11 +64,17 @@ def _answers(session: Session, endpoint: Subject, jobs: list[_Job], allowed: flo
 
     def client(number: int) -> list[Seen | str]:
         # An offset per client, so that different cases meet in the server.
-        return [_one(jobs[(number + turn) % len(jobs)], endpoint, allowed) for turn in range(requests)]
+        turns = (turn for turn in range(requests) if not interrupted.is_set())
+        return [_one(jobs[(number + turn) % len(jobs)], endpoint, allowed) for turn in turns]
 
+    interrupted = Event()
     start = time.perf_counter()
-    with ThreadPoolExecutor(clients) as pool:
+    pool = ThreadPoolExecutor(clients)
+    try:
         results = [result for client_results in pool.map(client, range(clients)) for result in client_results]
+    finally:
+        interrupted.set()
+        pool.shutdown(wait=False, cancel_futures=True)
     seconds = time.perf_counter() - start
     wrong = [result for result in results if isinstance(result, str)]
     if wrong:

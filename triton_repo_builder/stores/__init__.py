@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from triton_repo_builder.stores.gs import GoogleStore
 from triton_repo_builder.stores.location import invalid
 from triton_repo_builder.stores.registry import RegistryStore
 from triton_repo_builder.stores.retention import Pruned
-from triton_repo_builder.stores.revision import DIGEST, collect
+from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect
 from triton_repo_builder.stores.s3 import S3Store
 from triton_repo_builder.stores.signature import Signer, Trust
 from triton_repo_builder.stores.store import Location, Progress, Pulled, Pushed, Store, Stored
-from triton_repo_builder.write import recovery, staging
+from triton_repo_builder.write import between, recovery, staging, turn
 
 __all__ = [
     "STORES",
@@ -44,6 +45,10 @@ STORES: dict[str, type[Store]] = {
     "oci": RegistryStore,
 }
 """Stores by URL scheme. A store is one module and its entry here."""
+
+
+_NOT_OF_FILES = (Code.ACCESS_DENIED, Code.STORAGE_MISSING, Code.STORAGE_UNREACHABLE)
+"""Failures of a store that no change of the pushed files can cause."""
 
 
 def parse(text: str) -> Location:
@@ -76,20 +81,46 @@ def push(
     force: bool = False,
     dry_run: bool = False,
     signer: Signer | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Pushed:
-    """Send a repository. Raises FAILED_CHECKS if the server would refuse it, unless ``force``."""
+    """Send a repository. Raises FAILED_CHECKS if the server would refuse it, unless ``force``.
+
+    REPOSITORY_BUSY: another process has changed it before all was sent; the location is as before.
+    """
     retention.refuse_pinned(location, "the pushed files determine it")
-    repo = repository.read(root)
-    if not repo.models:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            "has no models",
-            where=str(root),
-            remedy="name a folder of model directories",
-        )
-    accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
-    pushed = store(location).push(collect(root), progress, dry_run=dry_run, signer=signer)
+    with turn.taken(root, tell):
+        between.refuse(root)
+        repo = repository.read(root)
+        if not repo.models:
+            raise TrbError(
+                Code.REPOSITORY_UNREADABLE,
+                "has no models",
+                where=str(root),
+                remedy="name a folder of model directories",
+            )
+        accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
+        local = collect(root)
+    try:
+        # Without the lock, which would keep builds and promotes waiting for a slow network.
+        pushed = store(location).push(local, progress, dry_run=dry_run, signer=signer)
+    except (TrbError, OSError) as error:
+        if not (isinstance(error, TrbError) and error.code in _NOT_OF_FILES) and _changed(root, local):
+            raise TrbError(
+                Code.REPOSITORY_BUSY,
+                f"was changed while it was pushed; {location} is as before",
+                where=str(root),
+                remedy="run the same command again once the other one has ended",
+            ) from None
+        raise
     return replace(pushed, accepted=accepted)
+
+
+def _changed(root: Path, local: LocalRevision) -> bool:
+    """Whether a repository has other files than it had."""
+    try:
+        return collect(root).index != local.index
+    except TrbError:
+        return True
 
 
 def revisions(location: Location) -> tuple[Stored, ...]:

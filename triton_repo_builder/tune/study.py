@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,10 +156,13 @@ def _storage(folder: Path) -> Any:
 
 
 def _cut(log: Path) -> None:
-    """Remove a last line that was not written whole, to which Optuna would append the next one."""
-    if not log.exists():
+    """Remove a last line that was not written whole, to which Optuna would append the next one.
+
+    Raises OSError for a link, through which it would write into another file.
+    """
+    if not os.path.lexists(log):
         return
-    with log.open("r+b") as file:
+    with os.fdopen(os.open(log, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         kept = file.read().rfind(b"\n") + 1
         file.truncate(kept)
 

@@ -171,11 +171,11 @@ def filling() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exclusive(repository: Path) -> Iterator[None]:
+def exclusive(repository: Path, *, patience: float = PATIENCE) -> Iterator[None]:
     """Be the only process that changes a repository, or what a search keeps in its folder.
 
-    Raises ``TrbError`` REPOSITORY_BUSY after PATIENCE. The lock is one on the folder itself, and ends with
-    the process. It may be taken again by its holder.
+    Raises ``TrbError`` REPOSITORY_BUSY after ``patience`` seconds. The lock is one on the folder itself, and
+    ends with the process. It may be taken again by its holder.
     """
     facts = repository.stat()
     key = facts.st_dev, facts.st_ino
@@ -189,7 +189,7 @@ def exclusive(repository: Path) -> Iterator[None]:
         return
     held = os.open(repository, os.O_RDONLY)
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while True:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

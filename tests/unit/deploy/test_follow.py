@@ -188,5 +188,6 @@ def test_a_bug_does_not_end_the_following(world: World, told: list[str], tmp_pat
     assert "This is a bug in trb" in told[-1]
     world.broken = None
     until(lambda: told[-1] == "serves sha256:bb, proven by trb smoke")
-    thread.stop()
+    thread.interrupt()
+    thread.join(60)
     assert sum("KeyError" in line for line in told) == 1

@@ -90,7 +90,11 @@ class _Worker:
             door.listen(1)
             door.settimeout(0.1)
             self._process = process.spawn(argv, log=self._log, env=environment)
-            self._connection = self._accept(door)
+            try:
+                self._connection = self._accept(door)
+            except BaseException:
+                self.end()
+                raise
 
     def _accept(self, door: socket.socket) -> Connection[Any, Any]:
         deadline = time.monotonic() + START

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.background import log_follow, registry
 from triton_repo_builder.serve.background.registry import Background
@@ -57,7 +57,7 @@ def _wordless(ended: int) -> TrbError:
     """The error for a server that ended without a message: the disk of its messages is full, most likely."""
     probe = registry.folder() / f"{secrets.token_hex(6)}.part"
     try:
-        probe.write_bytes(bytes(_MESSAGE))
+        files.create(probe, bytes(_MESSAGE), mode=0o600)
     except OSError as error:
         return registry.unwritable(error)
     finally:

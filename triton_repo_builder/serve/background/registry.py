@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.serve.processes import proc
 
@@ -51,28 +51,23 @@ def about(entry: Background) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """The folder of the files, created if missing."""
-    base = os.environ.get("XDG_STATE_HOME") or ""
-    # The XDG specification says that a relative path is to be ignored.
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
-    path = root / "trb"
+    """The folder of the files, created if missing; nobody else may look into it or put anything there."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        return transfer.state_folder()
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
             f"cannot be created: {error.strerror}",
-            where=str(path),
+            where=str(error.filename),
             remedy="set XDG_STATE_HOME to a folder of yours",
         ) from None
-    return path
 
 
 def write(file: Path, entry: Background) -> None:
     """Write atomically: the process that waits for this file reads it at once. Raises ``TrbError``."""
     part = file.with_suffix(PART)
     try:
-        part.write_text(json.dumps(asdict(entry)), encoding="utf-8")
+        files.create(part, json.dumps(asdict(entry)).encode(), mode=0o600)
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)

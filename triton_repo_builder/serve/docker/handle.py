@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
@@ -122,11 +123,16 @@ class ContainerServer(ManagedServer):
 
     def _follow(self) -> None:
         """Write the container's output to the log as it comes."""
-        with suppress(*daemon.errors(), OSError), self.log.open("ab") as sink:
+        with suppress(*daemon.errors(), OSError), self._appended() as sink:
             for chunk in self._docker.logs(stream=True, follow=True):
                 sink.write(chunk)
                 sink.flush()
         self._log_ended.set()
+
+    def _appended(self) -> IO[bytes]:
+        """The log: in a private folder, or made and resolved by ``loading.start``."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(self.log, flags, 0o600), "ab")
 
     def _end(self, hurry: bool) -> None:
         if self.alive():

@@ -122,7 +122,8 @@ def start(current: Path, argv: list[str], env: dict[str, str], log: str) -> int:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        # trb has made a log that the user names, and resolved its links; the other is in our private folder.
+        sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         for stream in (1, 2):
             os.dup2(sink, stream)
         current.mkdir()

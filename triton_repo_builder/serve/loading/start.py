@@ -7,6 +7,9 @@ that hangs; and only explicit mode allows a model to be loaded again when its Py
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -86,16 +89,29 @@ def log_file(options: ServeOptions, folder: Path) -> Log:
     if options.log_file is None:
         return Log(path=folder / "server.log")
     try:
-        with options.log_file.open("ab" if options.log_append else "wb") as file:
-            start = file.tell()
+        start = _prepare(options.log_file, append=options.log_append)
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
-            f"cannot be written: {error.strerror}",
+            "is a link in a folder that everybody may write to: another user may have put it there"
+            if error.errno == errno.ELOOP
+            else f"cannot be written: {error.strerror}",
             where=str(options.log_file),
             remedy="name a file in an existing folder of yours with --log-file",
         ) from None
     return Log(path=options.log_file.resolve(), start=start)
+
+
+def _prepare(log: Path, *, append: bool) -> int:
+    """Make or empty a file of the user; its size. In a folder like /tmp a link may be another user's."""
+    mode = log.parent.stat().st_mode
+    shared = mode & stat.S_ISVTX and mode & stat.S_IWOTH
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_NOFOLLOW if shared else 0)
+    held = os.open(log, flags | (os.O_APPEND if append else os.O_TRUNC), 0o666)
+    try:
+        return os.fstat(held).st_size
+    finally:
+        os.close(held)
 
 
 def is_up(server: ManagedServer, patience: float) -> bool:

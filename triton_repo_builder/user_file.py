@@ -1,0 +1,31 @@
+"""A file that the user names for a result: a report, a client."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from pathlib import Path
+
+from triton_repo_builder import files
+
+DEVICES = Path("/dev")
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write it, whole or not at all; raises OSError. Its folder must exist.
+
+    A link of that name, which a clone may bring, is replaced and not followed. Devices, such as /dev/stdout,
+    are written to.
+    """
+    if DEVICES in file.absolute().parents:
+        file.write_bytes(content)
+        return
+    fresh = file.with_name(f".{file.name}.trb-{secrets.token_hex(8)}")
+    try:
+        files.create(fresh, content)
+        fresh.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        error.filename = str(file)
+        raise
