@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import shutil
@@ -20,6 +19,7 @@ import tiny
 import two_versions
 
 from tests.integration.test_main_job import infer
+from tests.support import altered
 from tests.support.cli import call
 from tests.support.cli import trb_apart as trb
 from tests.support.serve_repository import python
@@ -77,12 +77,9 @@ def golden(repo: Path, version: int) -> dict[str, Any]:
 
 
 def change(repo: Path, path: str, content: bytes) -> None:
-    """Another file, and the manifest says so."""
-    (repo / path).unlink()  # it may be linked to the other version's
-    (repo / path).write_bytes(content)
-    manifest = json.loads((repo / "manifest.json").read_text())
-    manifest["files"][path] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    (repo / "manifest.json").write_text(json.dumps(manifest))
+    """Version 2 with another file, as if it had been built so."""
+    altered.record(repo, path, content)
+    altered.seal(repo, "sentiment", 2)
 
 
 class Load:

@@ -105,6 +105,7 @@ class Follower(threading.Thread):
                 )
             except TrbError as error:
                 self._seen = self._seen if error.code in PASSING else pinned.revision
+                error.where = error.where.replace(str(folder), str(pinned))
                 raise
         if not applied.failed:
             self._seen, self._serves, self._said = pinned.revision, f"sha256:{pinned.revision}", ""

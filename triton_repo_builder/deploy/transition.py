@@ -55,10 +55,23 @@ class Transition:
         self.http = HttpClient(urls.http, 10)
         self.loader = Loader(urls.http)
         self.manifest = have.manifest
+        self.changed = False
+        """Whether an endpoint is as the revision says, and was not before."""
+        self.stuck: set[str] = set()
+        """Endpoints that are between two states, and could not go back."""
+        before = self.root / MANIFEST
+        self._whole = [
+            want.manifest.to_text(),
+            *([before.read_text(encoding="utf-8")] if before.is_file() else ()),
+        ]
         self._there: Stage | None = None
         """The state that the folder has, while an endpoint changes."""
         self.loads = 0
         """Loads that were asked of the server, those of a way back included."""
+
+    def mark(self, name: str) -> None:
+        """Say that the folder is neither what it was nor the revision; ``name`` is what changes now."""
+        between.mark(self.stage, name, self._whole)
 
     def apply(self, found: Drift) -> None:
         """One endpoint: to what the revision says, or back to what it was. Raises ``TrbError``."""
@@ -152,9 +165,8 @@ class Transition:
         """From state to state; back to the first if one fails."""
         reached = 0
         self._there = listed[0]
-        if len(listed) > 2:
-            whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
-            between.mark(self.stage, name, [(self.root / MANIFEST).read_text(encoding="utf-8"), *whole])
+        self.mark(name)
+        self.stuck.add(name)
         try:
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)
@@ -181,7 +193,8 @@ class Transition:
             raise error from None
         finally:
             if self._there is listed[0] or self._there is listed[-1]:
-                between.unmark(self.stage)
+                self.stuck.discard(name)
+            self.changed |= self._there is not listed[0]
 
     def _take(self, name: str, before: Stage, stage: Stage, own: Collection[str]) -> None:
         self._unload(stage.unloads)
