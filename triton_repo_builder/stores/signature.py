@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triton_repo_builder import private_file
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED, load_json
 
@@ -111,11 +112,13 @@ def read_signer(file: Path) -> Signer:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    data = _read(file)
+    data, exposure = _read(file)
     if b"PRIVATE KEY-----" not in data:
         public = data.startswith(b"ssh-") or b"BEGIN PUBLIC KEY" in data
         what = "is a public key" if public else "is not a private key in the format of OpenSSH or PEM"
         raise _bad(file, what, f"name the private key, or {MAKE_KEY}")
+    if exposure:
+        raise private_file.refused(file, exposure, Code.BAD_KEY)
     load: Any = serialization.load_pem_private_key
     if b"BEGIN OPENSSH PRIVATE KEY" in data:
         load = serialization.load_ssh_private_key
@@ -151,7 +154,7 @@ def _raw(key: Ed25519PrivateKey) -> bytes:
 
 def read_trust(file: Path) -> Trust:
     """Read allowed public keys: lines as in authorized_keys or allowed_signers, and PEM. Raises BAD_KEY."""
-    text = _read(file).decode("utf-8", "replace")
+    text = _read(file)[0].decode("utf-8", "replace")
     keys = [_of_pem(file, match) for match in _PEM.finditer(text)]
     for number, line in enumerate(_PEM.sub(_blank, text).splitlines(), 1):
         if (words := line.split()) and not words[0].startswith("#"):
@@ -268,16 +271,16 @@ def require(
     raise TrbError(Code.BAD_SIGNATURE, f"sha256:{subject.digest} {message}", where=where, remedy=remedy)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path) -> tuple[bytes, str]:
+    """A file of keys, and how others can get at it, which is no fault of public ones."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(LARGEST + 1)
+        data, exposure = private_file.read(file, LARGEST + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise _bad(file, f"cannot be read: {reason}", "name a file that you may read") from None
     if len(data) > LARGEST:
         raise _bad(file, "is too large for a file of keys", "name the file of the key")
-    return data
+    return data, exposure
 
 
 def _bad(file: Path, what: str, remedy: str) -> TrbError:

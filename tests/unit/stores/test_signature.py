@@ -71,6 +71,7 @@ def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
         (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048))
     ):
         file = tmp_path / f"other{number}"
+        file.touch(0o600)
         file.write_bytes(key.private_bytes(forms.Encoding.PEM, keys.PKCS8, forms.NoEncryption()))
         assert "ed25519" in refused(file, signature.read_signer).message
     whole = pair.private.read_bytes()
@@ -78,8 +79,20 @@ def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
         (b"", b"text", whole[:100], whole.replace(b"b3Blb", b"AAAAA"), bytes(2 << 20))
     ):
         file = tmp_path / f"damaged{number}"
+        file.touch(0o600)
         file.write_bytes(data)
         refused(file, signature.read_signer)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
+def test_a_private_key_that_others_can_get_at_is_refused(tmp_path: Path, mode: int) -> None:
+    pair = keys.pair(tmp_path, "key")
+    pair.private.chmod(mode)
+    assert f"chmod 600 {pair.private}" in refused(pair.private, signature.read_signer).remedy
+    pair.public.chmod(mode)  # a public key is for everybody
+    signature.read_trust(pair.public)
+    pair.private.chmod(0o400)
+    signature.read_signer(pair.private)
 
 
 def test_several_public_keys_in_one_file_in_any_form(tmp_path: Path) -> None:
