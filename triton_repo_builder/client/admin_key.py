@@ -81,6 +81,20 @@ def check(url: str, error: RequestFailed) -> None:
     )
 
 
+def refuse_other(url: str, answer: str) -> None:
+    """Raise ``TrbError`` ADMIN_KEY if the server asks for a key by another name than ours."""
+    asked = ASKED.search(answer)
+    if asked is not None:
+        name = asked[1].removeprefix("triton-grpc-protocol-")
+        raise TrbError(
+            Code.ADMIN_KEY,
+            f"the server wants a key called '{name}' for this, and trb sends only one called '{HEADER}'",
+            where=url,
+            remedy=f"start it with --http-restricted-api=…:{HEADER}=KEY, as trb serve --admin-key does, then "
+            "name the file of the key with --admin-key or TRB_ADMIN_KEY_FILE",
+        )
+
+
 def _address(url: str) -> tuple[str, int]:
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     try:

@@ -166,6 +166,17 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
     return fetched, present
 
 
+def pointers(root: Path, manifest: Manifest) -> list[str]:
+    """Files that are pointers of git LFS, not what was built."""
+    return [name for name, record in sorted(manifest.files.items()) if _is_pointer(root / name, record)]
+
+
+def _is_pointer(file: Path, record: FileRecord) -> bool:
+    if not file.is_file() or file.stat().st_size > min(files.LFS_POINTER_SIZE, record.bytes - 1):
+        return False
+    return bool(files.lfs_sha256(file.read_bytes()))
+
+
 def _receive(url: str, target: Path, record: FileRecord) -> str:
     """Digest of what arrived; a web server is asked again, the libraries of buckets do that themselves."""
 

@@ -16,7 +16,7 @@ from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_client import HINTS, REPAIR, Client
 from triton_repo_builder.stores.oci_layers import Layer
 from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect, mismatch, stated_size
-from triton_repo_builder.stores.signature import Signer, Subject, stated_key
+from triton_repo_builder.stores.signature import Signer, Subject, next_counter, stated_key
 from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 REVISION = "trb.revision"
@@ -64,7 +64,8 @@ class RegistryStore:
                 self._client.put_manifest(digest, manifest)
                 self._check_arrived(digest)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
-                    document = signer.sign(Subject(revision=labels[REVISION], image=digest))
+                    subject = Subject(revision=labels[REVISION], image=digest)
+                    document = signer.sign(subject, next_counter(subject, self, signer.public))
                     registry_tags.write_signature(self._client, digest, signer.public.id, document)
                 before = self._tag(digest, manifest)
         return Pushed(

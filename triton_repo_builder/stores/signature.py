@@ -12,10 +12,11 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from triton_repo_builder import private_file
 from triton_repo_builder.errors import Code, TrbError
@@ -47,9 +48,15 @@ class Subject:
     @property
     def statement(self) -> bytes:
         """The bytes that are signed: the same for the same subject."""
-        facts = {"kind": KIND, "schema": 1, "revision": self.revision}
+        return self.counted(0)
+
+    def counted(self, counter: int) -> bytes:
+        """The same with a counter, which grows from one revision to the next; 0: without one."""
+        facts: dict[str, str | int] = {"kind": KIND, "schema": 1, "revision": self.revision}
         if self.image:
             facts["image"] = self.image
+        if counter:
+            facts["counter"] = counter
         return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
     @property
@@ -87,15 +94,23 @@ class Signer:
     public: PublicKey
     _sign: Callable[[bytes], bytes]
 
-    def sign(self, subject: Subject) -> bytes:
-        """The document to store: the same bytes each time."""
-        document = {
+    def sign(self, subject: Subject, counter: int = 0) -> bytes:
+        """The document to store: the same bytes each time.
+
+        The counter has a signature of its own, so that a trb which knows no counters reads the document, too.
+        """
+        document: dict[str, Any] = {
             "schema": 1,
             "key": self.public.fingerprint,
             "statement": subject.statement.decode(),
-            "signature": base64.b64encode(self._sign(subject.statement)).decode(),
+            "signature": self._base64(subject.statement),
         }
+        if counter:
+            document |= {"counter": counter, "counter_signature": self._base64(subject.counted(counter))}
         return f"{json.dumps(document, indent=1, sort_keys=True)}\n".encode()
+
+    def _base64(self, statement: bytes) -> str:
+        return base64.b64encode(self._sign(statement)).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +242,47 @@ def verify(subject: Subject, key: PublicKey, document: bytes) -> str:
     except (InvalidSignature, ValueError):
         return "the signature is not by this key over this revision"
     return ""
+
+
+def counter(subject: Subject, key: PublicKey, document: bytes) -> int:
+    """The counter that a key signed for this subject; 0 if it signed none, or another one."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        stored = load_json(document)
+        number, signature = stored["counter"], base64.b64decode(stored["counter_signature"], validate=True)
+        if type(number) is not int or number <= 0:
+            return 0
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, subject.counted(number))
+    except (*DAMAGED, InvalidSignature):
+        return 0
+    return number
+
+
+class Signed(Protocol):
+    """A place with a current revision, and signatures of it."""
+
+    def subject(self) -> Subject:
+        """The current revision."""
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        """The stored signature by the key of this ``id``."""
+
+
+def next_counter(subject: Subject, place: Signed, key: PublicKey) -> int:
+    """The counter for what is signed now: milliseconds since 1970, but more than the current revision's.
+
+    So it grows where several people push, and after the pointer was set back. Who signs the current revision
+    again gets the same one.
+    """
+    now = time.time_ns() // 1_000_000
+    try:
+        current = place.subject()
+        last = counter(current, key, place.signature(current, key.id) or b"")
+    except TrbError:  # nothing is there, or it is damaged
+        return now
+    return last if last and current == subject else max(now, last + 1)
 
 
 def stated_key(document: bytes) -> str:
