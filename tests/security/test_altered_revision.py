@@ -17,6 +17,8 @@ from tests.support.altered import record, seal
 from tests.support.servers import free
 from triton_repo_builder import repository, serve
 from triton_repo_builder.client import HttpClient
+from triton_repo_builder.container_image.build import _labels
+from triton_repo_builder.container_image.context import Request
 from triton_repo_builder.deploy import apply, promote, transition
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.write import staging
@@ -75,6 +77,9 @@ def test_who_ships_or_reports_says_so(repo: Path, marker: Path) -> None:
     assert cli.call("check", repo).returncode == 1
     assert kind("push", "oci://127.0.0.1:9/models/a:1", repo) is Code.FAILED_CHECKS
     assert kind("serve", repo, "--verify") is Code.DIGEST_MISMATCH
+    with pytest.raises(TrbError) as caught:
+        _labels(Request(tag="x", repository=repo))
+    assert caught.value.code is Code.DIGEST_MISMATCH
     done = cli.call("provenance", repo)
     assert (done.returncode, "several content digests" in done.stdout) == (1, True)
 

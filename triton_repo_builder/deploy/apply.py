@@ -16,7 +16,6 @@ from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed
 from triton_repo_builder.deploy import drift
 from triton_repo_builder.deploy.drift import Action, Drift
-from triton_repo_builder.deploy.revision import not_as_built
 from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.deploy.transition import Options, Tell, Transition
 from triton_repo_builder.errors import Code, Exit, TrbError
@@ -166,7 +165,7 @@ def _prove(revision: Path, want: Side) -> None:
         if path not in state or state[path].record.sha256 != record.sha256
     )
     if found := altered or tuple(integrity.disagreements(revision, want.manifest)):
-        raise not_as_built(found, str(revision))
+        raise integrity.not_as_built(found, str(revision))
 
 
 def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:

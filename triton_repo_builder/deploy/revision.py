@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from triton_repo_builder import files, repository, stores
 from triton_repo_builder.deploy import snapshot
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import integrity, manifest
-from triton_repo_builder.repository.integrity import Altered, Disagreement
 from triton_repo_builder.stores import external_weights
 from triton_repo_builder.stores.bucket import BucketStore
 from triton_repo_builder.stores.signature import Trust
@@ -177,17 +176,5 @@ def _shown(location: Location, digest: str) -> str:
 def _check_files(revision: Revision) -> None:
     """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
     recorded = manifest.read(revision.path)
-    if altered := integrity.altered(revision.path, recorded.files if recorded else {}):
-        raise not_as_built(altered, revision.name)
-    if recorded and (several := tuple(integrity.disagreements(revision.path, recorded))):
-        raise not_as_built(several, revision.name)
-
-
-def not_as_built(found: Sequence[Altered | Disagreement], where: str) -> TrbError:
-    """The error for a revision that somebody altered after it was built."""
-    return TrbError(
-        Code.DIGEST_MISMATCH,
-        f"not as it was built: {integrity.listed(found)}",
-        where=where,
-        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
-    )
+    if recorded:
+        integrity.prove(revision.path, recorded, revision.name)

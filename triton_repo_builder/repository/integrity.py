@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import files
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import content, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import MANIFEST, FileRecord, Manifest
@@ -84,6 +85,23 @@ def disagreements(
             }
             if (digests[CONFIG] or entry.content) and len({*digests.values()}) > 1:
                 yield Disagreement(endpoint=name, version=version, path=path, digests=digests)
+
+
+def prove(root: Path, manifest: Manifest, where: str) -> None:
+    """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
+    changed: tuple[Altered | Disagreement, ...] = altered(root, manifest.files)
+    if found := changed or tuple(disagreements(root, manifest)):
+        raise not_as_built(found, where)
+
+
+def not_as_built(found: Sequence[Altered | Disagreement], where: str) -> TrbError:
+    """The error for a repository that somebody altered after it was built."""
+    return TrbError(
+        Code.DIGEST_MISMATCH,
+        f"not as it was built: {listed(found)}",
+        where=where,
+        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
+    )
 
 
 def listed(found: Sequence[object], most: int = 5) -> str:
