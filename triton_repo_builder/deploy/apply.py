@@ -169,11 +169,8 @@ def _prove(revision: Path, want: Side) -> None:
 
 
 def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
-    """Every endpoint; from the first change to the last one a mark says that the folder is in between."""
+    """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
     root, want = transition.root, transition.want
-    changing = [each.endpoint for each in found if each]
-    if changing:
-        transition.mark(changing[0])
     try:
         outcomes = tuple(_outcome(transition, each) for each in found)
         if not any(outcome.error for outcome in outcomes):

@@ -59,7 +59,7 @@ class Transition:
         """Whether an endpoint is as the revision says, and was not before."""
         self.stuck: set[str] = set()
         """Endpoints that are between two states, and could not go back."""
-        before = self.root / MANIFEST
+        before = root / MANIFEST
         self._whole = [
             want.manifest.to_text(),
             *([before.read_text(encoding="utf-8")] if before.is_file() else ()),
@@ -68,10 +68,6 @@ class Transition:
         """The state that the folder has, while an endpoint changes."""
         self.loads = 0
         """Loads that were asked of the server, those of a way back included."""
-
-    def mark(self, name: str) -> None:
-        """Say that the folder is neither what it was nor the revision; ``name`` is what changes now."""
-        between.mark(self.stage, name, self._whole)
 
     def apply(self, found: Drift) -> None:
         """One endpoint: to what the revision says, or back to what it was. Raises ``TrbError``."""
@@ -165,7 +161,7 @@ class Transition:
         """From state to state; back to the first if one fails."""
         reached = 0
         self._there = listed[0]
-        self.mark(name)
+        between.mark(self.stage, name, self._whole)
         self.stuck.add(name)
         try:
             for number, stage in enumerate(listed[1:], start=1):
