@@ -7,14 +7,21 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from threading import Thread
+from typing import IO, TypeVar
 
 from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 
 BLOCK = 1 << 20
+DOCUMENT = 16 << 20
+"""Bytes of a small document at most: a manifest, an index, a token, a page of tags."""
+PATIENCE = 300.0
+"""Seconds for the whole of one, however slowly it comes."""
+UNTRUSTED = "do not use it: it may have been tampered with"
+Result = TypeVar("Result")
 
 
 def blocks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -31,16 +38,76 @@ def digest(source: Iterable[bytes]) -> str:
     return sha256.hexdigest()
 
 
-def receive(source: Iterable[bytes], target: Path, sha256: str) -> str:
-    """Write what arrives, whole, if it has this hex digest; returns the actual one."""
+def bounded(source: Iterable[bytes], most: int, where: str) -> Iterator[bytes]:
+    """The pieces of an answer. Raises DIGEST_MISMATCH once they are more than ``most`` bytes."""
+    arrived = 0
+    for block in source:
+        arrived += len(block)
+        if arrived > most:
+            raise TrbError(
+                Code.DIGEST_MISMATCH,
+                f"sends more than the {most:,} bytes that it may have",
+                where=where,
+                remedy=UNTRUSTED,
+            )
+        yield block
+
+
+def document(source: Iterable[bytes], where: str, most: int = DOCUMENT) -> bytes:
+    """A small document, whole. Raises DIGEST_MISMATCH if it is larger."""
+    return b"".join(bounded(source, most, where))
+
+
+def within(seconds: float, action: Callable[[], Result], where: str) -> Result:
+    """The result of an action that somebody else may keep from ending. Raises STORAGE_UNREACHABLE.
+
+    Time limits of sockets begin anew with each byte. An action that has not ended goes on in its thread.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TrbError(
+            Code.STORAGE_UNREACHABLE,
+            f"has not answered in full within {seconds:g} s",
+            where=where,
+            remedy="check the network and the server there, then try again",
+        )
+    return results[0]
+
+
+def receive(source: Iterable[bytes], target: Path, sha256: str, size: int, where: str) -> str:
+    """Write what arrives, whole, if it has this hex digest; returns the actual one.
+
+    Raises DIGEST_MISMATCH if it is not of ``size`` bytes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     actual = hashlib.sha256()
     with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
         temporary = Path(scratch) / "file"
         with temporary.open("wb") as sink:
-            for block in source:
+            for block in bounded(source, size, where):
                 actual.update(block)
                 sink.write(block)
+        arrived = temporary.stat().st_size
+        if actual.hexdigest() == sha256 and arrived != size:
+            raise TrbError(
+                Code.DIGEST_MISMATCH,
+                f"has {arrived:,} bytes, {size:,} are stated",
+                where=where,
+                remedy=UNTRUSTED,
+            )
         if actual.hexdigest() == sha256:
             temporary.replace(target)
     return actual.hexdigest()
@@ -62,7 +129,7 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
             Code.DIGEST_MISMATCH,
             f"lists a file outside of the repository: {path!r}",
             where=where,
-            remedy="do not use it: it may have been tampered with",
+            remedy=UNTRUSTED,
         )
 
 

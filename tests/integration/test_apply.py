@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ import tiny
 import two_versions
 
 from tests.integration.test_promote import Load, served
-from tests.support import cli
+from tests.support import altered, cli
 from tests.support.raw_server import raw_server
 from tests.support.serve_repository import free_port, until
 from tests.support.servers import free
@@ -136,11 +135,8 @@ def test_an_endpoint_that_fails_goes_back_and_others_are_applied(
     # The recorded answers are those of the other model: smoke must find that out.
     bad = Path(shutil.copytree(revisions / "two", tmp_path / "bad"))
     cases = (revisions / "one" / "sentiment" / "smoke.json").read_bytes()
-    (bad / "sentiment" / "smoke.json").write_bytes(cases)
-    manifest = json.loads((bad / "manifest.json").read_text())
-    record = {"sha256": hashlib.sha256(cases).hexdigest(), "bytes": len(cases)}
-    manifest["files"]["sentiment/smoke.json"] = record
-    (bad / "manifest.json").write_text(json.dumps(manifest))
+    altered.record(bad, "sentiment/smoke.json", cases)
+    altered.seal(bad, "sentiment", 1)
     before = contents(root)
     with serve(root) as server:
         with Load(server.urls.http, golden(revisions / "one"), golden(revisions / "two")) as load:

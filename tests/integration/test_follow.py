@@ -12,7 +12,7 @@ import pytest
 import tiny
 import two_versions
 
-from tests.support import s3_server
+from tests.support import altered, s3_server
 from tests.support import serve_repository as made
 from tests.support.cli import call, kind, trb
 from triton_repo_builder.client import HttpClient
@@ -41,8 +41,8 @@ def wrong_answers(repository: Path) -> None:
         for output in case["outputs"]:
             if output["name"] == "scores":
                 output["data"] = [number + 0.25 for number in output["data"]]
-    file.unlink()
-    file.write_text(json.dumps(document))
+    altered.record(repository, "sentiment/smoke.json", json.dumps(document).encode())
+    altered.seal(repository, "sentiment", 1)
 
 
 @pytest.mark.server

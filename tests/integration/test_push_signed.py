@@ -188,7 +188,12 @@ def test_an_altered_signature_is_refused_and_repaired_by_signing_again(
         assert _signature(pushed["pinned"]) == altered != good
         refused(tmp_path, url, ours.public)
     sign(tmp_path, url, repository, ours)
-    assert _signature(pushed["pinned"]) == good
+    before, after = json.loads(good), json.loads(_signature(pushed["pinned"]))
+    assert after.pop("counter") > before.pop("counter")  # the one that was altered had none
+    assert after.pop("counter_signature") != before.pop("counter_signature")
+    assert after == before
+    sign(tmp_path, url, repository, ours)
+    assert json.loads(_signature(pushed["pinned"])).items() > after.items()
     assert pull(tmp_path, url, ours.public).returncode == 0
 
 

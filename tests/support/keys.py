@@ -31,6 +31,7 @@ def pair(folder: Path, name: str, form: forms.PrivateFormat = OPENSSH, passphras
     if passphrase:
         lock = forms.BestAvailableEncryption(passphrase.encode())
     made = Pair(private=folder / name, public=folder / f"{name}.pub")
+    made.private.touch(0o600)
     made.private.write_bytes(key.private_bytes(forms.Encoding.PEM, form, lock))
     public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     made.public.write_bytes(public + b" release@example.com\n")

@@ -18,6 +18,7 @@ LAYERS = (
         "text",
         "hardware",
         "files",
+        "private_file",
         "transfer",
         "user_file",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 def test_the_expected_file_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "w.bin"
-    assert transfer.receive(iter([b"wei", b"", b"ghts"]), target, SHA256) == SHA256
+    assert transfer.receive(iter([b"wei", b"", b"ghts"]), target, SHA256, len(CONTENT), "there") == SHA256
     assert target.read_bytes() == CONTENT
     assert list(target.parent.iterdir()) == [target]
 
@@ -25,7 +26,8 @@ def test_the_expected_file_is_kept_and_nothing_beside_it(tmp_path: Path) -> None
 def test_another_file_is_not_kept_and_the_old_one_stays(tmp_path: Path) -> None:
     target = tmp_path / "w.bin"
     target.write_bytes(b"old")
-    assert transfer.receive(iter([b"evil"]), target, SHA256) == hashlib.sha256(b"evil").hexdigest()
+    actual = transfer.receive(iter([b"evil"]), target, SHA256, len(CONTENT), "there")
+    assert actual == hashlib.sha256(b"evil").hexdigest()
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -36,7 +38,7 @@ def test_what_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        transfer.receive(broken(), tmp_path / "w.bin", SHA256)
+        transfer.receive(broken(), tmp_path / "w.bin", SHA256, len(CONTENT), "there")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,3 +80,20 @@ def test_without_any_pip_the_error_says_what_is_missing(
         transfer.wheel("x==1", SHA256, tmp_path, label="x 1", remedy="install pip")
     assert (caught.value.code, caught.value.remedy) == (Code.DOWNLOAD_FAILED, "install pip")
     assert "'pip'" in caught.value.message
+
+
+@pytest.mark.parametrize("size", [len(CONTENT) - 1, len(CONTENT) + 1])
+def test_another_size_than_stated_is_not_kept(tmp_path: Path, size: int) -> None:
+    with pytest.raises(TrbError) as caught:
+        transfer.receive(iter([CONTENT]), tmp_path / "w.bin", SHA256, size, "there")
+    assert (caught.value.code, caught.value.where) == (Code.DIGEST_MISMATCH, "there")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_action_that_does_not_end() -> None:
+    with pytest.raises(TrbError) as caught:
+        transfer.within(0.01, threading.Event().wait, "there")
+    assert caught.value.code is Code.STORAGE_UNREACHABLE
+    assert transfer.within(60, lambda: 5, "there") == 5
+    with pytest.raises(KeyError):
+        transfer.within(60, lambda: {}[1], "there")

@@ -39,6 +39,14 @@ def command(repo: Path) -> None:
         fetched, present = external_weights.fetch(repo, manifest, tell)
     for name in fetched:
         click.echo(f"fetched {name}")
+    if pointers := external_weights.pointers(repo, manifest):
+        shown = ", ".join(pointers[:3]) + (f" and {len(pointers) - 3} more" if len(pointers) > 3 else "")
+        raise TrbError(
+            Code.LFS_POINTER,
+            f"pointers of git LFS instead of the files: {shown}",
+            where=str(repo),
+            remedy="get them with: git lfs install && git lfs pull",
+        )
     if not fetched:
         what = f"{present} already there" if present else "all its files are in git"
         click.echo(f"nothing to fetch: {what}")

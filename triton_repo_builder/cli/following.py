@@ -13,6 +13,7 @@ import click
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
+    from triton_repo_builder.deploy.newest import Newest
     from triton_repo_builder.serve import RunningServer
     from triton_repo_builder.stores import Location
     from triton_repo_builder.stores.signature import Trust
@@ -30,6 +31,8 @@ class Following:
     start: Location
     interval: float
     trust: Trust | None
+    newest: Newest | None = None
+    """What refuses revisions that were signed before."""
 
     @contextmanager
     def started(self, server: RunningServer, root: Path) -> Iterator[None]:
@@ -43,6 +46,7 @@ class Following:
             revision=self.start.revision,
             interval=self.interval,
             trust=self.trust,
+            newest=self.newest,
             tell=console.line,
         )
         follower.start()
@@ -55,10 +59,17 @@ class Following:
 
 
 def prepared(
-    repo: Path | Location, engine: str, models: tuple[str, ...], public_keys: Path | None, interval: float
+    repo: Path | Location,
+    engine: str,
+    models: tuple[str, ...],
+    public_keys: Path | None,
+    interval: float,
+    *,
+    refuse_older: bool,
 ) -> Following:
     """What --follow needs. Raises ``UsageError``, and ``TrbError`` of the store."""
     from triton_repo_builder import serve, stores
+    from triton_repo_builder.deploy.newest import Newest
     from triton_repo_builder.stores import signature
 
     if isinstance(repo, Path):
@@ -70,5 +81,12 @@ def prepared(
     if engine == "docker" or (engine == "auto" and serve.choose() == "docker"):
         raise click.UsageError("--follow needs the embedded engine.")
     trust = None if public_keys is None else signature.read_trust(public_keys)
+    if refuse_older and trust is None:
+        raise click.UsageError(
+            "--refuse-older needs --require-signature: the order is part of what is signed."
+        )
     start = stores.pinned(repo, trust)
-    return Following(location=repo, start=start, interval=interval, trust=trust)
+    newest = Newest(repo, trust) if refuse_older and trust is not None else None
+    if newest is not None:
+        newest.check(start)
+    return Following(location=repo, start=start, interval=interval, trust=trust, newest=newest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from triton_repo_builder.cli.options import (
     admin_key_option,
     send_key,
 )
+
+if TYPE_CHECKING:
+    from triton_repo_builder.deploy.promote import Move
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,6 +36,17 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def _way_back(move: Move) -> str:
+    """What a rollback would find: nobody should count on a version that it would refuse."""
+    from triton_repo_builder.deploy import promote
+    from triton_repo_builder.repository import integrity
+
+    damage = promote.damage(move.root, promote.promoted(move), move.name, move.old)
+    if damage:
+        return f"is not as it was built, so 'trb rollback {move.name}' refuses it: {integrity.listed(damage)}"
+    return f"is one 'trb rollback {move.name}' away"
 
 
 @click.command("promote")
@@ -122,8 +136,6 @@ def run(
         click.echo(json.dumps(done))
         return
     servers = f"{url} and {repo} serve" if url else f"{repo} serves"
-    click.echo(
-        f"{servers} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away"
-    )
+    click.echo(f"{servers} version {move.new} of {name}; version {move.old} {_way_back(move)}")
     if not url:
         click.echo("a running server keeps its version until it is restarted")

@@ -65,6 +65,11 @@ PORT = click.IntRange(0, 65535)
     "--follow", is_flag=True, help="For a URL: take up each new revision, proven by trb smoke, or stay."
 )
 @click.option(
+    "--refuse-older",
+    is_flag=True,
+    help="With --follow and --require-signature: refuse what was signed before a revision that was seen.",
+)
+@click.option(
     "--interval",
     type=Real(1, 86_400),
     default=30.0,
@@ -101,6 +106,7 @@ def command(
     verify: bool,
     public_keys: Path | None,
     follow: bool,
+    refuse_older: bool,
     interval: float,
     restarts: int,
     log_file: Path | None,
@@ -149,12 +155,15 @@ def command(
     if follow:
         from triton_repo_builder.cli.following import prepared
 
-        following = prepared(repo, engine.name, models, public_keys, interval)
+        following = prepared(repo, engine.name, models, public_keys, interval, refuse_older=refuse_older)
+    elif refuse_older:
+        raise click.UsageError("--refuse-older goes with --follow.")
     with interrupts.ctrl_c_in_background():
         if detach:
             arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
             arguments += [f"--restarts={restarts}"]
             arguments += ["--follow", f"--interval={interval}"] if follow else []
+            arguments += ["--refuse-older"] if refuse_older else []
             return _detached(arguments, as_json=as_json)
         with (
             _shown(options) if logs else nullcontext(options) as options,

@@ -10,7 +10,7 @@ import re
 import urllib.parse
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder import files, private_file
 from triton_repo_builder.client.values import RequestFailed
 from triton_repo_builder.errors import Code, TrbError
 
@@ -28,17 +28,11 @@ def read(path: Path) -> str:
     """The key in a file: 16 to 1024 printable ASCII characters without blanks. Raises ``TrbError``."""
     try:
         # The limit is on bytes, so that no wrong file is read whole.
-        with path.open("rb") as file:
-            mode, content = path.stat().st_mode, file.read(LONGEST + 3)
+        content, exposure = private_file.read(path, LONGEST + 3)
     except OSError as error:
         raise files.unreadable(path, error) from None
-    if mode & 0o077:
-        raise TrbError(
-            Code.USAGE,
-            f"other users may read or change this key (mode {mode & 0o777:o})",
-            where=str(path),
-            remedy=f"keep it to yourself: chmod 600 {path}; and take a new key if others could read it",
-        )
+    if exposure:
+        raise private_file.refused(path, exposure, Code.USAGE)
     key = content.decode("latin-1").removesuffix("\n").removesuffix("\r")
     if not SHORTEST <= len(key) <= LONGEST or not re.fullmatch("[!-~]*", key):
         raise TrbError(
@@ -85,6 +79,20 @@ def check(url: str, error: RequestFailed) -> None:
         remedy="name the file of the key with --admin-key or TRB_ADMIN_KEY_FILE; a server that was started "
         "without one has a key that nobody knows: start it again with 'trb serve --admin-key FILE'",
     )
+
+
+def refuse_other(url: str, answer: str) -> None:
+    """Raise ``TrbError`` ADMIN_KEY if the server asks for a key by another name than ours."""
+    asked = ASKED.search(answer)
+    if asked is not None:
+        name = asked[1].removeprefix("triton-grpc-protocol-")
+        raise TrbError(
+            Code.ADMIN_KEY,
+            f"the server wants a key called '{name}' for this, and trb sends only one called '{HEADER}'",
+            where=url,
+            remedy=f"start it with --http-restricted-api=…:{HEADER}=KEY, as trb serve --admin-key does, then "
+            "name the file of the key with --admin-key or TRB_ADMIN_KEY_FILE",
+        )
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -29,7 +29,8 @@ _GRPC_REFUSED = {
 }
 TLS = "grpcs://"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
-ANY_SIZE = ("grpc.max_receive_message_length", -1)
+ANY_SIZE = ("grpc.max_receive_message_length", 2**31 - 1)
+"""As large as tritonclient's own channels take."""
 _GRPC_LOST = (
     "failed to connect",
     "connection refused",

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 HEADER_LENGTH = "inference-header-content-length"
 TICK = 0.05
 """Seconds between two looks at the index."""
+LARGEST = 2**31 - 1
+"""Bytes of an answer with tensors, as over gRPC."""
+DOCUMENT = 64 << 20
+"""Bytes of any other answer."""
+PATIENCE = 10
+"""How often the time limit of one read an answer may take as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +67,7 @@ class HttpClient:
         return self._parts.hostname or ""
 
     def send(self, method: str, path: str, body: Body | None = None) -> Answer:
-        """Send one request unchanged; raises ``NoAnswer`` only."""
+        """Send one request unchanged; raises ``NoAnswer`` only, also for an answer without end."""
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         headers = dict(body.headers) if body else {}
@@ -71,7 +77,8 @@ class HttpClient:
                 connection.request(method, self._parts.path + path, body.data if body else None, headers)
                 answer = connection.getresponse()
                 lower = {name.lower(): value for name, value in answer.getheaders()}
-                return Answer(status=answer.status, headers=lower, data=answer.read())
+                most = LARGEST if path.endswith("/infer") else DOCUMENT
+                return Answer(status=answer.status, headers=lower, data=self._read(answer, most))
             finally:
                 connection.close()
         except TimeoutError:
@@ -81,6 +88,19 @@ class HttpClient:
             if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
                 raise NoAnswer("no HTTP server answers; is this the gRPC port?") from None
             raise NoAnswer(f"no answer: {str(error) or type(error).__name__}") from None
+
+    def _read(self, answer: http.client.HTTPResponse, most: int) -> bytes:
+        deadline = time.monotonic() + PATIENCE * self.timeout
+        data = bytearray()
+        while piece := answer.read1(1 << 20):
+            data += piece
+            if len(data) > most:
+                raise NoAnswer(f"the answer has more than {most:,} bytes")
+            if time.monotonic() > deadline:
+                raise NoAnswer(f"the answer did not end within {PATIENCE * self.timeout:g} s")
+        if answer.length:
+            raise http.client.IncompleteRead(bytes(data), answer.length)
+        return bytes(data)
 
     def call(self, method: str, path: str, body: Body | None = None) -> Any:
         """One request whose answer is JSON; raises ``RequestFailed`` unless the status is 200."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_repo_builder.client.http import HttpClient
+from triton_repo_builder.client.http import DOCUMENT, HttpClient
 from triton_repo_builder.client.values import RequestFailed, understood
 
 TOKEN_CACHE = ("trb_tokenizer_cache_hits", "trb_tokenizer_cache_misses")
@@ -194,7 +194,7 @@ def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
     """The metrics page; else empty, and the reason."""
     try:
         with urllib.request.urlopen(url, timeout=timeout) as answer:
-            return str(answer.read().decode("utf-8", "replace")), ""
+            return str(answer.read(DOCUMENT).decode("utf-8", "replace")), ""
     except (OSError, ValueError) as error:
         return "", str(getattr(error, "reason", "") or error)
 

@@ -16,6 +16,7 @@ from triton_repo_builder.check import installed
 from triton_repo_builder.container_image import context, wheels
 from triton_repo_builder.container_image.context import Request
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import integrity
 from triton_repo_builder.serve.docker import cleanup, daemon, images
 from triton_repo_builder.serve.loading import select
 
@@ -50,6 +51,7 @@ class NoPackages(Exception):
 def build(request: Request, progress: Progress | None = None) -> Built:
     """Build and tag the image; leaves no other image behind. Raises ``TrbError``, and keeps an existing tag.
 
+    DIGEST_MISMATCH: the repository is not as it was built.
     If pip in the container cannot reach an index, pip on this machine downloads the wheels.
     """
     tell = progress or (lambda text: None)
@@ -101,6 +103,8 @@ def _labels(request: Request) -> dict[str, str]:
     if request.repository is not None:
         repo = repository.read(request.repository)
         select.choose(repo)  # raises without a model
+        if repo.manifest is not None:
+            integrity.prove(repo.path, repo.manifest, str(repo.path))
         labels[f"{cleanup.TRB}.endpoints"] = ",".join(model.name for model in repo.endpoints)
     return labels
 

@@ -7,6 +7,7 @@ are applied nevertheless. A killed apply leaves one of these states, from which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from triton_repo_builder.deploy.drift import Action, Drift
 from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.deploy.transition import Options, Tell, Transition
 from triton_repo_builder.errors import Code, Exit, TrbError
+from triton_repo_builder.repository import integrity
+from triton_repo_builder.repository.integrity import Altered, Disagreement
 from triton_repo_builder.serve.loading import load_unload
 from triton_repo_builder.text import counted
 from triton_repo_builder.write import between, install, ownership, recovery, staging
@@ -115,8 +118,8 @@ def folder(url: str, to: Path | None) -> Path:
 def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:
     """Apply the repository in the folder ``revision`` to ``root``, from which the server at ``urls`` runs.
 
-    Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN; failures of
-    single endpoints are in the result.
+    Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN, DIGEST_MISMATCH
+    for a revision that is not as it was built; failures of single endpoints are in the result.
     """
     with staging.exclusive(root), staging.staging(root) as held:
         for line in recovery.recover(root, write=not options.dry_run):
@@ -130,6 +133,7 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
                 where=str(revision),
                 remedy="name a folder, URL or commit that trb build made",
             )
+        _prove(revision, want)
         have = replace(have, state=install.linked(have.state, held))
         found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
@@ -148,10 +152,37 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
             tell=tell,
             stage=held,
         )
+        outcomes = _outcomes(transition, found)
+        return Applied(folder=str(root), outcomes=outcomes)
+
+
+def _prove(revision: Path, want: Side) -> None:
+    """Raise DIGEST_MISMATCH if the revision is not as it was built: by the bytes that were read of it."""
+    recorded, state = want.manifest.files, want.state
+    altered: tuple[Altered | Disagreement, ...] = tuple(
+        Altered(path=path, missing=path not in state)
+        for path, record in sorted(recorded.items())
+        if path not in state or state[path].record.sha256 != record.sha256
+    )
+    if found := altered or tuple(integrity.disagreements(revision, want.manifest)):
+        raise integrity.not_as_built(found, str(revision))
+
+
+def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
+    """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
+    root, want = transition.root, transition.want
+    try:
         outcomes = tuple(_outcome(transition, each) for each in found)
         if not any(outcome.error for outcome in outcomes):
             install.install(root, {}, {}, (), want.manifest)
-        return Applied(folder=str(root), outcomes=outcomes)
+            between.clear(root)
+    except BaseException:
+        if not transition.changed:  # all of it went back
+            between.unmark(transition.stage)
+        raise
+    if not transition.stuck:
+        between.unmark(transition.stage)
+    return outcomes
 
 
 def _outcome(transition: Transition, found: Drift) -> Outcome:

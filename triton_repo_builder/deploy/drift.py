@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
+from triton_repo_builder.client import HttpClient, NoAnswer, RequestFailed, admin_key, ready_versions
 from triton_repo_builder.deploy.stage import Side
 from triton_repo_builder.repository import as_loaded
 from triton_repo_builder.repository.pbtxt import PbtxtError
@@ -54,8 +54,17 @@ class Drift:
 
 
 def compare(have: Side, want: Side, root: Path, http: HttpClient, server: Server) -> tuple[Drift, ...]:
-    """Every endpoint of the folder and of the revision; what has to go comes last."""
-    loaded = ready_versions(http.index_or_empty())
+    """Every endpoint of the folder and of the revision; what has to go comes last.
+
+    Raises ``TrbError`` ADMIN_KEY, ``NoAnswer``.
+    """
+    try:
+        loaded = ready_versions(http.index())
+    except NoAnswer:
+        raise
+    except RequestFailed as error:  # it keeps its list to itself
+        admin_key.refuse_other(http.url, error.message)
+        loaded = {}
     found = [_endpoint(have, want, name, loaded, http) for name in sorted(want.manifest.endpoints)]
     found = [drift or _brought(drift, want, server) for drift in found]
     for name, entry in sorted(have.manifest.endpoints.items()):

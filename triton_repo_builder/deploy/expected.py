@@ -16,6 +16,7 @@ from triton_repo_builder.repository import (
     Model,
     Repository,
     content,
+    integrity,
     provenance,
 )
 from triton_repo_builder.repository.config import ModelConfig
@@ -76,8 +77,9 @@ def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
     listing = content.listing(
         read.path, read.manifest, name, entry.version, lambda path: recorded[path].sha256
     )
-    if not altered and entry.content and content.digest(listing) != entry.content:
-        altered = "the content digest in manifest.json is not that of its files"
+    if not altered:
+        several = integrity.disagreements(read.path, read.manifest, only=[(name, entry.version)])
+        altered = integrity.listed(tuple(several))
     models = [read.model(model) for model in entry.models]
     return Expected(
         name=name,

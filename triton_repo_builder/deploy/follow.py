@@ -12,6 +12,7 @@ from pathlib import Path
 from triton_repo_builder import files, smoke, stores
 from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.deploy import apply, transition
+from triton_repo_builder.deploy.newest import Newest
 from triton_repo_builder.errors import Code, Exit, TrbError
 from triton_repo_builder.stores import Location
 from triton_repo_builder.stores.signature import Trust
@@ -46,6 +47,7 @@ class Follower(threading.Thread):
         revision: str,
         interval: float,
         trust: Trust | None,
+        newest: Newest | None = None,
         tell: Callable[[str], None],
     ) -> None:
         super().__init__(name="trb-follow", daemon=True)
@@ -54,6 +56,8 @@ class Follower(threading.Thread):
         self._urls = urls
         self._interval = interval
         self._trust = trust
+        self._newest = newest
+        """What refuses revisions that were signed before; None: they are served."""
         self._tell = tell
         self._seen = revision
         """The revision that was taken up or refused last."""
@@ -95,6 +99,8 @@ class Follower(threading.Thread):
             if pinned.revision != self._named:
                 self._named = pinned.revision
                 self._tell(f"{self._location} is now sha256:{pinned.revision}")
+            if self._newest is not None:
+                self._newest.check(pinned)
             self._take_up(pinned)
         except (TrbError, RequestFailed, OSError) as error:
             failure = _failure(error, self._urls.http)
@@ -113,6 +119,7 @@ class Follower(threading.Thread):
                 )
             except TrbError as error:
                 self._seen = self._seen if error.code in PASSING else pinned.revision
+                error.where = error.where.replace(str(folder), str(pinned))
                 raise
         if not applied.failed:
             self._seen, self._serves, self._said = pinned.revision, f"sha256:{pinned.revision}", ""

@@ -11,7 +11,8 @@ from pathlib import Path
 from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
-from triton_repo_builder.repository.integrity import Altered
+from triton_repo_builder.repository.content import paths as paths_of
+from triton_repo_builder.repository.integrity import Altered, Disagreement
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.write import ownership, undo, versions
 from triton_repo_builder.write.undo import Keep
@@ -31,7 +32,7 @@ class Move:
     old_files: Mapping[str, bytes]
     """The files in the models' folders while ``old`` is served, without policy."""
     new_files: Mapping[str, bytes]
-    accepted: tuple[Altered, ...] = ()
+    accepted: tuple[Altered | Disagreement, ...] = ()
     """Files that are not as they were built, which --force lets pass."""
 
     @property
@@ -69,6 +70,7 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
             else "add one with trb build --version next",
         )
     if new == old:
+        _refuse_damage(root, recorded, name, new, force)
         return None
     move = between(root, recorded, name, new)
     return replace(move, accepted=_check(move, force))
@@ -91,7 +93,7 @@ def between(root: Path, recorded: Manifest, name: str, new: int) -> Move:
     )
 
 
-def _check(move: Move, force: bool) -> tuple[Altered, ...]:
+def _check(move: Move, force: bool) -> tuple[Altered | Disagreement, ...]:
     """What is not as it was built; raises unless ``force``."""
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
         missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
@@ -105,16 +107,7 @@ def _check(move: Move, force: bool) -> tuple[Altered, ...]:
         for model in move.models:
             versions.read_config(move.root / model / str(number) / SHARED / CONFIG)
     recorded = move.manifest.files
-    own = tuple(f"{model}/{move.new}/" for model in move.models)
-    altered = integrity.altered(move.root, {p: r for p, r in recorded.items() if p.startswith(own)})
-    if altered and not force:
-        raise TrbError(
-            Code.PROMOTE_FAILED,
-            f"version {move.new} is not as it was built: {integrity.listed(altered)}",
-            where=f"{move.root}: {move.name}",
-            remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
-            "--force",
-        )
+    altered = _refuse_damage(move.root, move.manifest, move.name, move.new, force)
     replaced = {path: recorded[path] for path in move.old_files if path in recorded}
     edited = tuple(file for file in integrity.altered(move.root, replaced) if not file.missing)
     if edited and not force:
@@ -122,6 +115,30 @@ def _check(move: Move, force: bool) -> tuple[Altered, ...]:
             [file.path for file in edited], move.root, "keep your edit elsewhere, or replace it with --force"
         )
     return (*altered, *edited)
+
+
+def _refuse_damage(
+    root: Path, recorded: Manifest, name: str, version: int, force: bool
+) -> tuple[Altered | Disagreement, ...]:
+    found = damage(root, recorded, name, version)
+    if found and not force:
+        raise TrbError(
+            Code.PROMOTE_FAILED,
+            f"version {version} is not as it was built: {integrity.listed(found)}",
+            where=f"{root}: {name}",
+            remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
+            "--force",
+        )
+    return found
+
+
+def damage(root: Path, recorded: Manifest, name: str, version: int) -> tuple[Altered | Disagreement, ...]:
+    """How a version is not as it was built; every file of it is read."""
+    endpoint = recorded.endpoints[name]
+    served = version == endpoint.served.version
+    paths = paths_of(endpoint.versions[version], recorded.files, served=served).values()
+    altered = integrity.altered(root, {path: recorded.files[path] for path in paths})
+    return altered or tuple(integrity.disagreements(root, recorded, only=[(name, version)]))
 
 
 @contextlib.contextmanager

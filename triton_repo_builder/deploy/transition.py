@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_repo_builder import files, repository, smoke
+from triton_repo_builder import repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy import live, preflight, stages
 from triton_repo_builder.deploy.drift import Action, Drift
@@ -55,6 +55,15 @@ class Transition:
         self.http = HttpClient(urls.http, 10)
         self.loader = Loader(urls.http)
         self.manifest = have.manifest
+        self.changed = False
+        """Whether an endpoint is as the revision says, and was not before."""
+        self.stuck: set[str] = set()
+        """Endpoints that are between two states, and could not go back."""
+        before = root / MANIFEST
+        self._whole = [
+            want.manifest.to_text(),
+            *([before.read_text(encoding="utf-8")] if before.is_file() else ()),
+        ]
         self._there: Stage | None = None
         """The state that the folder has, while an endpoint changes."""
         self.loads = 0
@@ -153,9 +162,8 @@ class Transition:
         reached = 0
         self._there = listed[0]
         try:
-            if len(listed) > 2:
-                whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
-                between.mark(self.stage, name, [files.read_text(self.root / MANIFEST), *whole])
+            between.mark(self.stage, name, self._whole)
+            self.stuck.add(name)
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)
                 reached = number
@@ -183,7 +191,8 @@ class Transition:
             raise error from None
         finally:
             if self._there is listed[0] or self._there is listed[-1]:
-                between.unmark(self.stage)
+                self.stuck.discard(name)
+            self.changed |= self._there is not listed[0]
 
     def _take(self, name: str, before: Stage, stage: Stage, own: Collection[str]) -> None:
         self._unload(stage.unloads)

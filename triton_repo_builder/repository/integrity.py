@@ -1,13 +1,17 @@
-"""Files that are not as ``trb`` wrote them: the manifest's digests against the bytes that are there."""
+"""Files that are not as ``trb`` wrote them: the manifest's digests, and the content digest over them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import files
-from triton_repo_builder.repository.manifest import FileRecord
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.repository import content, pbtxt
+from triton_repo_builder.repository.config import CONFIG, ModelConfig
+from triton_repo_builder.repository.manifest import MANIFEST, FileRecord, Manifest
+from triton_repo_builder.repository.model import SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,74 @@ def altered(root: Path, records: Mapping[str, FileRecord]) -> tuple[Altered, ...
     return tuple(found)
 
 
-def listed(found: Sequence[Altered], most: int = 5) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Disagreement:
+    """A version whose content digest is not one: whoever altered a file altered its record as well."""
+
+    endpoint: str
+    version: int
+    path: str
+    """Its config.pbtxt."""
+    digests: Mapping[str, str]
+    """Hex digests by where they stand, empty if none does there."""
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{digest[:12] or 'none'} in {of}" for of, digest in self.digests.items())
+        text = f"version {self.version} has several content digests: {shown}"
+        return text.replace(f"in {_FILES}", f"of {_FILES}")
+
+
+_FILES = "the files"
+
+
+def disagreements(
+    root: Path,
+    manifest: Manifest,
+    sha256: Callable[[str], str] | None = None,
+    only: Collection[tuple[str, int]] | None = None,
+) -> Iterator[Disagreement]:
+    """Versions whose content digest is another in config.pbtxt, in the manifest, or of the files.
+
+    ``sha256`` gives the actual digests, if files are not as recorded. ``only``: these versions.
+    """
+    known = sha256 or (lambda path: manifest.files[path].sha256)
+    for name, endpoint in sorted(manifest.endpoints.items()):
+        for version, entry in sorted(endpoint.versions.items()):
+            if only is not None and (name, version) not in only:
+                continue
+            own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
+            path = f"{name}/{own}{CONFIG}"
+            try:
+                config = ModelConfig(pbtxt.parse((root / path).read_text(encoding="utf-8")))
+            except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
+                continue  # missing or altered, which is known
+            digests = {
+                CONFIG: content.stated(config),
+                MANIFEST: entry.content,
+                _FILES: content.of_version(root, manifest, name, version, known),
+            }
+            if (digests[CONFIG] or entry.content) and len({*digests.values()}) > 1:
+                yield Disagreement(endpoint=name, version=version, path=path, digests=digests)
+
+
+def prove(root: Path, manifest: Manifest, where: str) -> None:
+    """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
+    changed: tuple[Altered | Disagreement, ...] = altered(root, manifest.files)
+    if found := changed or tuple(disagreements(root, manifest)):
+        raise not_as_built(found, where)
+
+
+def not_as_built(found: Sequence[Altered | Disagreement], where: str) -> TrbError:
+    """The error for a repository that somebody altered after it was built."""
+    return TrbError(
+        Code.DIGEST_MISMATCH,
+        f"not as it was built: {listed(found)}",
+        where=where,
+        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
+    )
+
+
+def listed(found: Sequence[object], most: int = 5) -> str:
     """The first ``most`` of them in one line, and how many more there are."""
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(map(str, found[:most])) + more

@@ -29,6 +29,7 @@ __all__ = [
     "Pulled",
     "Pushed",
     "Stored",
+    "counter",
     "parse",
     "prune",
     "pull",
@@ -150,6 +151,14 @@ def verified(location: Location, trust: Trust) -> tuple[Location, str]:
     key = signature.require(subject, trust, read, str(location), lambda: place.signers(subject))
     pinned: Any = replace(location, revision=subject.digest)  # type: ignore[type-var]
     return pinned, key.fingerprint
+
+
+def counter(location: Location, trust: Trust) -> int:
+    """The highest counter that an allowed key signed for a revision; 0 if none did."""
+    place = store(location)
+    subject = place.subject()
+    documents = ((key, place.signature(subject, key.id) or b"") for key in trust.keys)
+    return max(signature.counter(subject, key, document) for key, document in documents)
 
 
 def pinned(location: Location, trust: Trust | None) -> Location:

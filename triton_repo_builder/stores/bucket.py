@@ -33,7 +33,7 @@ from triton_repo_builder.stores.revision import (
     read_index,
     write_verified,
 )
-from triton_repo_builder.stores.signature import Signer, Subject, stated_key
+from triton_repo_builder.stores.signature import Signer, Subject, next_counter, stated_key
 from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 POINTER = "current.json"
@@ -76,7 +76,8 @@ class BucketStore(Objects):
                 self._write(f"{REVISIONS}/{digest}.json", local.index.document)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
                     subject = Subject(revision=f"sha256:{digest}")
-                    self._write(_signature(digest, signer.public.id), signer.sign(subject))
+                    counter = next_counter(subject, self, signer.public)
+                    self._write(_signature(digest, signer.public.id), signer.sign(subject, counter))
                 previous = self._move_pointer(local)
         return Pushed(
             location=self._shown,

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from triton_repo_builder import files, repository, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.stores import STORES, failures, filesystem, retries
 from triton_repo_builder.stores.store import Hints
 
@@ -29,6 +31,31 @@ READ = "check the address, the network and your credentials, then try again"
 NETWORK = "check the address and the network, and AWS_ENDPOINT_URL for s3://"
 ALIASES = {"gcs": "gs", "abfs": "az"}
 """Second names that fsspec has for a scheme of STORES."""
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects to web servers alone, and never from TLS to plain HTTP."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        fp.close()  # its body, which urllib reads whole, may have no end
+        if _scheme(newurl) not in WEB or (_scheme(newurl) == "http" and req.type == "https"):
+            raise TrbError(
+                Code.DOWNLOAD_FAILED,
+                f"redirects to {newurl[:200]!r}",
+                where=req.full_url,
+                remedy="name the address where the file really is",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_WEB = urllib.request.OpenerDirector()
+for _handler in (
+    *(urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler),
+    *(_Redirects, urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor),
+):
+    _WEB.add_handler(_handler())
 
 
 def check(url: str) -> None:
@@ -73,7 +100,7 @@ def put(file: Path, url: str, sha256: str) -> bool:
 def _write(file: Path, url: str, sha256: str) -> None:
     if _scheme(url) == "file":
         with files.opened(file) as stream:
-            transfer.receive(transfer.blocks(stream), _local(url), sha256)
+            transfer.receive(transfer.blocks(stream), _local(url), sha256, file.stat().st_size, url)
     else:
         system, path = filesystem.connect(url)
         system.put_file(str(file), path)
@@ -127,7 +154,7 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
                 present += 1
                 continue
             tell(f"{name} from {url}")
-            actual = _receive(url, target, sha256)
+            actual = _receive(url, target, record)
         if actual != sha256:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,
@@ -139,11 +166,22 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
     return fetched, present
 
 
-def _receive(url: str, target: Path, sha256: str) -> str:
+def pointers(root: Path, manifest: Manifest) -> list[str]:
+    """Files that are pointers of git LFS, not what was built."""
+    return [name for name, record in sorted(manifest.files.items()) if _is_pointer(root / name, record)]
+
+
+def _is_pointer(file: Path, record: FileRecord) -> bool:
+    if not file.is_file() or file.stat().st_size > min(files.LFS_POINTER_SIZE, record.bytes - 1):
+        return False
+    return bool(files.lfs_sha256(file.read_bytes()))
+
+
+def _receive(url: str, target: Path, record: FileRecord) -> str:
     """Digest of what arrived; a web server is asked again, the libraries of buckets do that themselves."""
 
     def once() -> str:
-        return transfer.receive(_blocks(url), target, sha256)
+        return transfer.receive(_blocks(url), target, record.sha256, record.bytes, url)
 
     return retries.patiently(once) if _scheme(url) in WEB else once()
 
@@ -155,7 +193,7 @@ def _blocks(url: str) -> Iterator[bytes]:
         with files.opened(_local(url)) as stream:
             yield from transfer.blocks(stream)
     elif scheme in WEB:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        with _WEB.open(url, timeout=PATIENCE) as answer:
             left = int(answer.headers.get("Content-Length") or 0)
             for block in transfer.blocks(answer):
                 left -= len(block)
@@ -163,7 +201,7 @@ def _blocks(url: str) -> Iterator[bytes]:
             if left > 0:  # urllib itself takes a connection that breaks off for the end
                 raise http.client.IncompleteRead(b"", left)
     else:
-        yield from filesystem.blocks(*filesystem.connect(url))
+        yield from filesystem.blocks(*filesystem.connect(url), url)
 
 
 def _scheme(url: str) -> str:

@@ -6,10 +6,13 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from triton_repo_builder import transfer
 from triton_repo_builder.errors import Code, TrbError
 
 BLOCK = 8 << 20
 """One request each: far more than the block of a local file."""
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs")
+"""Buckets; the third and the last are second names."""
 _TALKATIVE = ("s3fs", "gcsfs", "adlfs", "google.auth", "azure")
 
 
@@ -22,6 +25,14 @@ def connect(url: str, where: str = "", **options: Any) -> tuple[Any, str]:
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     scheme = url.partition(":")[0]
+    # fsspec knows many more, and chains of them: some unpack archives, or evaluate templates.
+    if scheme not in SCHEMES or "::" in url:
+        raise TrbError(
+            Code.USAGE,
+            f"trb does not read or write {scheme}://",
+            where=where or url,
+            remedy="use file://, https://, s3://, gs:// or az://",
+        )
     try:
         import fsspec
 
@@ -33,19 +44,30 @@ def connect(url: str, where: str = "", **options: Any) -> tuple[Any, str]:
             where=where or url,
             remedy="pip install 'triton_repo_builder[push]'",
         ) from None
-    except ValueError as error:
-        raise TrbError(
-            Code.USAGE,
-            f"cannot be reached: {error}",
-            where=where or url,
-            remedy="use file://, https://, s3://, gs:// or az://",
-        ) from None
     system, path = fsspec.core.url_to_fs(url, **options)
     return system, str(path)
 
 
-def blocks(system: Any, path: str) -> Iterator[bytes]:
-    """An object in pieces. Raises ``FileNotFoundError``."""
+def blocks(system: Any, path: str, where: str) -> Iterator[bytes]:
+    """An object in pieces. Raises ``FileNotFoundError``, DIGEST_MISMATCH."""
     size = system.info(path)["size"]
     for start in range(0, size, BLOCK):
-        yield system.cat_file(path, start=start, end=min(start + BLOCK, size))
+        end = min(start + BLOCK, size)
+        yield _part(system, path, start, end, where)
+
+
+def document(system: Any, path: str, where: str) -> bytes:
+    """A small object, whole. Raises ``FileNotFoundError``, DIGEST_MISMATCH, STORAGE_UNREACHABLE."""
+
+    def read() -> bytes:
+        # Not by its size: it may be replaced between the two requests.
+        if not system.info(path)["size"]:
+            return b""
+        return transfer.document([_part(system, path, 0, transfer.DOCUMENT + 1, where)], where)
+
+    return transfer.within(transfer.PATIENCE, read, where)
+
+
+def _part(system: Any, path: str, start: int, end: int, where: str) -> bytes:
+    data: bytes = system.cat_file(path, start=start, end=end)
+    return b"".join(transfer.bounded([data], end - start, where))

@@ -49,12 +49,16 @@ class Objects:
             total, done = sum(int(facts["size"] or 0) for facts in found.values()), 0
             for key, facts in sorted(found.items()):
                 name = key.removeprefix(root)
-                if name.endswith("/") or ".." in name.split("/"):
+                if name.endswith("/"):
                     continue
+                transfer.check_inside(name, self._url(name))
                 path = target / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self.system.get_file(key, str(path))
-                done += int(facts["size"] or 0)
+                size = int(facts["size"] or 0)
+                with path.open("wb") as sink:
+                    blocks = filesystem.blocks(self.system, key, f"{self.location.scheme}://{key}")
+                    sink.writelines(transfer.bounded(blocks, size, f"{self.location.scheme}://{key}"))
+                done += size
                 progress(name, done, total)
         return len(found)
 
@@ -64,10 +68,10 @@ class Objects:
             size = self.system.info(self._at(path))["size"]
         except FileNotFoundError:
             return False
-        return size == entry.bytes and self._hash(path) == entry.sha256
+        return size == entry.bytes and self._hash(path, size) == entry.sha256
 
     def _verify(self, path: str, entry: Entry) -> None:
-        actual = self._hash(path)
+        actual = self._hash(path, entry.bytes)
         if actual != entry.sha256:
             raise mismatch(self._url(path), actual, entry.sha256)
 
@@ -77,18 +81,18 @@ class Objects:
         else:
             self.system.put_file(str(file.source), self._at(path))
 
-    def _hash(self, path: str) -> str:
-        return transfer.digest(self._blocks(path))
+    def _hash(self, path: str, most: int) -> str:
+        return transfer.digest(transfer.bounded(self._blocks(path), most, self._url(path)))
 
     def _blocks(self, path: str) -> Iterator[bytes]:
-        return filesystem.blocks(self.system, self._at(path))
+        return filesystem.blocks(self.system, self._at(path), self._url(path))
 
     def _read(self, path: str) -> bytes | None:
+        """A small object; None if it is not there. Raises DIGEST_MISMATCH if it is a large one."""
         try:
-            data: bytes = self.system.cat_file(self._at(path))
+            return filesystem.document(self.system, self._at(path), self._url(path))
         except FileNotFoundError:
             return None
-        return data
 
     def _remove(self, path: str) -> None:
         """Remove one object; nothing if it is not there."""

@@ -7,14 +7,17 @@ tar of a file that is already on disk can be hashed and sent without a copy of i
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from triton_repo_builder import files
-from triton_repo_builder.errors import Code
+from triton_repo_builder import files, transfer
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File, unreadable
 from triton_repo_builder.stores.revision import LocalRevision
 
@@ -25,6 +28,14 @@ MOST = 60
 """Layers of either kind; overlay file systems mount 127 or so at most."""
 BLOCK = 1 << 20
 _RECORD = 512
+MEMBERS = 100_000
+"""Files and folders of a layer."""
+HEADER = 2 << 20
+"""Bytes that are read at once: the content of a file in pieces, a header whole."""
+PACKED = 100
+"""How much larger a compressed layer may be, if it is more than ``ANYWAY`` bytes: weights hardly shrink."""
+ANYWAY = 1 << 30
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +74,82 @@ class Reader:
         count = len(self._rest) if size is None or size < 0 else size
         data, self._rest = self._rest[:count], self._rest[count:]
         return data
+
+
+class _Tape:
+    """A tar stream, as ``tarfile`` reads it: forward only, and nothing by a size that its author chose."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream, self._most, self._furthest = stream, most, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises ``tarfile.ReadError`` for too many."""
+        if not 0 <= size <= HEADER:
+            raise tarfile.ReadError(f"a header has more than {HEADER:,} bytes")
+        data: bytes = self._stream.read(size)
+        self._reached()
+        return data
+
+    def seek(self, position: int) -> int:
+        """Go on from there. Raises ``tarfile.ReadError`` for a place before the last one."""
+        if position < self._furthest - 1:  # tarfile itself looks at the last byte again
+            raise tarfile.ReadError("a header leads back")
+        if position > self._most:
+            raise tarfile.ReadError(f"holds more than {self._most:,} bytes")
+        self._stream.seek(position)
+        self._reached()
+        return position
+
+    def tell(self) -> int:
+        """Bytes from the start."""
+        return int(self._stream.tell())
+
+    def _reached(self) -> None:
+        self._furthest = max(self._furthest, self._stream.tell())
+        if self._furthest > self._most:
+            raise tarfile.ReadError(f"holds more than {self._most:,} bytes")
+
+
+def unpack(layer: Path, target: Path, where: str) -> None:
+    """Write the files of a layer that are under ``models/`` below ``target``, and nothing else.
+
+    Raises DIGEST_MISMATCH for a path outside, STORAGE_FAILED for what is not a plain tar stream, packed by
+    gzip at most.
+    """
+    try:
+        with layer.open("rb") as plain:
+            packed = plain.read(len(_GZIP)) == _GZIP
+        size = layer.stat().st_size
+        with gzip.open(layer) if packed else layer.open("rb") as stream:
+            tape = _Tape(stream, max(ANYWAY, PACKED * size) if packed else size)
+            _unpack(tape, target, where)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError) as error:
+        raise TrbError(
+            Code.STORAGE_FAILED,
+            f"is not a layer that trb can unpack: {str(error) or type(error).__name__}",
+            where=where,
+            remedy=transfer.UNTRUSTED,
+        ) from None
+
+
+def _unpack(tape: Any, target: Path, where: str) -> None:
+    with tarfile.open(fileobj=tape, mode="r:") as archive:
+        for number, member in enumerate(archive):
+            if number >= MEMBERS:
+                raise tarfile.ReadError(f"holds more than {MEMBERS:,} files")
+            path = member.name.removeprefix("./").removeprefix("/")
+            if not member.isreg() or not path.startswith(f"{ROOT}/"):
+                continue
+            if member.issparse():
+                raise tarfile.ReadError(f"{path[:200]!r} is a sparse file")
+            path = path.removeprefix(f"{ROOT}/")
+            transfer.check_inside(path, where)
+            stream = archive.extractfile(member)
+            assert stream is not None  # It is a regular file.
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with stream, file.open("wb") as sink:
+                sink.writelines(transfer.blocks(stream))
 
 
 def split(local: LocalRevision) -> tuple[Layer, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,8 @@ from triton_repo_builder.stores.failures import explained
 from triton_repo_builder.stores.location import Image
 from triton_repo_builder.stores.oci_client import HINTS, REPAIR, Client
 from triton_repo_builder.stores.oci_layers import Layer
-from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect, mismatch
-from triton_repo_builder.stores.signature import Signer, Subject, stated_key
+from triton_repo_builder.stores.revision import DIGEST, LocalRevision, collect, mismatch, stated_size
+from triton_repo_builder.stores.signature import Signer, Subject, next_counter, stated_key
 from triton_repo_builder.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 REVISION = "trb.revision"
@@ -65,7 +64,8 @@ class RegistryStore:
                 self._client.put_manifest(digest, manifest)
                 self._check_arrived(digest)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
-                    document = signer.sign(Subject(revision=labels[REVISION], image=digest))
+                    subject = Subject(revision=labels[REVISION], image=digest)
+                    document = signer.sign(subject, next_counter(subject, self, signer.public))
                     registry_tags.write_signature(self._client, digest, signer.public.id, document)
                 before = self._tag(digest, manifest)
         return Pushed(
@@ -183,7 +183,7 @@ class RegistryStore:
             done = 0
             for layer, size in layers:
                 progress(layer, done, total)
-                self._unpack(layer, target)
+                self._unpack(layer, size, target)
                 done += size
             progress("", total, total)
             local = collect(target)
@@ -209,11 +209,11 @@ class RegistryStore:
             progress(digest, done, total)
             # Read back, both what was there and what was sent: a registry that has a file under a digest
             # keeps that file, damaged or not, discards what is sent, and answers that all is well.
-            if self._client.size(digest) != size or self._client.digest(digest) != digest:
+            if self._client.size(digest) != size or self._client.digest(digest, size) != digest:
                 sent.append((digest, size))
                 if not dry_run:
                     self._client.put_blob(digest, blocks(), size)
-                    actual = self._client.digest(digest)
+                    actual = self._client.digest(digest, size)
                     if actual != digest:
                         raise self._damaged(digest, f"has sha256 {actual}" if actual else "cannot be read")
             done += size
@@ -289,7 +289,7 @@ class RegistryStore:
     def _parts(self, manifest: dict[str, Any]) -> tuple[list[tuple[str, int]], str | None]:
         """(digest, bytes) of each layer, and the revision that the annotations state."""
         try:
-            layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
+            layers = [(str(layer["digest"]), stated_size(layer["size"])) for layer in manifest["layers"]]
             stated = (manifest.get("annotations") or {}).get(REVISION)
         except DAMAGED as error:
             raise self._no_manifest(error) from None
@@ -313,25 +313,16 @@ class RegistryStore:
             remedy=f"push first: trb push {self.location} REPO",
         )
 
-    def _unpack(self, digest: str, target: Path) -> None:
+    def _unpack(self, digest: str, size: int, target: Path) -> None:
         """One layer: fetched whole, verified, then unpacked, and only its files under ``models/``."""
         with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
             layer = Path(scratch) / "layer"
             expected = digest.removeprefix("sha256:")
+            where = f"{self._name}@{digest}"
             # From its start: what arrived of a connection that was dropped proves nothing.
-            actual = retries.patiently(lambda: transfer.receive(self._client.blob(digest), layer, expected))
+            actual = retries.patiently(
+                lambda: transfer.receive(self._client.blob(digest), layer, expected, size, where)
+            )
             if actual != expected:
-                raise mismatch(f"{self._name}@{digest}", f"sha256:{actual}", digest, REPAIR)
-            with tarfile.open(layer, mode="r:*") as archive:
-                for member in archive:
-                    path = member.name.removeprefix("./").removeprefix("/")
-                    if not member.isreg() or not path.startswith(f"{oci_layers.ROOT}/"):
-                        continue
-                    path = path.removeprefix(f"{oci_layers.ROOT}/")
-                    transfer.check_inside(path, str(self.location))
-                    stream = archive.extractfile(member)
-                    assert stream is not None  # It is a regular file.
-                    file = target / path
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    with stream, file.open("wb") as sink:
-                        sink.writelines(transfer.blocks(stream))
+                raise mismatch(where, f"sha256:{actual}", digest, REPAIR)
+            oci_layers.unpack(layer, target, where)

@@ -77,7 +77,7 @@ def write_signature(client: Client, digest: str, key: str, document: bytes) -> N
     if read_signature(client, digest, key) == document:
         return
     empty = f"sha256:{hashlib.sha256(EMPTY).hexdigest()}"
-    if client.digest(empty) != empty:
+    if client.digest(empty, len(EMPTY)) != empty:
         client.put_blob(empty, iter([EMPTY]), len(EMPTY))
     descriptor = {"mediaType": EMPTY_TYPE, "digest": empty, "size": len(EMPTY)}
     manifest = {

@@ -112,7 +112,8 @@ def read_index(document: bytes, digest: str, where: str) -> Index:
     try:
         listed = load_json(document)["files"].items()
         entries = tuple(
-            Entry(path=path, sha256=str(fact["sha256"]), bytes=_size(fact["bytes"])) for path, fact in listed
+            Entry(path=path, sha256=str(fact["sha256"]), bytes=stated_size(fact["bytes"]))
+            for path, fact in listed
         )
     except DAMAGED as error:
         raise TrbError(
@@ -126,7 +127,8 @@ def read_index(document: bytes, digest: str, where: str) -> Index:
     return Index(entries=entries)
 
 
-def _size(value: Any) -> int:
+def stated_size(value: Any) -> int:
+    """Bytes as a document states them. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f"{value!r:.40} is not a size")
     return value
@@ -149,7 +151,7 @@ def labels(manifest: Manifest | None) -> dict[str, str]:
 
 def write_verified(file: Path, blocks: Iterable[bytes], entry: Entry, where: str) -> None:
     """Write one file of a revision. Raises DIGEST_MISMATCH; then it is not there."""
-    actual = transfer.receive(blocks, file, entry.sha256)
+    actual = transfer.receive(blocks, file, entry.sha256, entry.bytes, where)
     if actual != entry.sha256:
         raise mismatch(where, actual, entry.sha256)
 

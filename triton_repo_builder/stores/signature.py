@@ -12,11 +12,13 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from triton_repo_builder import private_file
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED, load_json
 
@@ -46,9 +48,15 @@ class Subject:
     @property
     def statement(self) -> bytes:
         """The bytes that are signed: the same for the same subject."""
-        facts = {"kind": KIND, "schema": 1, "revision": self.revision}
+        return self.counted(0)
+
+    def counted(self, counter: int) -> bytes:
+        """The same with a counter, which grows from one revision to the next; 0: without one."""
+        facts: dict[str, str | int] = {"kind": KIND, "schema": 1, "revision": self.revision}
         if self.image:
             facts["image"] = self.image
+        if counter:
+            facts["counter"] = counter
         return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
     @property
@@ -86,15 +94,23 @@ class Signer:
     public: PublicKey
     _sign: Callable[[bytes], bytes]
 
-    def sign(self, subject: Subject) -> bytes:
-        """The document to store: the same bytes each time."""
-        document = {
+    def sign(self, subject: Subject, counter: int = 0) -> bytes:
+        """The document to store: the same bytes each time.
+
+        The counter has a signature of its own, so that a trb which knows no counters reads the document, too.
+        """
+        document: dict[str, Any] = {
             "schema": 1,
             "key": self.public.fingerprint,
             "statement": subject.statement.decode(),
-            "signature": base64.b64encode(self._sign(subject.statement)).decode(),
+            "signature": self._base64(subject.statement),
         }
+        if counter:
+            document |= {"counter": counter, "counter_signature": self._base64(subject.counted(counter))}
         return f"{json.dumps(document, indent=1, sort_keys=True)}\n".encode()
+
+    def _base64(self, statement: bytes) -> str:
+        return base64.b64encode(self._sign(statement)).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +127,13 @@ def read_signer(file: Path) -> Signer:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    data = _read(file)
+    data, exposure = _read(file)
     if b"PRIVATE KEY-----" not in data:
         public = data.startswith(b"ssh-") or b"BEGIN PUBLIC KEY" in data
         what = "is a public key" if public else "is not a private key in the format of OpenSSH or PEM"
         raise _bad(file, what, f"name the private key, or {MAKE_KEY}")
+    if exposure:
+        raise private_file.refused(file, exposure, Code.BAD_KEY)
     load: Any = serialization.load_pem_private_key
     if b"BEGIN OPENSSH PRIVATE KEY" in data:
         load = serialization.load_ssh_private_key
@@ -151,7 +169,7 @@ def _raw(key: Ed25519PrivateKey) -> bytes:
 
 def read_trust(file: Path) -> Trust:
     """Read allowed public keys: lines as in authorized_keys or allowed_signers, and PEM. Raises BAD_KEY."""
-    text = _read(file).decode("utf-8", "replace")
+    text = _read(file)[0].decode("utf-8", "replace")
     keys = [_of_pem(file, match) for match in _PEM.finditer(text)]
     for number, line in enumerate(_PEM.sub(_blank, text).splitlines(), 1):
         if (words := line.split()) and not words[0].startswith("#"):
@@ -226,6 +244,47 @@ def verify(subject: Subject, key: PublicKey, document: bytes) -> str:
     return ""
 
 
+def counter(subject: Subject, key: PublicKey, document: bytes) -> int:
+    """The counter that a key signed for this subject; 0 if it signed none, or another one."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        stored = load_json(document)
+        number, signature = stored["counter"], base64.b64decode(stored["counter_signature"], validate=True)
+        if type(number) is not int or number <= 0:
+            return 0
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, subject.counted(number))
+    except (*DAMAGED, InvalidSignature):
+        return 0
+    return number
+
+
+class Signed(Protocol):
+    """A place with a current revision, and signatures of it."""
+
+    def subject(self) -> Subject:
+        """The current revision."""
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        """The stored signature by the key of this ``id``."""
+
+
+def next_counter(subject: Subject, place: Signed, key: PublicKey) -> int:
+    """The counter for what is signed now: milliseconds since 1970, but more than the current revision's.
+
+    So it grows where several people push, and after the pointer was set back. Who signs the current revision
+    again gets the same one.
+    """
+    now = time.time_ns() // 1_000_000
+    try:
+        current = place.subject()
+        last = counter(current, key, place.signature(current, key.id) or b"")
+    except TrbError:  # nothing is there, or it is damaged
+        return now
+    return last if last and current == subject else max(now, last + 1)
+
+
 def stated_key(document: bytes) -> str:
     """The fingerprint that a stored signature states; ``unreadable`` without one."""
     try:
@@ -268,16 +327,16 @@ def require(
     raise TrbError(Code.BAD_SIGNATURE, f"sha256:{subject.digest} {message}", where=where, remedy=remedy)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path) -> tuple[bytes, str]:
+    """A file of keys, and how others can get at it, which is no fault of public ones."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(LARGEST + 1)
+        data, exposure = private_file.read(file, LARGEST + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise _bad(file, f"cannot be read: {reason}", "name a file that you may read") from None
     if len(data) > LARGEST:
         raise _bad(file, "is too large for a file of keys", "name the file of the key")
-    return data
+    return data, exposure
 
 
 def _bad(file: Path, what: str, remedy: str) -> TrbError:

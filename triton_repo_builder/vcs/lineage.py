@@ -8,7 +8,7 @@ from typing import Any
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import MANIFEST, Repository, content, integrity, provenance
-from triton_repo_builder.repository.integrity import Altered
+from triton_repo_builder.repository.integrity import Altered, Disagreement
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.vcs import git
 
@@ -20,8 +20,9 @@ class Link:
     facts: Facts
     commit: str = ""
     """Hash of the last commit that changed the repository, with ``-dirty`` if files differ from it."""
-    altered: tuple[Altered, ...] = ()
-    """Files of all its versions that are not as they were built, or a manifest.json that is lost."""
+    altered: tuple[Altered | Disagreement, ...] = ()
+    """Files of all its versions that are not as they were built, or a manifest.json that is lost; versions
+    whose files are as recorded, but not as their content digest says."""
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
@@ -69,11 +70,13 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
             for version in entry.versions.values()
             for path in content.paths(version, manifest.files, served=version is entry.served).values()
         }
+        mine = tuple(file for file in altered if file.path in own)
+        every = [(name, number) for number in entry.versions]
         links.append(
             Link(
                 facts=Facts.of_entry(name, entry.served),
                 commit=commit,
-                altered=tuple(file for file in altered if file.path in own),
+                altered=mine or tuple(integrity.disagreements(repository.path, manifest, only=every)),
             )
         )
     return tuple(links)

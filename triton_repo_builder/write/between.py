@@ -54,11 +54,11 @@ def refuse(root: Path) -> None:
         )
 
 
-def clear(root: Path, endpoint: str) -> None:
-    """The endpoint is as it was asked for: what a mark of an earlier process says is not true any more."""
+def clear(root: Path, endpoint: str | None = None) -> None:
+    """The endpoint (None: each) is as it was asked for: an earlier process's mark is not true any more."""
     for stage in staging.leftovers(root):
         with contextlib.suppress(OSError), staging.locked(stage) as gone:
-            if gone and _between(stage, root) in ("", endpoint):
+            if gone and (endpoint is None or _between(stage, root) in ("", endpoint)):
                 unmark(stage)
 
 

@@ -94,3 +94,12 @@ def test_which_refusal_is_about_the_key() -> None:
     assert missing.value.code == wrong.value.code == Code.ADMIN_KEY
     assert missing.value.message != wrong.value.message
     assert KEY not in str(wrong.value)
+
+
+def test_a_key_by_another_name_is_named() -> None:
+    admin_key.refuse_other(URL, "no such model")
+    for header in ("ops-key", "triton-grpc-protocol-ops-key"):
+        with pytest.raises(TrbError) as caught:
+            admin_key.refuse_other(URL, f"This API is restricted, expecting header '{header}'")
+        assert (caught.value.code, "'ops-key'" in caught.value.message) == (Code.ADMIN_KEY, True)
+        assert "--admin-key" in caught.value.remedy

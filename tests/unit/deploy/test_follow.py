@@ -14,8 +14,10 @@ from triton_repo_builder import smoke, stores
 from triton_repo_builder.client import RequestFailed
 from triton_repo_builder.deploy import apply, follow
 from triton_repo_builder.deploy.drift import Action, Drift
+from triton_repo_builder.deploy.newest import Newest
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores.location import Bucket
+from triton_repo_builder.stores.signature import Trust
 
 URLS = smoke.Urls(http="http://127.0.0.1:1", grpc="127.0.0.1:2")
 
@@ -191,3 +193,26 @@ def test_a_bug_does_not_end_the_following(world: World, told: list[str], tmp_pat
     thread.interrupt()
     thread.join(60)
     assert sum("KeyError" in line for line in told) == 1
+
+
+def test_an_older_revision_is_told_and_not_served(
+    world: World, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(
+        stores, "counter", lambda location, trust: {"aa": 2, "bb": 1, "cc": 3}[location.revision]
+    )
+    location, trust = Bucket(scheme="s3", bucket="models"), Trust(keys=(), file="x")
+    newest = Newest(location, trust)
+    newest.check(Bucket(scheme="s3", bucket="models", revision="aa"))
+    follower = follow.Follower(
+        location, tmp_path, URLS, revision="aa", interval=1.0, trust=trust, newest=newest, tell=told.append
+    )
+    world.current = "bb"
+    assert follower.look()
+    assert follower.look()
+    assert world.applied == ()
+    assert sum("signed before" in line and "still serves sha256:aa" in line for line in told) == 1
+    world.current = "cc"
+    assert follower.look()
+    assert world.applied == ("cc",)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.support import keys
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import revision
+from triton_repo_builder.stores import revision, signature
 from triton_repo_builder.stores.az import AzureStore
 from triton_repo_builder.stores.bucket import BucketStore
 from triton_repo_builder.stores.gs import GoogleStore
@@ -223,3 +224,18 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         _ = GoogleStore(Bucket(scheme="gs", bucket="models")).system
     assert (caught.value.code, caught.value.where) == (Code.CLIENT_MISSING, "gs://models")
     assert "[push]" in caught.value.remedy
+
+
+def test_what_is_signed_later_has_a_higher_counter(memory: Memory, repository: Path, tmp_path: Path) -> None:
+    pair = keys.pair(tmp_path, "key")
+    signer, trust = signature.read_signer(pair.private), signature.read_trust(pair.public)
+    store = S3Store(Bucket(scheme="s3", bucket="models", prefix="doc"), memory)
+
+    def push(text: str) -> int:
+        (repository / "README.md").write_text(text)
+        store.push(revision.collect(repository), ignore, signer=signer)
+        subject = store.subject()
+        return signature.counter(subject, trust.keys[0], store.signature(subject, signer.public.id) or b"")
+
+    first, second, again, back = (push(text) for text in ("one", "two", "two", "one"))
+    assert 0 < first < second == again < back

@@ -71,6 +71,7 @@ def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
         (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048))
     ):
         file = tmp_path / f"other{number}"
+        file.touch(0o600)
         file.write_bytes(key.private_bytes(forms.Encoding.PEM, keys.PKCS8, forms.NoEncryption()))
         assert "ed25519" in refused(file, signature.read_signer).message
     whole = pair.private.read_bytes()
@@ -78,8 +79,20 @@ def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
         (b"", b"text", whole[:100], whole.replace(b"b3Blb", b"AAAAA"), bytes(2 << 20))
     ):
         file = tmp_path / f"damaged{number}"
+        file.touch(0o600)
         file.write_bytes(data)
         refused(file, signature.read_signer)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
+def test_a_private_key_that_others_can_get_at_is_refused(tmp_path: Path, mode: int) -> None:
+    pair = keys.pair(tmp_path, "key")
+    pair.private.chmod(mode)
+    assert f"chmod 600 {pair.private}" in refused(pair.private, signature.read_signer).remedy
+    pair.public.chmod(mode)  # a public key is for everybody
+    signature.read_trust(pair.public)
+    pair.private.chmod(0o400)
+    signature.read_signer(pair.private)
 
 
 def test_several_public_keys_in_one_file_in_any_form(tmp_path: Path) -> None:
@@ -156,3 +169,54 @@ def test_one_allowed_key_is_enough_and_a_fault_is_told_from_an_absence(tmp_path:
         assert caught.value.code == Code.BAD_SIGNATURE
         said.append(caught.value.message)
     assert len(set(said)) == 3
+
+
+class Place:
+    """A place whose current revision is signed by one key."""
+
+    def __init__(self, subject: Subject, document: bytes | None) -> None:
+        self.current, self.document = subject, document
+
+    def subject(self) -> Subject:
+        return self.current
+
+    def signature(self, subject: Subject, key: str) -> bytes | None:
+        return self.document
+
+
+def test_a_counter_is_signed_and_readable_without_it(tmp_path: Path) -> None:
+    signer, other = (signature.read_signer(keys.pair(tmp_path, name).private) for name in "ab")
+    document = signer.sign(FILES, 7)
+    assert document == signer.sign(FILES, 7)
+    assert signature.verify(FILES, signer.public, document) == ""
+    stored = json.loads(document)
+    # What a trb of before counters reads is what it always was.
+    assert {**json.loads(signer.sign(FILES)), "counter": 7} == {
+        key: value for key, value in stored.items() if key != "counter_signature"
+    }
+    assert signature.counter(FILES, signer.public, document) == 7
+    for others in (
+        {**stored, "counter": 8},
+        {**stored, "counter": True},
+        {**stored, "counter": -7},
+        {**stored, "counter": 7.0},
+        {**stored, "counter_signature": stored["signature"]},
+        {**stored, "counter": 0, "counter_signature": stored["signature"]},
+        {key: value for key, value in stored.items() if key != "counter"},
+        [],
+    ):
+        assert signature.counter(FILES, signer.public, json.dumps(others).encode()) == 0
+    assert signature.counter(IMAGE, signer.public, document) == 0
+    assert signature.counter(FILES, other.public, document) == 0
+    assert signature.counter(FILES, signer.public, b"") == 0
+
+
+def test_the_counter_grows_with_each_revision(tmp_path: Path) -> None:
+    signer = signature.read_signer(keys.pair(tmp_path, "a").private)
+    first = signature.next_counter(FILES, Place(IMAGE, None), signer.public)
+    assert first > 1_700_000_000_000
+    # The clock of who signed the current one goes before ours, by far.
+    ahead = Place(FILES, signer.sign(FILES, 2 * first))
+    assert signature.next_counter(IMAGE, ahead, signer.public) == 2 * first + 1
+    assert signature.next_counter(FILES, ahead, signer.public) == 2 * first
+    assert signature.next_counter(IMAGE, Place(FILES, signer.sign(FILES, 5)), signer.public) >= first

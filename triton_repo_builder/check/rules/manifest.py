@@ -11,15 +11,11 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import (
     CONFIG,
     MANIFEST,
-    SHARED,
     Manifest,
     Repository,
-    content,
     integrity,
-    pbtxt,
     provenance,
 )
-from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.provenance import Facts
 
@@ -102,20 +98,5 @@ def _contents(repository: Repository, manifest: Manifest, changed: Collection[st
     def sha256(path: str) -> str:  # the others were found to be as recorded
         return files.hash_file(repository.path / path) if path in changed else manifest.files[path].sha256
 
-    for name, endpoint in sorted(manifest.endpoints.items()):
-        for version, entry in sorted(endpoint.versions.items()):
-            own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
-            file = repository.path / name / f"{own}{CONFIG}"
-            try:
-                config = ModelConfig(pbtxt.parse(files.read_text(file)))
-            except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
-                continue  # other rules report it
-            digests = {
-                "config.pbtxt": content.stated(config),
-                "manifest.json": entry.content,
-                "the files": content.of_version(repository.path, manifest, name, version, sha256),
-            }
-            if (digests["config.pbtxt"] or entry.content) and len({*digests.values()}) > 1:
-                shown = ", ".join(f"{digest[:12] or 'none'} in {of}" for of, digest in digests.items())
-                message = f"version {version} has several content digests: {shown}"
-                yield report("manifest-content", str(file), message.replace("in the files", "of the files"))
+    for found in integrity.disagreements(repository.path, manifest, sha256):
+        yield report("manifest-content", str(repository.path / found.path), str(found))

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_repo_builder import repository
-from triton_repo_builder.client import HttpClient, NoAnswer
+from triton_repo_builder.client import HttpClient, NoAnswer, admin_key
 from triton_repo_builder.client.values import LOOPBACK
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Repository, composition
@@ -268,7 +268,9 @@ def require_explicit(server: Server) -> None:
 
     One that polls would take up what lies in its folder meanwhile. It is asked to unload what nobody has.
     """
-    _check_explicit(server, HttpClient(server.base, 10).unload(_NOBODYS))
+    answer = HttpClient(server.base, 10).unload(_NOBODYS)
+    admin_key.refuse_other(server.base, answer)
+    _check_explicit(server, answer)
 
 
 def _check_explicit(server: Server, answer: str) -> None:
