@@ -79,20 +79,20 @@ def test_a_preflight_goes_with_its_server(repo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_an_apply_goes_back(revisions: Path, root: Path, tmp_path: Path) -> None:
-    """At the first endpoint that changes, between its two states; the folder says what is served."""
-    two = revisions / "two"
+    """Between the two states of the second endpoint: the first goes back as well."""
+    two, state = revisions / "two", contents(root)
     with test_apply.serve(root) as server:
         arguments = ("apply", two, *address(server))
         with command(tmp_path, *arguments, "--no-preflight") as trb:
             trb.says("runs the new versions")
             assert trb.ends(TERM, HUP) == INTERRUPTED
             assert "sentiment: going back to what was served" in trb.output
+        assert contents(root) == state
         assert {number for numbers in served(server).values() for number in numbers} == {"1"}
         assert HttpClient(server.urls.http).ready()
         whole(root)
         smoke = cli.call("smoke", root, *address(server), *cli.FEW)
         assert smoke.returncode == 0, smoke.stdout
-        state = contents(root)
         with command(tmp_path, *arguments) as trb:
             trb.says("preflight on a server of its own")
             trb.reaches(lambda: list(trb.tmp.glob("trb-*/server.log")))

@@ -176,7 +176,8 @@ def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, 
         if not any(outcome.error for outcome in outcomes):
             install.install(root, {}, {}, (), want.manifest)
             between.clear(root)
-    except BaseException:
+    except BaseException:  # Ctrl-C, SIGTERM, a full disk: what failed of a single endpoint is an outcome
+        transition.take_back()
         if not transition.changed:  # all of it went back
             between.unmark(transition.stage)
         raise

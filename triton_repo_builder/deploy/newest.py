@@ -48,7 +48,7 @@ class Newest:
 def _read(file: Path) -> tuple[str, int]:
     """Revision and counter; nothing if none was seen."""
     try:
-        document = files.load_json(file.read_bytes())
+        document = files.load_json(files.read(file))
         return str(document["revision"]), int(document["counter"])
     except FileNotFoundError:
         return "", 0

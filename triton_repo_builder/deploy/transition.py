@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_repo_builder import repository, smoke
+from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy import live, preflight, stages
 from triton_repo_builder.deploy.drift import Action, Drift
@@ -62,8 +62,11 @@ class Transition:
         before = root / MANIFEST
         self._whole = [
             want.manifest.to_text(),
-            *([before.read_text(encoding="utf-8")] if before.is_file() else ()),
+            *([files.read_text(before)] if before.is_file() else ()),
         ]
+        self._original = have.manifest
+        self._done: list[tuple[str, list[Stage], Collection[str]]] = []
+        """Endpoints that are as the revision says, with the states that led there."""
         self._there: Stage | None = None
         """The state that the folder has, while an endpoint changes."""
         self.loads = 0
@@ -84,6 +87,7 @@ class Transition:
             self._preflight(name)
         current = stages.first(self.have, name, models)
         self._walk(name, [current, *listed], own)
+        self._done.append((name, [current, *listed], own))
         self.have = replace(
             self.have,
             manifest=self.manifest,
@@ -94,6 +98,26 @@ class Transition:
                 **listed[-1].state,
             },
         )
+
+    def take_back(self) -> None:
+        """Take back every endpoint that is as the revision says already, the last first."""
+        while self._done:
+            name, listed, own = self._done.pop()
+            self.tell(f"{name}: going back to what was served")
+            self._there = listed[-1]
+            self.stuck.add(name)
+            if self.loader.alive():
+                lost = self._back(name, listed, own)
+            else:
+                lost = ""
+                self._install(name, listed[-1], listed[0], own)
+            if lost:
+                self.tell(f"{name}: what was served could not be loaded again: {lost}")
+            elif self._there is listed[0]:
+                self.stuck.discard(name)
+        if not self.stuck and self.changed:
+            install.install(self.root, {}, {}, (), self._original)
+            self.changed = False
 
     def _loaded(self) -> dict[str, tuple[int, ...]]:
         return ready_versions(self.http.index_or_empty())

@@ -75,7 +75,7 @@ def disagreements(
             own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
             path = f"{name}/{own}{CONFIG}"
             try:
-                config = ModelConfig(pbtxt.parse((root / path).read_text(encoding="utf-8")))
+                config = ModelConfig(pbtxt.parse(files.read_text(root / path)))
             except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
                 continue  # missing or altered, which is known
             digests = {

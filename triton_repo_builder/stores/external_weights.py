@@ -174,7 +174,7 @@ def pointers(root: Path, manifest: Manifest) -> list[str]:
 def _is_pointer(file: Path, record: FileRecord) -> bool:
     if not file.is_file() or file.stat().st_size > min(files.LFS_POINTER_SIZE, record.bytes - 1):
         return False
-    return bool(files.lfs_sha256(file.read_bytes()))
+    return bool(files.lfs_sha256(files.read(file)))
 
 
 def _receive(url: str, target: Path, record: FileRecord) -> str:

@@ -112,7 +112,7 @@ def _put_back(stage: Path, root: Path, journal: Journal) -> None:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (stage / BEFORE / path).replace(root / path)
     files.sync(root)
-    (stage / staging.UNDO).unlink()
+    (stage / staging.UNDO).unlink(missing_ok=True)
 
 
 def _link(file: Path, target: Path) -> None:
