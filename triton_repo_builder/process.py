@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import selectors
 import shlex
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -124,6 +127,27 @@ def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
         bufsize=0,
         start_new_session=True,
     )
+
+
+def spawn_python(module: str, *arguments: str) -> tuple[Process, Connection]:
+    """Start one of our own modules with a connection, whose file descriptor is its first argument.
+
+    It imports from where this process does, but for the folder that the user is in. Ctrl-C does not reach it.
+    """
+    ours, theirs = socket.socketpair()
+    paths = [path for path in sys.path if path and Path(path).is_absolute()]
+    code = f"import runpy, sys; sys.path[:] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    argv = [sys.executable, "-I", "-c", code, str(theirs.fileno()), *arguments]
+    with theirs:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return child, Connection(ours.detach())
 
 
 def send(child: Process, data: bytes) -> None:
