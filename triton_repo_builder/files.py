@@ -249,8 +249,8 @@ def is_folder(path: Path) -> bool:
 def within(folder: Path, name: str) -> Path | None:
     """The file called ``name`` in a model's ``folder``; None if there is none.
 
-    Whoever made the folder chose its links. Raises ``TrbError`` OUTSIDE_FOLDER for one that leads out of it, other
-    than into the blobs of the same model in Hugging Face's cache, and NOT_FOUND for a pipe or a device.
+    Whoever made the folder chose its links. Raises ``TrbError`` OUTSIDE_FOLDER for one that leads out of it,
+    other than into the blobs of the same model in Hugging Face's cache, and NOT_FOUND for a pipe or a device.
     """
     path = folder / name
     try:
@@ -289,7 +289,7 @@ def is_within(folder: Path, path: Path) -> bool:
 
 
 def _blobs(home: Path) -> list[Path]:
-    """Where Hugging Face's cache keeps the files of this folder: models--NAME/snapshots/REVISION links there."""
+    """Where Hugging Face's cache keeps this folder's files: models--NAME/snapshots/REVISION links there."""
     return [
         place.parent.parent / "blobs"
         for place in (home, *home.parents)

@@ -136,7 +136,7 @@ def spawn_python(module: str, *arguments: str) -> tuple[Process, Connection]:
     """
     ours, theirs = socket.socketpair()
     paths = [path for path in sys.path if path and Path(path).is_absolute()]
-    code = f"import runpy, sys; sys.path[:] = {paths!r}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    code = f"import runpy, sys; sys.path[:] = {paths!r}; runpy.run_module({module!r}, None, '__main__')"
     argv = [sys.executable, "-I", "-c", code, str(theirs.fileno()), *arguments]
     with theirs:
         child = subprocess.Popen(

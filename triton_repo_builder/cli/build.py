@@ -156,9 +156,9 @@ def _build_one(
             removals += [f"{file} was edited: its version is kept (--keep)" for file in edited]
             built = replace(built, notes=(*built.notes, *removals))
     if show == "json":
-        click.echo(build_report.as_json(built, publication, written=write, identical_to=same))
+        console.echo(build_report.as_json(built, publication, written=write, identical_to=same))
     elif show == "diff":
-        click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
+        console.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
         build_report.print_build(built, publication, written=write)
     if explain and show != "json":

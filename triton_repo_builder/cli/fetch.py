@@ -38,7 +38,7 @@ def command(repo: Path) -> None:
     with console.status() as tell:
         fetched, present = external_weights.fetch(repo, manifest, tell)
     for name in fetched:
-        click.echo(f"fetched {name}")
+        console.echo(f"fetched {name}")
     if not fetched:
         what = f"{present} already there" if present else "all its files are in git"
-        click.echo(f"nothing to fetch: {what}")
+        console.echo(f"nothing to fetch: {what}")

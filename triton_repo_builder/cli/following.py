@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.cli import console
+
 if TYPE_CHECKING:
     from triton_repo_builder.serve import RunningServer
     from triton_repo_builder.stores import Location
@@ -37,7 +39,7 @@ class Following:
             revision=self.start.revision,
             interval=self.interval,
             trust=self.trust,
-            tell=lambda text: click.echo(text, err=True),
+            tell=lambda text: console.echo(text, err=True),
         )
         follower.start()
         try:

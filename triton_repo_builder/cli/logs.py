@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli import console
+
 
 @click.command("logs")
 @click.argument("server", required=False, metavar="[NAME|PID]")
@@ -37,5 +39,5 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
     def ended() -> bool:
         return not follow or not registry.runs(entry)
 
-    log_follow.follow(file, lambda text: click.echo(text, nl=False), ended, start=start)
+    log_follow.follow(file, lambda text: console.echo(text, nl=False), ended, start=start)
     return 0

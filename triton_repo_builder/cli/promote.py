@@ -93,7 +93,7 @@ def run(
         raise click.UsageError("--grpc-url goes with --url.")
     settled = False
     console.recovered(repo, whole=True)
-    tell = (lambda text: None) if as_json else (lambda text: click.echo(f"  {text}"))
+    tell = (lambda text: None) if as_json else (lambda text: console.echo(f"  {text}"))
     with staging.exclusive(repo) if repo.is_dir() else contextlib.nullcontext():
         move = promote.plan(repo, name, version, force=force)
         for file in move.accepted if move else ():
@@ -115,15 +115,15 @@ def run(
         served = {"endpoint": name, "version": version, "changed": settled, "server": server}
         again = f"{url} serves version {version} of {name} again"
         text = again if settled else f"version {version} of {name} is already served"
-        click.echo(json.dumps(served) if as_json else text)
+        console.echo(json.dumps(served) if as_json else text)
         return
     if as_json:
         done = {"endpoint": name, "version": move.new, "previous": move.old, "changed": True, "server": url}
-        click.echo(json.dumps(done))
+        console.echo(json.dumps(done))
         return
     servers = f"{url} and {repo} serve" if url else f"{repo} serves"
-    click.echo(
+    console.echo(
         f"{servers} version {move.new} of {name}; version {move.old} is one 'trb rollback {name}' away"
     )
     if not url:
-        click.echo("a running server keeps its version until it is restarted")
+        console.echo("a running server keeps its version until it is restarted")

@@ -171,7 +171,7 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
     own = options.log_file is None
     file = options.log_file or Path(tempfile.mkstemp(prefix="trb-", suffix=".log")[1])
-    with log_follow.following(file, lambda text: click.echo(text, nl=False, err=True)):
+    with log_follow.following(file, lambda text: console.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
     if own:
@@ -211,12 +211,12 @@ def _run(
         console.print_error(error)  # not raised: the endpoints are the one object on stdout
         return int(error.code.exit)
     except KeyboardInterrupt:
-        click.echo("stopping the server", err=True)
+        console.echo("stopping the server", err=True)
     finally:
         server.stop()
     if entry_file is not None:
         registry.forget(entry_file)
-    click.echo("stopped", err=True)
+    console.echo("stopped", err=True)
     return 0
 
 
@@ -225,18 +225,18 @@ def _verify(repo: Path) -> None:
     from triton_repo_builder.serve import verified
 
     count = verified.check(repository.read(repo))
-    click.echo(f"verified: {count} files are as manifest.json states", err=True)
+    console.echo(f"verified: {count} files are as manifest.json states", err=True)
 
 
 def _detached(arguments: list[str], *, as_json: bool) -> int:
     from triton_repo_builder.serve.background import detach, registry
 
-    result = detach.start(arguments, lambda line: click.echo(line, err=True))
+    result = detach.start(arguments, lambda line: console.echo(line, err=True))
     if isinstance(result, int):
         return result
     _show(registry.about(result), as_json=as_json)
     if not as_json:
-        click.echo(f"runs in the background; stop it with: trb stop {result.name}")
+        console.echo(f"runs in the background; stop it with: trb stop {result.name}")
     return 0
 
 
@@ -294,15 +294,15 @@ def _entry(about: dict[str, Any], started: float) -> Any:
 
 def _show(about: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(about, ensure_ascii=False))
+        console.echo(json.dumps(about, ensure_ascii=False))
         return
     if about["endpoints"]:
         show_endpoints(about["endpoints"])
     else:
-        click.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
+        console.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
     urls = about["urls"]
-    click.echo(about["about"])
-    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+    console.echo(about["about"])
+    console.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
@@ -312,7 +312,7 @@ def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         line = endpoint.get("generate") or endpoint["curl"]
-        click.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
+        console.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:
@@ -324,7 +324,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
     """Print lines on stderr, or on a terminal show a spinner, until the server is ready."""
 
     def line(text: str) -> None:
-        click.echo(text, err=True)
+        console.echo(text, err=True)
 
     if not sys.stderr.isatty():
         yield line

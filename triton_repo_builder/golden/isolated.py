@@ -58,8 +58,8 @@ class Sessions:
                 raise _error(
                     f"the model ran for more than {longest:g} s and was ended",
                     where,
-                    f"if it needs longer on this machine, set {SECONDS} to the seconds that one run may take; else "
-                    "the graph does not end: export it again",
+                    f"if it needs longer on this machine, set {SECONDS} to the seconds that one run may "
+                    "take; else the graph does not end: export it again",
                 )
             kind, answer = connection.recv()
         except (EOFError, OSError):
@@ -88,8 +88,8 @@ class Sessions:
         return _error(
             f"the model needs more memory than the {self._memory / (1 << 30):.1f} GiB that it may use",
             where,
-            f"build on a machine with more free memory, or set {MEMORY} to the GiB that it may use; a small model that "
-            "fills the memory is damaged or hostile",
+            f"build on a machine with more free memory, or set {MEMORY} to the GiB that it may use; a small "
+            "model that fills the memory is damaged or hostile",
         )
 
     def end(self) -> int:

@@ -104,7 +104,7 @@ def serve(connection: Connection, most: int) -> None:
             name, arguments, done = connection.recv()
             close(done)
             try:
-                answer = (None, CALLS[name](*arguments))
+                answer: tuple[str | None, Any] = (None, CALLS[name](*arguments))
             except Exception as error:
                 answer = (type(error).__name__, str(error))
             connection.send(answer)

@@ -1,7 +1,7 @@
 """How large a graph becomes once its functions are inlined, counted without doing it.
 
-ONNX's shape inference and ONNX Runtime follow every call of a model's own functions: 40 functions that call each other
-twice are 2**39 calls.
+ONNX's shape inference and ONNX Runtime follow every call of a model's own functions: 40 functions of which
+each calls the next one twice are 2**39 calls.
 """
 
 from __future__ import annotations

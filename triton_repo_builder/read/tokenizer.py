@@ -155,7 +155,7 @@ def slow_error(folder: Path, sign: str) -> TrbError:
     if _own_python(settings(folder, "tokenizer_config.json")):
         return TrbError(
             Code.SLOW_TOKENIZER,
-            "its tokenizer is Python code of the model's own, which is not run, and there is no tokenizer.json",
+            "its tokenizer is Python code of the model's own, which is not run, and has no tokenizer.json",
             where=str(folder),
             remedy=f"write a tokenizer.json for it and put it there, or {slow_tokenizer.WITHOUT}",
         )

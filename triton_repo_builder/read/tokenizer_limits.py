@@ -1,4 +1,4 @@
-"""What a tokenizer.json may make of a text: one that multiplies it would exhaust memory, here and in the server.
+"""What a tokenizer.json may make of a text: one that multiplies it exhausts memory, here and in the server.
 
 Each step of the normalizer is run by itself, on short texts, and only if its result cannot be too long.
 """
@@ -81,9 +81,7 @@ def _check_template(template: Mapping[str, Any]) -> None:
             else:
                 added += len(known[said["id"]]["ids"])
         if len(set(sequences)) != len(sequences) or not texts.issuperset(sequences):
-            raise ValueError(
-                f"its template for a {name} has the text{' or a second one' * (name == 'single')} twice"
-            )
+            raise ValueError(f"its template for a {name} repeats a text, or has one that is not there")
         if added > MOST_SPECIAL:
             raise ValueError(f"its template adds {added:,} tokens to every text")
 

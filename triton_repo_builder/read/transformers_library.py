@@ -1,7 +1,7 @@
 """The only importer of transformers, which takes seconds to import.
 
-It can run the Python files of a model (``auto_map``, ``trust_remote_code``), and asks on the terminal whether it
-shall. Here it never does either: a model's folder is data.
+It can run the Python files of a model (``auto_map``, ``trust_remote_code``), and asks on the terminal whether
+it shall. Here it never does either: a model's folder is data.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
     Raises ``TrbError`` if one of them is a link that leads out, and what transformers raises.
     """
     folder = path if path.is_dir() else path.parent
-    for name in sorted(os.listdir(folder)):
-        files.within(folder, name)
+    for file in sorted(folder.iterdir()):
+        files.within(folder, file.name)
     _check_counts(folder)
     with _without_input(), panics():
         return getattr(load(), kind).from_pretrained(
