@@ -18,6 +18,8 @@ SECONDS, MEMORY = "TRB_MODEL_SECONDS", "TRB_MODEL_MEMORY"
 BASE, BYTES_PER_SECOND = 300.0, 4 << 20
 """The longest run of a model without weights, and the weights for which a second is added."""
 LEAST = 1 << 30
+MOST = 1e6
+"""Of either variable; the operating system waits no longer than some weeks."""
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 GONE = 60.0
@@ -151,7 +153,7 @@ def _set(name: str) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e9:
+    if not 0 < number < MOST:
         raise TrbError(
             Code.USAGE, f"{name} is '{text[:40]}', not a number above 0", remedy=f"correct or unset {name}"
         )

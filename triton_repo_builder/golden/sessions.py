@@ -94,9 +94,11 @@ def _limit() -> int:
 
 def serve(connection: Connection, most: int) -> None:
     """Answer the command until it ends. ``most``: bytes of memory, beside weights that are mapped."""
-    ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):  # a machine that runs out of memory ends this process first
         Path("/proc/self/oom_score_adj").write_text("500")
     with contextlib.suppress(EOFError, OSError):
