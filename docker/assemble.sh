@@ -19,7 +19,8 @@ python3 -m pip install --quiet --no-deps --no-compile --no-cache-dir --retries 2
 }
 
 server=$site/pytriton/tritonserver
-mkdir -p "$target/python"
+# empty: the current folder of the server, from which its Python processes import first.
+mkdir -p "$target/python" "$target/empty"
 cp -r "$server/bin" "$server/backends" "$server/caches" "$target/"
 cp "$server/python_backend_stubs/$version/triton_python_backend_stub" "$target/backends/python/"
 chmod 755 "$target/bin/tritonserver" "$target/backends/python/triton_python_backend_stub"

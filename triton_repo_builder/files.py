@@ -1,4 +1,8 @@
-"""Files: a value for one that is to be written, digests, atomic writes, and what a failed write means."""
+"""The one door to files that others may have written or may watch: bounded reads, digests, atomic writes.
+
+A repository, a model folder or a state folder may hold anything under any name. Reading opens regular files
+only, up to a maximum; writing makes a new file under a random name and renames it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,24 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 from triton_repo_builder.errors import Code, TrbError
 
+LARGEST = 512 << 20
+"""Bytes of a file that is read into memory: documents, tokenizers, warm-up data; weights never are."""
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
 _FOREIGN = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})
 _UNFINISHED = re.compile(r"\.trb-.+|\..+\.trb(-.+)?")
-"""Names that ``temporary``, ``transfer.receive`` and the staging folders give."""
+"""Names that ``write``, ``transfer.receive`` and the staging folders give."""
 
 
 class Checksum:
@@ -70,10 +77,42 @@ class File:
         return self.source.stat().st_size if self.source else len(self.content)
 
 
+def opened(path: Path) -> IO[bytes]:
+    """Open a regular file for reading; raise ``OSError`` for anything else, at once.
+
+    Opening a FIFO would wait for its writer, and a device may never end.
+    """
+    held = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(held).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file (a device, pipe or socket)", str(path))
+        return os.fdopen(held, "rb")
+    except BaseException:
+        os.close(held)
+        raise
+
+
+def read(path: Path, limit: int = LARGEST) -> bytes:
+    """Content of a regular file of at most ``limit`` bytes; raises ``OSError`` for any other."""
+    with opened(path) as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"larger than the {limit:,} bytes that trb reads of it", str(path))
+    return content
+
+
+def read_text(path: Path, errors: str = "strict", limit: int = LARGEST) -> str:
+    """Text of a regular UTF-8 file, each line end as ``\\n``. Raises ``OSError``, ``UnicodeDecodeError``."""
+    return read(path, limit).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def hash_file(path: Path) -> str:
-    """Hex sha256 of a file, read once in pieces."""
+    """Hex sha256 of a regular file, read once in pieces."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
@@ -87,7 +126,7 @@ def put(file: File, root: Path) -> None:
         # Writing on would go through a hard link into the user's own file.
         raise AssertionError(f"two files are called {file.path}")
     if file.source is None:
-        target.write_bytes(file.content)
+        create(target, file.content)
         return
     source = file.source.resolve()
     if not _reflink(source, target):
@@ -97,23 +136,43 @@ def put(file: File, root: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def write(file: Path, content: bytes) -> None:
-    """Replace one file, whole or not at all; file system errors become ``TrbError``."""
-    fresh = temporary(file)
+def write(file: Path, content: bytes, *, private: bool = False, replace: bool = True) -> None:
+    """Replace one file, whole or not at all; file system errors become ``TrbError``.
+
+    A link of that name is replaced, not followed. ``private``: only this user may read the file. Without
+    ``replace`` a file that is already there stays as it is.
+    """
+    fresh = file.with_name(f".{file.name}.trb-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(content)
+        create(fresh, content, mode=0o600 if private else 0o666)
         sync(fresh)
-        fresh.replace(file)
+        if replace:
+            fresh.replace(file)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, file)
+            fresh.unlink()
     except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise explain(error, file.parent) from error
 
 
-def temporary(file: Path) -> Path:
-    """Name of a file while ``write`` replaces it; a process that was killed leaves one."""
-    return file.with_name(f".{file.name}.trb")
+def create(file: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a new file; raises ``FileExistsError`` if the name is taken, by a link too."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(file, flags, mode), "wb") as sink:
+        sink.write(content)
+
+
+def unfinished(file: Path) -> list[Path]:
+    """Files of processes that were killed while ``write`` replaced ``file``."""
+    start = f".{file.name}.trb-"
+    try:
+        return sorted(path for path in file.parent.iterdir() if path.name.startswith(start))
+    except OSError:  # no such folder
+        return []
 
 
 def is_foreign(name: str) -> bool:
@@ -157,7 +216,7 @@ def _reflink(source: Path, target: Path) -> bool:
         import fcntl
     except ModuleNotFoundError:  # not on this platform
         return False
-    with source.open("rb") as origin, target.open("wb") as copy:
+    with source.open("rb") as origin, target.open("xb") as copy:
         try:
             fcntl.ioctl(copy.fileno(), _FICLONE, origin.fileno())
             return True

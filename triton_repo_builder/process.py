@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import shlex
 import socket
@@ -13,6 +14,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+_RUN_MODULE = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
 
 class ProcessFailed(Exception):
     """A command that did not exit 0: carries the command, its code and what it printed."""
@@ -23,6 +29,14 @@ class ProcessFailed(Exception):
         self.code = code
         self.stdout = stdout
         self.stderr = stderr
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module with this Python.
+
+    Not ``python -m``, which imports from the current folder first; ``-P`` is for Python 3.11 and newer.
+    """
+    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
 def run(
@@ -132,15 +146,14 @@ def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
 def spawn_python(module: str, *arguments: str) -> tuple[Process, Connection]:
     """Start one of our own modules with a connection, whose file descriptor is its first argument.
 
-    It imports from where this process does, but for the folder that the user is in. Ctrl-C does not reach it.
+    Ctrl-C does not reach it.
     """
     ours, theirs = socket.socketpair()
-    paths = [path for path in sys.path if path and Path(path).is_absolute()]
-    code = f"import runpy, sys; sys.path[:] = {paths!r}; runpy.run_module({module!r}, None, '__main__')"
-    argv = [sys.executable, "-I", "-c", code, str(theirs.fileno()), *arguments]
+    paths = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     with theirs:
         child = subprocess.Popen(
-            argv,
+            python(module, str(theirs.fileno()), *arguments),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -151,11 +164,11 @@ def spawn_python(module: str, *arguments: str) -> tuple[Process, Connection]:
 
 
 def send(child: Process, data: bytes) -> None:
-    """Write all of it to a child with pipes; harmless if that ended."""
+    """Write all of it to a child with pipes; harmless if that ended or was released."""
     assert child.stdin is not None
     left = memoryview(data)
     with suppress(BrokenPipeError):
-        while left:
+        while left and not child.stdin.closed:
             left = left[child.stdin.write(left) :]
 
 

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -72,10 +71,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trb"
 
 
+def state_folder() -> Path:
+    """Folder of what ``trb`` remembers of this user, private, made if missing. Raises ``OSError``.
+
+    ``$XDG_STATE_HOME/trb`` or ``~/.local/state/trb``; the XDG specification ignores a relative path.
+    """
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    folder = (base if base.is_absolute() else Path.home() / ".local" / "state") / "trb"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 def pip() -> list[str]:
     """This environment's pip; environments of uv have none, then any other, which downloads as well."""
     if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip"]
+        return process.python("pip")
     return [shutil.which("pip3") or shutil.which("pip") or "pip"]
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from tests.docker.conftest import ours
+from tests.support import killing_requests
 from tests.support import serve_repository as made
 from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.docker import cleanup
+from triton_repo_builder.serve.docker import cleanup, settings
 from triton_repo_builder.serve.processes import shared_memory
 
 pytestmark = pytest.mark.docker
@@ -60,6 +61,7 @@ def test_bench_counts_and_sees_the_servers_cpu(tmp_path: Path, slim: str, minilm
 def test_the_container_is_confined_and_labelled(
     tmp_path: Path, slim: str, client: Any, repository: Path
 ) -> None:
+    (repository / "numpy.py").write_text("raise SystemExit('imported from the folder of the models')")
     running = Serve(tmp_path, repository, *docker(slim), "--json")
     try:
         about = running.ready()
@@ -74,6 +76,7 @@ def test_the_container_is_confined_and_labelled(
 
         assert host["ShmSize"] == shared_memory.needed(read.read(repository))
         assert host["Privileged"] is False
+        assert found.attrs["Config"]["WorkingDir"] == settings.CURRENT
         user = found.attrs["Config"]["User"]
         assert user.split(":")[0] not in ("", "0", "root")
         mount = found.attrs["Mounts"][0]
@@ -207,7 +210,7 @@ def test_detach_status_logs_stop(tmp_path: Path, slim: str, client: Any, reposit
 def test_a_container_killed_under_load_is_reported(
     tmp_path: Path, slim: str, client: Any, repository: Path
 ) -> None:
-    running = Serve(tmp_path, repository, *docker(slim), "--json")
+    running = Serve(tmp_path, repository, *docker(slim), "--json", "--restarts", "0")
     try:
         about = running.ready()
         good, bad = [0], [0]
@@ -233,6 +236,28 @@ def test_a_container_killed_under_load_is_reported(
         assert running.process.wait(60) == Code.SERVER_DIED.exit
         said = running.err.read_text()
         assert "the container ended (killed)" in said
+        assert not ours(client)
+    finally:
+        running.process.kill()
+
+
+def test_a_container_that_a_request_ends_comes_back(
+    tmp_path: Path, slim: str, client: Any, repository: Path
+) -> None:
+    running = Serve(tmp_path, repository, *docker(slim), "--json", "--restarts", "1")
+    try:
+        running.ready()
+        for times in (1, 2):
+            before = ours(client)
+            # Its stack is eight times as large as that of a server without a container.
+            killing_requests.send(running.http, 1_000_000)
+            if times == 1:
+                made.until(lambda: "serves again at" in running.err.read_text())
+                assert running.infer("whole") == 200
+                assert len(ours(client)) == 1 and ours(client) != before
+                assert "the container ended (exit code 139)" in running.err.read_text()
+        assert running.process.wait(60) == Code.SERVER_DIED.exit
+        assert "it is not started again" in running.err.read_text()
         assert not ours(client)
     finally:
         running.process.kill()

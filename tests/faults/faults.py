@@ -198,9 +198,9 @@ FAULTS: tuple[Fault, ...] = (
         area="deploy",
         what="a promotion that is taken back leaves the new version in manifest.json",
         file="write/undo.py",
-        old="    for path, (before, *_) in journal.items():\n        files.temporary",
+        old="    for path, (before, *_) in journal.items():\n        for unfinished",
         new='    for path, (before, *_) in journal.items():\n        if path == "manifest.json":\n'
-        "            continue\n        files.temporary",
+        "            continue\n        for unfinished",
         tests=(f"{INTEGRATION}/test_promote.py::test_a_version_with_wrong_answers_is_taken_back",),
     ),
     Fault(

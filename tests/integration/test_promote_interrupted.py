@@ -66,6 +66,8 @@ def test_a_promotion_that_was_killed_is_undone_and_can_be_run_again(repo: Path, 
             process.send_signal(signal.SIGKILL)
             process.wait()
         done = cli.call("check", repo)
+        assert cli.kind(done.stderr) == Code.REPOSITORY_UNREADABLE
+        done = cli.call("fetch", repo)
         assert "had left a change half done" in done.stderr
         assert contents(repo) == before
         settled = cli.call("promote", "sentiment", repo, "--version", "1", *address(server))

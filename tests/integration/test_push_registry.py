@@ -20,11 +20,12 @@ from needs import unavailable
 
 from tests.integration.test_push_s3 import Refusing, Stalling, listed, push
 from tests.support import serve_repository as made
-from tests.support.cli import kind
+from tests.support.cli import kind, own
 from triton_repo_builder import stores
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.oci_client import Client
+from triton_repo_builder.write import seal
 
 
 @pytest.fixture
@@ -90,6 +91,9 @@ def test_a_pull_says_what_it_puts_back_of_one_that_was_killed(
     push(tmp_path, url, str(repository))
     target, stage = tmp_path / "here", tmp_path / ".here.trb-1"
     stage.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", own(tmp_path)["XDG_STATE_HOME"])
+        seal.mark(stage)
     (stage / ".replaced").mkdir()
     (stage / ".replaced" / "mine.txt").write_text("mine")
     refused = made.trb(tmp_path, "pull", url, str(target))

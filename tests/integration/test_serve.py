@@ -194,7 +194,7 @@ def test_interrupted_while_loading(tmp_path: Path, repository: Path) -> None:
 
 
 def test_a_dead_stub_is_replaced_until_it_dies_too_often(tmp_path: Path, repository: Path) -> None:
-    with serve(tmp_path, repository, "--json") as running:
+    with serve(tmp_path, repository, "--json", "--restarts", "0") as running:
         running.ready()
         for number in (1, 2, 3):
             stub = running.stub("step")
@@ -227,7 +227,7 @@ def test_a_model_that_kills_its_stub_does_not_stay(tmp_path: Path, repository: P
 
 
 def test_death_of_the_server_is_reported(tmp_path: Path, repository: Path) -> None:
-    with serve(tmp_path, repository, "--json") as running:
+    with serve(tmp_path, repository, "--json", "--restarts", "0") as running:
         running.ready()
         os.kill(running.server, signal.SIGSEGV)
         assert running.end() == Code.SERVER_DIED.exit
@@ -282,7 +282,9 @@ def test_detach_hands_on_a_failure(tmp_path: Path, repository: Path) -> None:
 
 
 def test_a_detached_server_that_gave_up_is_named_once(tmp_path: Path, repository: Path) -> None:
-    about = json.loads(trb(tmp_path, "serve", str(repository), *FREE, "--detach", "--json").stdout)
+    about = json.loads(
+        trb(tmp_path, "serve", str(repository), *FREE, "--detach", "--json", "--restarts", "0").stdout
+    )
     os.kill(about["server_pid"], signal.SIGKILL)
     until(lambda: not Path(f"/proc/{about['pid']}").exists())
     status = trb(tmp_path, "status")

@@ -231,7 +231,7 @@ class Chaos:
 
     def _start(self) -> Serve:
         ports = (f"--http-port={self.http}", f"--grpc-port={self.grpc}")
-        server = Serve(self._folder, self._repository, "--json", *ports)
+        server = Serve(self._folder, self._repository, "--json", "--restarts=0", *ports)
         server.ready()
         return server
 

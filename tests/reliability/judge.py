@@ -9,11 +9,13 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import reseal
 import tiny
 
 from tests.reliability import forked, scenarios
 from tests.reliability.scenarios import REPO, Scenario, State
 from triton_repo_builder.errors import Exit
+from triton_repo_builder.write import seal
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {
@@ -30,7 +32,9 @@ _OF_GIT = re.compile(
 _UNCHANGED = re.compile(r"is unchanged|is untouched|nothing was (?!sent)|no branch has moved|stays as it")
 _DONE = re.compile(r"is built, but|is made, but")
 _REPAIRED = re.compile(r"^note: .*(kill|interrupted|undone|finished|repaired|put back|half)", re.MULTILINE)
-_REMEDY = re.compile(r"^  fix: .*remove", re.MULTILINE)
+_REMEDY = re.compile(r"^  fix: .*(remove|undoes it)", re.MULTILINE)
+_FRESH = re.compile(r"\.trb-[0-9a-f]{16}$")
+"""End of the name of a file that was about to replace another."""
 _LOCK = re.compile(r"^error: (\S+\.lock): ", re.MULTILINE)
 """git's, which it leaves to people to remove."""
 _NEXT = (
@@ -173,7 +177,11 @@ class Judge:
         if self.scenario.look == "remote":
             return root.name
         facts = {
-            path: digest for path, digest in tiny.tree(root).items() if not path.startswith(("tmp", "home"))
+            _FRESH.sub(".trb-", path): reseal.content(root / path)
+            if path.endswith(reseal.JOURNALS)
+            else digest
+            for path, digest in tiny.tree(root).items()
+            if not path.startswith(("tmp", "home")) and not path.endswith(f"/{seal.MARK}")
         }
         return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import reseal
 import tiny
 import two_versions
 
 from tests.reliability import forked, strace
 from triton_repo_builder.render.vendor_tokenizers import ELF_X86_64
+from triton_repo_builder.write import seal
 
 REPO = "repo"
 STAGING = (f"{REPO}/", REPO, f".{REPO}.trb-")
@@ -185,8 +187,13 @@ def filled(command: Sequence[str], root: Path) -> list[str]:
 
 
 def copied(base: Path, target: Path) -> Path:
-    """A copy with all times, and the hard links between sources and repository."""
+    """A copy with all times, the hard links of the repository, and staging folders with valid seals."""
     subprocess.run(["cp", "-a", str(base), str(target)], check=True)
+    for folder in leftovers(target):
+        facts = folder.stat()
+        if (folder / seal.MARK).exists():
+            reseal.reseal(folder, target / "home")
+        os.utime(folder, (facts.st_atime, facts.st_mtime))
     return target
 
 

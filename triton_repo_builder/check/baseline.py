@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import valid
 from triton_repo_builder.errors import Code, TrbError
@@ -26,7 +27,7 @@ def render(findings: Sequence[Finding]) -> str:
 def read(path: Path) -> Known:
     """How often each finding is accepted. Raises USAGE for a file that is no baseline."""
     try:
-        entries = load_json(path.read_text(encoding="utf-8"))[KEY]
+        entries = load_json(files.read_text(path))[KEY]
         return Counter((str(item["file"]), str(item["code"]), str(item["message"])) for item in entries)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TrbError(

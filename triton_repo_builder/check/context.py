@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Place, Severity
@@ -87,7 +88,7 @@ class RepositoryContext:
         if path not in self._sources:
             major, _, minor = self.release.python.partition(".")
             # Most model.py of a repository are copies of a few.
-            text = path.read_bytes()
+            text = files.read(path)
             key = (path.name, hashlib.sha256(text).digest())
             if key not in self._parsed:
                 self._parsed[key] = python_source.parse(text, path.name, (int(major), int(minor)))

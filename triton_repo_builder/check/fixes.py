@@ -74,7 +74,7 @@ def correct(
 def exact(path: str) -> str:
     """The text of a file to the byte: its own line ends, and surrogates for bytes that are not UTF-8."""
     try:
-        return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+        return files.read(Path(path)).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise files.unreadable(Path(path), error) from None
 

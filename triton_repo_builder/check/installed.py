@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from triton_repo_builder import transfer
+from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 
 
@@ -19,7 +19,7 @@ def record(tag: str, requirements: Iterable[str]) -> None:
 def requirements(tag: str) -> list[str]:
     """The packages of an image that was built on this machine. Raises USAGE for any other."""
     try:
-        return _file(tag).read_text(encoding="utf-8").splitlines()
+        return files.read_text(_file(tag)).splitlines()
     except (OSError, ValueError):
         raise TrbError(
             Code.USAGE,

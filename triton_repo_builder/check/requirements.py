@@ -6,6 +6,7 @@ import codecs
 import re
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import unreadable
 
@@ -82,7 +83,7 @@ def modules(line: str) -> set[str]:
 def _text(file: Path) -> str:
     """The text of a file; PowerShell writes UTF-16, and some editors a mark in front."""
     try:
-        content = file.read_bytes()
+        content = files.read(file)
     except OSError as error:
         raise unreadable(file, error) from None
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))

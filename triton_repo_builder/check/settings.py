@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.check import installed, policies, requirements
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
@@ -149,7 +150,7 @@ def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, fol
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return load_toml(path.read_text(encoding="utf-8"))
+        return load_toml(files.read_text(path))
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}", "check the path") from None
     except ValueError as error:

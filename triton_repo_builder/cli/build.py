@@ -81,7 +81,7 @@ def command(
     from triton_repo_builder.read.options import usage
 
     default = Path("trb.toml")
-    config = config or (default if default.is_file() else None)
+    config = config or (default if default.exists() else None)
     writes = not (dry_run or show_diff)
     show = "json" if as_json else "diff" if show_diff else "text"
     if folder is not None:

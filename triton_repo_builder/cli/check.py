@@ -191,7 +191,7 @@ def _settings(
     """Those of trb.toml, overridden by the flags; what is ignored adds up."""
     from triton_repo_builder.check import settings
 
-    file = config or (CONFIG if CONFIG.is_file() else None)
+    file = config or (CONFIG if CONFIG.exists() else None)
     read = settings.read(file)
     flags = settings.select(_split(select) or read.selection.select, _split(ignore))
     image = settings.image(_split(backends), _split(modules), gpus)
@@ -224,7 +224,7 @@ def _opened(place: str) -> Iterator[Repository]:
     from triton_repo_builder import repository
 
     if "://" not in place:
-        console.recovered(Path(place), whole=True)
+        console.recovered(Path(place), write=False, whole=True)
         yield repository.read(Path(place), lenient=True)
         return
     from triton_repo_builder import stores

@@ -58,7 +58,7 @@ def command(
         server = load_unload.find(url)
         base, model_example = server.base, example.of_server(server.base, name, server.folder(name))
     else:
-        console.recovered(repo)
+        console.recovered(repo, write=False)
         base, model_example = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
         _write(output, python_client.typed(model_example, base), force=force)
@@ -84,7 +84,7 @@ def command(
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
-    if output.exists() and not force and output.read_bytes() != text.encode():
+    if output.exists() and not force and files.read(output) != text.encode():
         raise TrbError(Code.EDITED_FILE, "exists with other content", where=str(output), remedy="use --force")
     try:
         output.write_text(text, encoding="utf-8")

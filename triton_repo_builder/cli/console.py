@@ -177,7 +177,7 @@ def print_json_error(error: TrbError) -> None:
 
 
 def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> None:
-    """Undo what a killed trb left half done in a repository, and tell the user.
+    """Undo what a killed trb left half done in a repository, and tell the user; refuse it with ``write`` off.
 
     With ``whole`` refuse one that an apply left between two states, each of which can be served.
     """
@@ -185,5 +185,5 @@ def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> N
 
     if whole:
         between.refuse(repository)
-    for text in recovery.recover(repository, write=write):
+    for text in (*recovery.not_followed(repository), *recovery.recover(repository, write=write)):
         note(text)

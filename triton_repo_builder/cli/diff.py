@@ -61,7 +61,7 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
     from triton_repo_builder.deploy import diff, snapshot
 
     for place in dict.fromkeys((repo, Path(a), Path(b))):
-        console.recovered(place)
+        console.recovered(place, write=False)
     with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
         differences = diff.compare(old, new)
     if as_json:

@@ -39,5 +39,8 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
     def ended() -> bool:
         return not follow or not registry.runs(entry)
 
-    log_follow.follow(file, lambda text: console.echo(text, nl=False), ended, start=start)
+    def log() -> Path:
+        return Path(registry.latest(entry).log) if follow else file
+
+    log_follow.follow(log, lambda text: console.echo(text, nl=False), ended, start=start)
     return 0

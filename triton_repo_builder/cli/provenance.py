@@ -46,7 +46,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
         raise click.UsageError("--sbom reads a repository, not a server.")
     chain: tuple[Link, ...] = ()
     if repo is not None or url is None:
-        console.recovered(repo or DEFAULT_REPOSITORY, whole=True)
+        console.recovered(repo or DEFAULT_REPOSITORY, write=False, whole=True)
         read = repository.read(repo or DEFAULT_REPOSITORY)
         if sbom:
             console.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))

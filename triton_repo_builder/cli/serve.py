@@ -20,7 +20,7 @@ from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
     from triton_repo_builder.cli.following import Following
-    from triton_repo_builder.serve import RunningServer, ServeOptions
+    from triton_repo_builder.serve import KeptServer, RunningServer, ServeOptions
     from triton_repo_builder.stores import Location
 
 PORT = click.IntRange(0, 65535)
@@ -72,6 +72,14 @@ PORT = click.IntRange(0, 65535)
     metavar="SECONDS",
     help="With --follow: time between two looks at the pointer.",
 )
+@click.option(
+    "--restarts",
+    type=click.IntRange(0, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Start a server that ends by itself again, at most so often within minutes; 0: never.",
+)
 @click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
 @click.option("--logs", is_flag=True, help="Print the server's output.")
 @click.option("--verbose", is_flag=True, help="Let the server log every request.")
@@ -94,6 +102,7 @@ def command(
     public_keys: Path | None,
     follow: bool,
     interval: float,
+    restarts: int,
     log_file: Path | None,
     logs: bool,
     verbose: bool,
@@ -105,7 +114,8 @@ def command(
 
     Prints each endpoint with its inputs, outputs and a curl line to paste. A model that fails is named with
     its cause. A Python model whose process dies is loaded again, or the server is stopped: it never only
-    seems to be ready. Ctrl-C stops the server, a second Ctrl-C at once.
+    seems to be ready. A server that ends is started again, with the models that were loaded. Ctrl-C stops
+    the server, a second Ctrl-C at once.
 
     \b
     Examples:
@@ -143,6 +153,7 @@ def command(
     with engines.signals():
         if detach:
             arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
+            arguments += [f"--restarts={restarts}"]
             arguments += ["--follow", f"--interval={interval}"] if follow else []
             return _detached(arguments, as_json=as_json)
         with (
@@ -159,7 +170,16 @@ def command(
                 _verify(opened.path)
             options = replace(options, models_url=opened.models_url)
             name = str(repo) if opened.path != repo else str(opened.path.resolve())
-            return _run(opened.path, name, engine, options, following, as_json=as_json, entry_file=supervise)
+            return _run(
+                opened.path,
+                name,
+                engine,
+                options,
+                following,
+                restarts=restarts,
+                as_json=as_json,
+                entry_file=supervise,
+            )
 
 
 @contextmanager
@@ -185,6 +205,7 @@ def _run(
     options: ServeOptions,
     following: Following | None,
     *,
+    restarts: int,
     as_json: bool,
     entry_file: Path | None,
 ) -> int:
@@ -195,7 +216,13 @@ def _run(
 
     begun = time.time()
     with _progress() as tell:
-        server = serve.start(repo, options, engine=engine.name, progress=tell)
+        kept = serve.keep(repo, options, restarts=restarts, engine=engine.name, progress=tell)
+    server = kept.server
+
+    def restarted() -> None:
+        if entry_file is not None:
+            _update(entry_file, kept)
+
     try:
         examples = [snippets.usage(server.urls.http, name, repo / name) for name in server.endpoints]
         about = _about(server, repo, source, [endpoint.to_json() for endpoint in examples])
@@ -204,7 +231,7 @@ def _run(
         else:
             _show(about, as_json=as_json)
         with following.started(server, repo) if following else nullcontext():
-            server.wait()
+            kept.wait(restarted)
     except TrbError as error:
         if not as_json:
             raise
@@ -213,7 +240,7 @@ def _run(
     except KeyboardInterrupt:
         console.echo("stopping the server", err=True)
     finally:
-        server.stop()
+        kept.stop()
     if entry_file is not None:
         registry.forget(entry_file)
     console.echo("stopped", err=True)
@@ -290,6 +317,22 @@ def _entry(about: dict[str, Any], started: float) -> Any:
     from triton_repo_builder.serve.processes import proc
 
     return registry.Background(born=proc.start_time(about["pid"]), started=started, **about)
+
+
+def _update(file: Path, kept: KeptServer) -> None:
+    """Have the entry name the process, container and log of a server that was started again."""
+    from triton_repo_builder.serve.background import registry
+
+    entry, server = registry.read(file), kept.server
+    if entry is None:
+        return
+    entry = replace(
+        entry, server_pid=server.pid, container=server.container, log=str(server.log), restarts=kept.restarts
+    )
+    try:
+        registry.write(file, entry)
+    except TrbError as error:  # a full disk; the server itself goes on
+        console.print_error(error)
 
 
 def _show(about: dict[str, Any], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.cli import console
+from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
     from triton_repo_builder.client import HttpClient
@@ -56,7 +57,7 @@ def command(as_json: bool) -> int:
             f"docker ({server.container})" if server.container else server.engine,
             server.urls["http"],
             server.urls["grpc"],
-            "ready" if ready[server.pid] else "not ready",
+            ("ready" if ready[server.pid] else "not ready") + _restarted(server),
             _short(*loaded[server.pid]),
             server.repository,
         )
@@ -64,6 +65,10 @@ def command(as_json: bool) -> int:
     ]
     console.table(columns, rows)
     return 0
+
+
+def _restarted(server: Background) -> str:
+    return f" ({counted(server.restarts, 'restart')})" if server.restarts else ""
 
 
 def _loaded(server: Background) -> tuple[list[str], int]:

@@ -53,7 +53,7 @@ def command(
     from triton_repo_builder.deploy import verify
 
     if Path(revision).is_dir():
-        console.recovered(Path(revision))
+        console.recovered(Path(revision), write=False)
     server = server_url(url)
     send_key(server, admin_key)
     with console.progress("bytes") as progress:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import repository
+from triton_repo_builder import files, repository
 from triton_repo_builder.client import NOT_IN_JSON, HttpClient, sample_inputs
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import cases
@@ -152,7 +152,7 @@ def _warm_up(folder: Path, name: str) -> bytes:
     for sample in _config(folder).get("model_warmup", ()):
         value = sample["inputs"].get(name, {})
         if value.get("data_type") == "TYPE_STRING" and value.get("input_data_file"):
-            content: bytes = (folder / "warmup" / value["input_data_file"]).read_bytes()
+            content: bytes = files.read(folder / "warmup" / value["input_data_file"])
             data = content[PREFIX:]
             if len(data) == int.from_bytes(content[:PREFIX], "little") and not _is_text(data):
                 return data
@@ -160,7 +160,7 @@ def _warm_up(folder: Path, name: str) -> bytes:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    return pbtxt.parse((folder / repository.CONFIG).read_text(encoding="utf-8"))
+    return pbtxt.parse(files.read_text(folder / repository.CONFIG))
 
 
 def _is_text(data: bytes) -> bool:

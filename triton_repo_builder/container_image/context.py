@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from triton_repo_builder import resources
+from triton_repo_builder import files, resources
 from triton_repo_builder.container_image import wheels
 from triton_repo_builder.repository import walk
 
@@ -38,7 +38,7 @@ class Request:
 
 
 def write(request: Request, sink: IO[bytes]) -> None:
-    """Write the context. Raises ``TrbError`` if a wheel is missing."""
+    """Write the context. Raises ``TrbError`` for a missing wheel and for a link out of the repository."""
     with tarfile.open(fileobj=sink, mode="w") as tar:
         for name in FILES:
             _file(tar, name, resources.docker() / name)
@@ -52,6 +52,8 @@ def write(request: Request, sink: IO[bytes]) -> None:
             _bytes(tar, f"{MODELS}/.gitkeep", PLACEHOLDER)
             return
         for entry in walk.walk(request.repository):
+            if entry.outside:
+                raise walk.leads_out(request.repository / entry.name)
             name = f"{MODELS}/{entry.name}"
             if entry.folder:
                 _folder(tar, name)
@@ -75,7 +77,7 @@ def _file(tar: tarfile.TarFile, name: str, path: Path) -> None:
     entry.size = path.stat().st_size
     # Git keeps the executable bit, a wheel may not.
     entry.mode = 0o755 if path.suffix == ".sh" or os.access(path, os.X_OK) else 0o644
-    with path.open("rb") as source:
+    with files.opened(path) as source:
         tar.addfile(entry, source)
 
 

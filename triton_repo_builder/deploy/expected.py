@@ -128,7 +128,7 @@ def hashed(file: Path, path: str, name: str, version: int) -> str:
     """Hex sha256 of a served file as it enters the content digest; empty if it cannot be read."""
     try:
         if path.endswith(f"/{CONFIG}"):
-            return content.hashed(path, file.read_bytes(), name, version)
+            return content.hashed(path, files.read(file), name, version)
         return files.hash_file(file)
     except OSError:
         return ""

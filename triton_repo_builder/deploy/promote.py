@@ -154,7 +154,7 @@ def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable
         if path.split("/")[0] == model:
             (move.root / path).unlink(missing_ok=True)
     for path, content in contents.items():
-        if not (move.root / path).is_file() or (move.root / path).read_bytes() != content:
+        if not (move.root / path).is_file() or files.read(move.root / path) != content:
             files.write(move.root / path, content)
 
 

@@ -128,7 +128,7 @@ def _cases(root: Path, file: str | None) -> dict[str, Any]:
     try:
         return {
             case["name"]: case
-            for case in files.load_json((root / (file or "")).read_bytes())["cases"]
+            for case in files.load_json(files.read(root / (file or "")))["cases"]
             if isinstance(case["name"], str)
         }
     except (OSError, *files.DAMAGED):

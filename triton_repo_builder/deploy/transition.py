@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_repo_builder import repository, smoke
+from triton_repo_builder import files, repository, smoke
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.deploy import live, preflight, stages
 from triton_repo_builder.deploy.drift import Action, Drift
@@ -154,7 +154,7 @@ class Transition:
         self._there = listed[0]
         if len(listed) > 2:
             whole = [self._manifest(name, stage).to_text() for stage in (listed[0], listed[-1])]
-            between.mark(self.stage, name, [(self.root / MANIFEST).read_text(encoding="utf-8"), *whole])
+            between.mark(self.stage, name, [files.read_text(self.root / MANIFEST), *whole])
         try:
             for number, stage in enumerate(listed[1:], start=1):
                 self.tell(stage.about)

@@ -244,7 +244,7 @@ def _load_value(value: Any) -> Any:
 
 def load(path: Path) -> CaseFile:
     """Read ``smoke.json``; raises ValueError if it is not one of ours."""
-    document = files.load_json(path.read_bytes())
+    document = files.load_json(files.read(path))
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")
     if document.get("schema", SCHEMA) != SCHEMA:

@@ -114,7 +114,7 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
     of its own for them; ``lean`` off: as a server runs it, with memory. ``threads``: 0 for all cores.
     """
     entries: dict[str, str] = {}
-    model: str | bytes = str(source.path)
+    model: str | bytes = str(source.path.absolute())
     locations = tuple(file.location for file in source.signature.external)
     if external_data.leaves(source.path, locations):
         model = external_data.resolved(source.skeleton)

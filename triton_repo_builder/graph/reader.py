@@ -199,7 +199,7 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
                 remedy=f"copy '{location}' beside the model, under that name",
             )
         size = file.stat().st_size
-        with file.open("rb") as stream:
+        with files.opened(file) as stream:
             if files.is_lfs_pointer(stream.read(len(files.LFS_POINTER))):
                 raise TrbError(
                     Code.LFS_POINTER,

@@ -55,7 +55,7 @@ def parse(text: str) -> tuple[Step, ...]:
 def read(path: Path) -> tuple[Step, ...]:
     """The steps of a recipe file. Raises ``TrbError``."""
     try:
-        document = files.load_json(path.read_bytes())
+        document = files.load_json(files.read(path))
         listed = document["steps"]
         return tuple(
             _step(one["step"], one.get("how", ""), tuple(map(str, one.get("excluded", ())))) for one in listed

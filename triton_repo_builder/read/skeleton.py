@@ -85,7 +85,7 @@ def read(path: Path) -> Skeleton:
             Code.NOT_FOUND, "this is not a regular file", where=str(path), remedy="name the ONNX file itself"
         )
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             head = file.read(512)
             if not head:
                 raise TrbError(

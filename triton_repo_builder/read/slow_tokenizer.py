@@ -52,7 +52,7 @@ def no_fast_form(folder: Path) -> str:
     """The class that tokenizer_config.json names, if no tokenizer.json can be written for it; else empty."""
     try:
         file = files.within(folder, "tokenizer_config.json")
-        named = files.load_json(file.read_bytes()).get("tokenizer_class") if file else ""
+        named = files.load_json(files.read(file)).get("tokenizer_class") if file else ""
     except (OSError, AttributeError, *files.DAMAGED):
         return ""
     return named if isinstance(named, str) and named in NO_FAST_FORM else ""
@@ -97,7 +97,7 @@ def convert(vocabulary: Path) -> str:
 def _check_ids(vocabulary: Path) -> None:
     """``TrbError`` if an id is far beyond the others: the library counts through all that are missing."""
     try:
-        ids = files.load_json(vocabulary.read_bytes()).values()
+        ids = files.load_json(files.read(vocabulary)).values()
         largest = max((number for number in ids if isinstance(number, int)), default=0)
     except (OSError, AttributeError, *files.DAMAGED):
         return  # the library says what is wrong
@@ -129,7 +129,7 @@ def _check_read(vocabulary: Path, converted: Any) -> None:
 def _tokens(vocabulary: Path) -> list[str]:
     """The tokens that a vocabulary's file lists; empty if it is not there or not readable."""
     try:
-        raw = vocabulary.read_bytes()
+        raw = files.read(vocabulary)
         if vocabulary.suffix == ".txt":
             return raw.decode("utf-8").splitlines()
         if vocabulary.suffix == ".json":
@@ -169,14 +169,14 @@ def _as_slow(converted: Any, vocabulary: Path) -> None:
     """What a converter asks of a slow tokenizer, put on one of transformers 5."""
     converted.vocab_file = str(vocabulary)
     if vocabulary.suffix == ".json":
-        merges = (vocabulary.parent / COMPANIONS[0]).read_text(encoding="utf-8").splitlines()
+        merges = files.read_text(vocabulary.parent / COMPANIONS[0]).splitlines()
         pairs = [tuple(line.split()) for line in merges if line and not line.startswith("#version")]
-        converted.encoder = files.load_json(vocabulary.read_bytes())
+        converted.encoder = files.load_json(files.read(vocabulary))
         converted.bpe_ranks = {pair: number for number, pair in enumerate(pairs)}
         return
     # Slow classes that do not know the setting put a space there.
     stated = vocabulary.with_name("tokenizer_config.json")
-    settings = files.load_json(stated.read_bytes()) if stated.is_file() else {}
+    settings = files.load_json(files.read(stated)) if stated.is_file() else {}
     converted.add_prefix_space = settings.get("add_prefix_space") is not False
 
 

@@ -180,7 +180,7 @@ def _check_tokenizer(original: Path, exported: Path, given: Given) -> None:
     theirs, ours = tokenizer.find(original), tokenizer.find(exported)
     if given.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
         return
-    if theirs.read_bytes() != ours.read_bytes() and _vocabulary(theirs) != _vocabulary(ours):
+    if files.read(theirs) != files.read(ours) and _vocabulary(theirs) != _vocabulary(ours):
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"this is another model: its tokenizer gives tokens other ids than {ours}",

@@ -85,7 +85,7 @@ class TokenizerSpec:
     @property
     def served(self) -> bytes:
         """The tokenizer.json that is served."""
-        return self.file.read_bytes() if self.content is None else self.content
+        return files.read(self.file) if self.content is None else self.content
 
 
 def places(folder: Path) -> tuple[Path, ...]:
@@ -106,7 +106,7 @@ def _first_module(folder: Path) -> Path | None:
     """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
     try:
         listed = files.within(folder, "modules.json")
-        module = files.load_json(listed.read_bytes())[0] if listed else {}
+        module = files.load_json(files.read(listed))[0] if listed else {}
         inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
         return None
@@ -292,7 +292,7 @@ def _text(file: Path) -> tuple[str, bool]:
     if file.name in slow_tokenizer.VOCABULARIES:
         return slow_tokenizer.convert(file), False
     try:
-        return file.read_text(encoding="utf-8"), True
+        return files.read_text(file), True
     except OSError as error:
         raise files.unreadable(file, error, code=Code.TOKENIZER_INVALID) from None
     except UnicodeDecodeError as error:
@@ -361,7 +361,7 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
     for place in places(folder):
         if file := files.within(place, name):
             try:
-                document = files.load_json(file.read_bytes(), halves=True)
+                document = files.load_json(files.read(file), halves=True)
             except (OSError, ValueError) as error:
                 raise TrbError(
                     Code.TOKENIZER_INVALID,

@@ -64,7 +64,7 @@ def _check_counts(folder: Path) -> None:
     """``TrbError`` if tokenizer_config.json asks for more tokens than memory may hold."""
     file = files.within(folder, "tokenizer_config.json")
     try:
-        stated = files.load_json(file.read_bytes(), halves=True) if file else {}
+        stated = files.load_json(files.read(file), halves=True) if file else {}
     except (OSError, ValueError):
         return  # transformers says what is wrong
     for name in COUNTS:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 from triton_repo_builder.read.option_checks import check
@@ -48,7 +49,7 @@ def _build_table(path: Path) -> dict[str, Any]:
         return TrbError(Code.USAGE, message, where=str(path), remedy=remedy)
 
     try:
-        document = load_toml(path.read_text(encoding="utf-8"))
+        document = load_toml(files.read_text(path))
     except OSError as error:
         raise refused(f"cannot be read: {error.strerror}", "check the path given to --config") from None
     except ValueError as error:

@@ -90,7 +90,7 @@ def _installed(target: str) -> list[File]:
         path.relative_to(root).as_posix() for package in PACKAGES for path in (root / package).rglob("*")
     )
     core = next((name for name in names if CORE.fullmatch(name)), None)
-    if core is None or not linux_x86_64((root / core).read_bytes()[:20]):
+    if core is None or not linux_x86_64(files.read(root / core)[:20]):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             "the installed Pillow is not built for Linux x86-64",
@@ -154,7 +154,7 @@ def fetched(python: str) -> Path:
 
 
 def _pins() -> dict[str, Any]:
-    return dict(load_toml(PINS.read_text(encoding="utf-8")))
+    return dict(load_toml(files.read_text(PINS)))
 
 
 def _remedy(python: str) -> str:

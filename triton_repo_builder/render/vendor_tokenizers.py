@@ -12,6 +12,7 @@ import zlib
 from importlib import metadata
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File
 
@@ -38,7 +39,7 @@ def _installed(target: str) -> list[File]:
     assert library is not None and library.origin is not None
     folder = Path(library.origin).parent
     shared = list(folder.glob("*.abi3.so"))
-    if len(shared) != 1 or not linux_x86_64(shared[0].read_bytes()[:20]):
+    if len(shared) != 1 or not linux_x86_64(files.read(shared[0])[:20]):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             "the installed tokenizers library is not built for Linux x86-64",

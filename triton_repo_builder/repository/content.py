@@ -109,7 +109,7 @@ def listing(
         if canonical.endswith(f"/{CONFIG}"):
             if not file.is_file():
                 return {}
-            digests[canonical] = hashed(canonical, file.read_bytes(), name, version)
+            digests[canonical] = hashed(canonical, files.read(file), name, version)
             continue
         known = sha256(path) if sha256 else files.hash_file(file) if file.is_file() else ""
         digests[canonical] = known or manifest.files[path].sha256

@@ -260,7 +260,7 @@ def read(folder: Path) -> Manifest | None:
     try:
         if not file.is_file():
             return None
-        document = files.load_json(file.read_bytes())
+        document = files.load_json(files.read(file))
     except (OSError, ValueError) as error:
         raise _damaged(file, f"cannot be read as JSON: {error}") from None
     if not is_ours(document):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import is_folder, is_foreign, unreadable
 from triton_repo_builder.repository import composition, pbtxt, provenance
@@ -176,7 +177,7 @@ def _model(folder: Path, *, lenient: bool) -> Model:
             sorted(int(v.name) for v in folder.iterdir() if VERSION.fullmatch(v.name) and is_folder(v))
         )
         if file.is_file():
-            text = _decode(file.read_bytes(), lenient=lenient)
+            text = _decode(files.read(file), lenient=lenient)
             config = ModelConfig(pbtxt.parse(text))
         elif file.exists() and not file.is_dir():
             error = pbtxt.PbtxtError(0, 0, PIPE)  # the check names its place, too

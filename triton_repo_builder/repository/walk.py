@@ -70,6 +70,16 @@ def _below(root: Path, folder: Path, prefix: str, above: tuple[Path, ...]) -> It
             yield from _below(root, real, f"{prefix}{name}/", (*above, real))
 
 
+def leads_out(path: Path) -> TrbError:
+    """The error for a link that would send a file of this machine with the repository."""
+    return TrbError(
+        Code.REPOSITORY_UNREADABLE,
+        f"a link to {path.resolve()}, which is outside of the repository; nothing was sent",
+        where=str(path),
+        remedy="put a copy of the file in its place (cp --remove-destination), or remove the link",
+    )
+
+
 def _unreadable(path: Path, error: Exception) -> TrbError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if path.is_symlink():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from triton_repo_builder.client import Urls
@@ -18,16 +19,19 @@ from triton_repo_builder.serve.engine import (
     RunningServer,
     ServeOptions,
 )
+from triton_repo_builder.serve.restarts import KeptServer
 
 __all__ = [
     "ENGINES",
     "ContainerOptions",
     "Engine",
     "Failure",
+    "KeptServer",
     "Progress",
     "RunningServer",
     "ServeOptions",
     "Urls",
+    "keep",
     "start",
 ]
 
@@ -43,13 +47,29 @@ def start(
     progress: Progress | None = None,
 ) -> RunningServer:
     """Start a server on a repository and return once every model is ready."""
+    begin, options = _prepared(repository, options or ServeOptions(), engine, progress)
+    return begin(options)
+
+
+def keep(
+    repository: Path, options: ServeOptions, *, restarts: int, engine: str = "auto", progress: Progress
+) -> KeptServer:
+    """``start``, and start it again if it ends by itself, ``restarts`` times (restarts.py)."""
+    begin, options = _prepared(repository, options, engine, progress)
+    return KeptServer(begin, repository, options, restarts, progress)
+
+
+def _prepared(
+    repository: Path, options: ServeOptions, engine: str, progress: Progress | None
+) -> tuple[Callable[[ServeOptions], RunningServer], ServeOptions]:
+    """How the server is started, and with which options."""
     name = choose() if engine == "auto" else engine
     if name not in ENGINES:
         raise TrbError(
             Code.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
         )
-    options = admin_apis.restricted(options or ServeOptions(), progress or (lambda text: None))
-    return ENGINES[name].start(repository, options, progress)
+    options = admin_apis.restricted(options, progress or (lambda text: None))
+    return lambda options: ENGINES[name].start(repository, options, progress), options
 
 
 def choose() -> str:

@@ -44,11 +44,13 @@ class ServeOptions:
     """Names to load, with what they need; empty for all, ``("none",)`` for nothing yet."""
     log_file: Path | None = None
     """File of the server's output; by default a temporary one that is kept only after a failure."""
+    log_append: bool = False
+    """Go on at the end of this file; otherwise it is emptied first."""
     log_verbose: int = 0
     exit_timeout: int = 10
     """Seconds that running requests get to finish when the server is stopped."""
     extra: tuple[str, ...] = ()
-    """More options of tritonserver, as they are."""
+    """More options of tritonserver, ``--name=value``. Relative paths mean the current folder."""
     container: ContainerOptions = ContainerOptions()
     models_url: str = ""
     """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""
@@ -111,8 +113,15 @@ class RunningServer(Protocol):
     def failures(self) -> tuple[Failure, ...]:
         """Models that broke while the server ran and could not be brought back."""
 
-    def wait(self) -> None:
-        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason."""
+    @property
+    def final(self) -> bool:
+        """Whether its end is: somebody else stopped it, or its Docker daemon is gone."""
+
+    def wait(self, tick: Callable[[], None] = ...) -> None:
+        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason.
+
+        ``tick`` is called ten times a second while it runs.
+        """
 
     def stop(self) -> None:
         """Stop the server and leave nothing behind; harmless when it already ended."""

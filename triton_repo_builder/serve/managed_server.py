@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -23,6 +26,14 @@ TICK = 0.1
 Self = TypeVar("Self", bound="ManagedServer")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """The file of a server's output, and the byte at which this start begins."""
+
+    path: Path
+    start: int = 0
+
+
 class ManagedServer(ABC):
     """A tritonserver in explicit mode, its log and its Python processes. Leaving the ``with`` block stops it.
 
@@ -33,12 +44,13 @@ class ManagedServer(ABC):
     about: str
     pid: int | None
     container: str = ""
+    final: bool = False
 
     def __init__(
         self,
         urls: Urls,
         *,
-        log: Path,
+        log: Log,
         folder: Path,
         endpoints: tuple[str, ...],
         stubs: ProcessLister,
@@ -47,12 +59,14 @@ class ManagedServer(ABC):
         if key:  # for what loads the models and watches them
             admin_key.remember(urls.http, key)
         self.urls = urls
-        self.log = log
+        self.log = log.path
         self.endpoints = endpoints
         self.stubs = stubs
+        self.log_start = log.start
         self._folder = folder
         self._watchdog: Watchdog | None = None
         self._stop_requested = False
+        self._gone = False
         self._error: TrbError | None = None
         self._lock = threading.Lock()
 
@@ -62,7 +76,7 @@ class ManagedServer(ABC):
 
     @abstractmethod
     def died(self) -> TrbError:
-        """The error for a server that ended by itself; keeps the log."""
+        """The error for a server that ended by itself; keeps the log, and sets ``final``."""
 
     @abstractmethod
     def _end(self, hurry: bool) -> None:
@@ -86,32 +100,40 @@ class ManagedServer(ABC):
         error = self._error
         return () if error is None else (Failure(model=error.where, cause=error.message),)
 
-    def wait(self) -> None:
-        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason."""
+    def wait(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Return when the server was stopped; raise ``TrbError`` if it ended for another reason.
+
+        ``tick`` is called every ``TICK`` seconds while it runs.
+        """
         while self.alive() and self._error is None:
             time.sleep(TICK)
+            tick()
         if self._error is not None:
             raise self._error
         if not self._stop_requested:
             raise self.died()
 
+    def output(self) -> str:
+        """What it wrote to the log since this start."""
+        return failure_causes.read(self.log, self.log_start)
+
     def last_errors(self) -> str:
         """The last errors of the log, as the end of a message; empty if there are none."""
-        errors = failure_causes.last_errors(failure_causes.read(self.log))
+        errors = failure_causes.last_errors(self.output())
         return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
     def what_to_do(self) -> str:
         """The remedy for a server that ended by itself; keeps the log."""
-        known = failure_causes.known_death(failure_causes.read(self.log))
+        known = failure_causes.known_death(self.output())
         where = f"the server's whole output is in {self.keep_log()}"
         return f"{known}; {where}" if known else where
 
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""
         if self.log.is_relative_to(self._folder) and self.log.exists():
-            kept = Path(tempfile.gettempdir()) / f"{self._folder.name}.log"
-            shutil.copyfile(self.log, kept)
-            self.log = kept
+            handle, kept = tempfile.mkstemp(prefix="trb-", suffix=".log", dir=self._folder.parent)
+            os.close(handle)
+            self.log = self.log.replace(kept)
         return self.log
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -123,6 +145,8 @@ class ManagedServer(ABC):
         if self._watchdog is not None:
             self._watchdog.stop()
         with self._lock:
+            if self._gone:
+                return
             try:
                 self._end(hurry)
             except BaseException:
@@ -131,6 +155,7 @@ class ManagedServer(ABC):
             finally:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 admin_key.forget(self.urls.http)
+            self._gone = True
 
     def give_up(self, error: TrbError) -> None:
         """End because of this error, which ``wait`` then raises: no server may stay that only seems ready."""

@@ -72,7 +72,7 @@ def put(file: Path, url: str, sha256: str) -> bool:
 
 def _write(file: Path, url: str, sha256: str) -> None:
     if _scheme(url) == "file":
-        with file.open("rb") as stream:
+        with files.opened(file) as stream:
             transfer.receive(transfer.blocks(stream), _local(url), sha256)
     else:
         system, path = filesystem.connect(url)
@@ -152,7 +152,7 @@ def _blocks(url: str) -> Iterator[bytes]:
     # Not all by fsspec: it comes with trb's [push], and files and web servers need nothing more.
     scheme = _scheme(url)
     if scheme == "file":
-        with _local(url).open("rb") as stream:
+        with files.opened(_local(url)) as stream:
             yield from transfer.blocks(stream)
     elif scheme in WEB:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code
 from triton_repo_builder.files import File, unreadable
 from triton_repo_builder.stores.revision import LocalRevision
@@ -109,7 +110,7 @@ def _stream(files: Sequence[File]) -> Iterator[bytes]:
 
 def _content(file: Path) -> Iterator[bytes]:
     try:
-        with file.open("rb") as stream:
+        with files.opened(file) as stream:
             while block := stream.read(BLOCK):
                 yield block
     except OSError as error:

@@ -17,7 +17,7 @@ from typing import Any
 from triton_repo_builder import repository, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED, File, is_foreign, load_json, unreadable
-from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository import Manifest, walk
 
 PLACEHOLDER = ".gitkeep"
 DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -68,13 +68,19 @@ class LocalRevision:
 
 
 def collect(root: Path) -> LocalRevision:
-    """Read a repository. An empty folder gets a placeholder: no store keeps it, and Triton needs it."""
+    """Read a repository. An empty folder gets a placeholder: no store keeps it, and Triton needs it.
+
+    Raises REPOSITORY_UNREADABLE, also for a link that leads out: whoever wrote it chose what would be sent.
+    """
     files: dict[str, File] = {}
     try:
+        inside = root.resolve()
         for path in sorted(root.rglob("*")):
             relative = path.relative_to(root)
             if any(map(is_foreign, relative.parts)):
                 continue
+            if path.is_symlink() and path.exists() and not path.resolve().is_relative_to(inside):
+                raise walk.leads_out(path)
             if path.is_dir():
                 if not any(path.iterdir()):
                     name = (relative / PLACEHOLDER).as_posix()

@@ -147,7 +147,7 @@ def _vocabulary(source: Source, settings: Mapping[str, Any], width: int) -> list
     if not _has_vocabulary(source):
         raise _unusable(file, "not found, and it holds the tokens of a model for speech")
     try:
-        stated = dict(files.load_json(file.read_bytes()))
+        stated = dict(files.load_json(files.read(file)))
         languages = sorted(name for name, part in stated.items() if isinstance(part, dict))
         if languages and language not in languages:
             shown = ", ".join(languages[:SHOWN]) + (" …" if len(languages) > SHOWN else "")

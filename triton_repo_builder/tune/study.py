@@ -166,7 +166,7 @@ def _cut(log: Path) -> None:
 def _count(folder: Path | None) -> int:
     """Lines of the log so far: a run that goes on does not draw the same settings again."""
     file = folder / LOG if folder else None
-    return file.read_bytes().count(b"\n") if file and file.is_file() else 0
+    return files.read(file).count(b"\n") if file and file.is_file() else 0
 
 
 def first_guesses(space: tuple[Factor, ...]) -> list[dict[str, Value]]:

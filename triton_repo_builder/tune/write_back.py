@@ -75,7 +75,7 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
         known = repository.model(model)
         assert known is not None and known.text is not None
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = files.read(path).decode("utf-8")
             if _lines(text) != known.text:
                 raise _changed(path)
             new = _ended(edit.change(_lines(text), raw, reason(report)), text)
@@ -119,7 +119,7 @@ def _ended(text: str, like: str) -> str:
 def _toml(config: Path) -> str:
     """The text of a trb.toml that ``trb build`` can read. Raises ``TrbError`` USAGE."""
     try:
-        text = config.read_bytes().decode("utf-8")
+        text = files.read(config).decode("utf-8")
         files.load_toml(text)
     except (OSError, ValueError) as error:
         remedy = "correct the file, or run tune in another folder"
@@ -246,7 +246,7 @@ def written(report: Report, repository: Repository, made: tuple[Change, ...]) ->
                 yield
         except BaseException as error:
             for file, before in outside.items():
-                if file.read_bytes() != before:
+                if files.read(file) != before:
                     files.write(file, before)
             if isinstance(error, OSError):
                 raise files.explain(error, root) from None
@@ -255,7 +255,7 @@ def written(report: Report, repository: Repository, made: tuple[Change, ...]) ->
 
 def _unchanged(path: Path, read: str) -> None:
     """Raise ``TrbError`` EDITED_FILE if a file is not what was read."""
-    if path.read_bytes() != read.encode():
+    if files.read(path) != read.encode():
         raise _changed(path)
 
 
@@ -294,7 +294,7 @@ def _contents(report: Report, repository: Repository, made: tuple[Change, ...]) 
     for path in digests.keys() & contents.keys():
         digests[path] = content.hashed(path, contents[path], endpoint, version)
     digest = content.digest(digests)
-    contents[own] = content.sealed(contents.get(own) or (root / own).read_bytes(), digest)
+    contents[own] = content.sealed(contents.get(own) or files.read(root / own), digest)
     size = ModelConfig(pbtxt.parse(contents[own].decode("utf-8"))).max_batch_size
     served = replace(
         entry.served,

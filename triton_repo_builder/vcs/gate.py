@@ -10,6 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.vcs.git import Git
 
@@ -47,7 +48,7 @@ def refusal(scratch: Path, path: Path, prefix: str) -> TrbError | None:
             remedy="look for a full or failing disk under git's folder, then commit again",
         )
     rewritten = scratch / _REWRITTEN
-    names = os.fsdecode(rewritten.read_bytes()).split("\0")[:-1] if rewritten.is_file() else []
+    names = os.fsdecode(files.read(rewritten)).split("\0")[:-1] if rewritten.is_file() else []
     if not names:
         return None
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""

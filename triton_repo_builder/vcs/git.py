@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.errors import Code, TrbError
 
 _OUTER = (
@@ -24,6 +24,7 @@ _LFS = (
     ("filter.lfs.process", "git-lfs filter-process"),
     ("filter.lfs.required", "true"),
 )
+_PATTERNS = (".gitattributes", ".gitignore", ".gitmodules", ".lfsconfig")
 _FULL = ("no space left on device", "out of diskspace", "disk quota exceeded")
 """What git, git-lfs and the C library say of a full disk."""
 
@@ -66,6 +67,7 @@ class Git:
 
 def top_level(folder: Path) -> Path | None:
     """The top of the work tree that contains ``folder``, None outside of git. Raises ``TrbError``."""
+    refuse_pipes(folder)
     try:
         top = Git(folder=folder)("rev-parse", "--show-toplevel").rstrip("\n")
     except process.ProcessFailed as error:
@@ -75,9 +77,25 @@ def top_level(folder: Path) -> Path | None:
     return Path(top)
 
 
+def refuse_pipes(folder: Path) -> None:
+    """Raise GIT_REFUSED for a pipe or a device that git would open for its patterns, and wait for it."""
+    for place in (folder.resolve(), *folder.resolve().parents):
+        for file in (place / name for name in _PATTERNS):
+            if file.exists() and not file.is_file() and not file.is_dir():
+                raise TrbError(
+                    Code.GIT_REFUSED,
+                    "not a regular file (a pipe, a socket or a device): git would wait for it",
+                    where=str(file),
+                    remedy="remove it, and restore the file that was there",
+                )
+        if (place / ".git").exists():
+            return
+
+
 def last_commit(folder: Path) -> str:
     """The last commit that changed a folder, with ``-dirty`` if its files differ; empty without git."""
     try:
+        refuse_pipes(folder)
         git = Git(folder=folder)
         commit = git.ask("log", "-1", "--format=%H", "--", ".")
         dirty = commit and git.ask("status", "--porcelain", "--", ".")
@@ -89,7 +107,7 @@ def last_commit(folder: Path) -> str:
 def failed_hook(trace: Path) -> str:
     """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
     hooks: dict[int, str] = {}
-    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines() if trace.is_file() else []
+    lines = files.read_text(trace, "replace").splitlines() if trace.is_file() else []
     for event in map(json.loads, lines):
         if "/" in event["sid"]:  # a git that a hook started
             continue

@@ -101,7 +101,7 @@ def _by_users_rules(root: Path, git: Git, lfs: set[str], lines: list[str]) -> se
     """Files that attributes of the user's own, wherever they stand, put in git LFS, ``lfs`` or others."""
     found = _in_lfs(root, git)
     attributes = root / ATTRIBUTES
-    if found - lfs or (_has_block(attributes) and b"!filter" in attributes.read_bytes()):
+    if found - lfs or (_has_block(attributes) and b"!filter" in files.read(attributes)):
         # What trb has written for an earlier commit speaks for and against these files as well.
         write_block(attributes, lines)
         found = _in_lfs(root, git)
@@ -194,7 +194,7 @@ def _url(records: Mapping[str, FileRecord], name: str) -> str:
 def _install(git: Git) -> list[str]:
     """Install the filters and hooks with which the user's own git reads and pushes LFS files; notes."""
     hook = git.path("hooks/pre-push")
-    if hook.is_file() and "git-lfs" in hook.read_text(encoding="utf-8", errors="replace"):
+    if hook.is_file() and "git-lfs" in files.read_text(hook, "replace"):
         return []
     try:
         git("lfs", "install", "--local")
@@ -234,12 +234,12 @@ def _anchored(name: str) -> str:
 
 
 def _has_block(file: Path) -> bool:
-    return file.is_file() and _BLOCK.search(os.fsdecode(file.read_bytes())) is not None
+    return file.is_file() and _BLOCK.search(os.fsdecode(files.read(file))) is not None
 
 
 def write_block(file: Path, lines: list[str]) -> None:
     """Replace trb's lines in a file that may also have the user's; without any lines the file goes."""
-    old = os.fsdecode(file.read_bytes()) if file.is_file() else ""
+    old = os.fsdecode(files.read(file)) if file.is_file() else ""
     rest = _BLOCK.sub("", old)
     block = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
     new = rest + ("\n" if rest and not rest.endswith("\n") else "") + block

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import MANIFEST
-from triton_repo_builder.write import staging
+from triton_repo_builder.write import seal, staging
 
 
 def mark(stage: Path, endpoint: str, whole: Collection[str]) -> None:
     """Say that ``endpoint`` changes; ``whole``: the texts of manifest.json with which it is whole."""
     digests = [hashlib.sha256(text.encode()).hexdigest() for text in whole]
-    files.write(stage / staging.APPLYING, json.dumps({"endpoint": endpoint, "whole": digests}).encode())
+    seal.write(stage, staging.APPLYING, {"endpoint": endpoint, "whole": digests})
 
 
 def unmark(stage: Path) -> None:
@@ -66,7 +65,7 @@ def clear(root: Path, endpoint: str) -> None:
 def _between(stage: Path, root: Path) -> str:
     """The endpoint that is between two states; empty if the repository is whole."""
     try:
-        marked = files.load_json((stage / staging.APPLYING).read_bytes())
+        marked = seal.read(stage, staging.APPLYING)
         whole, endpoint = [str(digest) for digest in marked["whole"]], str(marked["endpoint"])
     except (OSError, *files.DAMAGED):  # none, or one that was written by half, before the first change
         return ""

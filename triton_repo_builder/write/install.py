@@ -39,7 +39,7 @@ class Piece:
     @property
     def bytes(self) -> bytes:
         """The content, read if need be."""
-        return self.source.read_bytes() if self.source else self.content
+        return files.read(self.source) if self.source else self.content
 
 
 State = Mapping[str, Piece]
@@ -55,7 +55,7 @@ def read(root: Path, records: Mapping[str, FileRecord]) -> dict[str, Piece]:
             continue
         size = file.stat().st_size
         if size <= SMALL:
-            piece = Piece.of(file.read_bytes())
+            piece = Piece.of(files.read(file))
             state[path] = Piece(record=_kept(record, piece.record), content=piece.content)
         else:
             actual = FileRecord(sha256=files.hash_file(file), bytes=size)
@@ -103,7 +103,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
     old, new = _units(before), _units(after)
     changed = [unit for unit in sorted({*old, *new}) if old.get(unit) != new.get(unit)]
     text = manifest.to_text()
-    if not changed and (root / MANIFEST).is_file() and (root / MANIFEST).read_text(encoding="utf-8") == text:
+    if not changed and (root / MANIFEST).is_file() and files.read_text(root / MANIFEST) == text:
         return
     with staging.exclusive(root), staging.staging(root) as stage:
         for path, piece in after.items():

@@ -167,11 +167,7 @@ def publish(publication: Publication) -> None:
     """Write all or nothing. Unchanged files are not touched, or a server would reload them."""
     output = publication.output
     current = output / repository.MANIFEST
-    if (
-        not publication.changes
-        and current.is_file()
-        and current.read_text(encoding="utf-8") == publication.manifest
-    ):
+    if not publication.changes and current.is_file() and files.read_text(current) == publication.manifest:
         return
     with staging.staging(output, how=HOW) as stage:
         for file in publication.files:
@@ -204,10 +200,10 @@ def _diff_one(path: str, before: Path | None, after: File | None) -> list[str]:
     if not path.endswith(TEXT) or max(sizes) > DIFFED or "/vendor/" in path:
         change = "added" if before is None else "removed" if after is None else "changed"
         return [f"{change}: {path} ({sizes[1] if after else sizes[0]:,} bytes)\n"]
-    content = (after.source.read_bytes() if after.source else after.content) if after else b""
+    content = (files.read(after.source) if after.source else after.content) if after else b""
     old, fresh = (
         text.decode("utf-8", "replace").splitlines(keepends=True)
-        for text in (before.read_bytes() if before else b"", content)
+        for text in (files.read(before) if before else b"", content)
     )
     names = (path if before else "/dev/null", path if after else "/dev/null")
     return [line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(old, fresh, *names)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
 
     EDITED_FILE: undoing would lose what was changed since. REPOSITORY_BUSY: another process is replacing
     the repository's folders right now, and is not done within ``staging.PATIENCE``. With ``write`` off
-    nothing is touched.
+    nothing is touched, and REPOSITORY_UNREADABLE says what is half done.
     """
     notes: list[str] = []
     try:
@@ -38,15 +37,34 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def not_followed(repository: Path) -> tuple[str, ...]:
+    """A line for each folder that looks like a staging folder, and that this user's ``trb`` did not leave."""
+    return tuple(
+        f"{folder} looks like what a killed trb leaves, but your trb did not leave it here: not followed; "
+        "if you know what is in it, move back what you need, then remove it"
+        for folder in staging.foreign(repository)
+    )
+
+
 def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
     names = (swap.DONE, undo.BEFORE)
     begun = staging.holds(stage) or any((stage / name).exists() for name in names)
-    yield from swap.recover(stage, repository, write=write)
-    yield from undo.recover(stage, repository, write=write)
-    yield from _put_back(stage, repository, write=write)
+    for half in (
+        *swap.recover(stage, repository, write=write),
+        *undo.recover(stage, repository, write=write),
+        *_put_back(stage, repository, write=write),
+    ):
+        if not write:
+            raise TrbError(
+                Code.REPOSITORY_UNREADABLE,
+                f"{half}; nothing was read",
+                where=str(repository),
+                remedy=f"run that command again, or trb fetch {repository}: whatever writes there undoes it",
+            )
+        yield half
     yield from between.recover(stage, repository, write=write)
     if write and (begun or staging.abandoned(stage)) and not staging.holds(stage):
-        shutil.rmtree(stage, ignore_errors=True)
+        staging.discard(stage)
 
 
 def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
@@ -55,8 +73,10 @@ def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
     if not moved.exists():
         return
     if not target.exists():
-        if write:
-            moved.rename(target)
+        if not write:
+            yield "a pull that was killed moved the folder away"
+            return
+        moved.rename(target)
         yield "a pull that was killed had moved the folder away: it is as it was before"
     elif write:  # the new revision is in its place, whole
         moved.rename(stage / swap.DONE)

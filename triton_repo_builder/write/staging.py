@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.write import seal
 
 OLD = ".old"
 """Subfolder of a staging folder for files moved out of the repository, which may have to go back."""
@@ -50,13 +52,28 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
         _sweep(output)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with locked(folder):
+            seal.mark(folder)
             yield folder
     except OSError as error:
         raise files.explain(error, output, how=how, kept=kept) from error
     finally:
         # Still there if a swap failed and could not be undone either.
         if folder is not None and not holds(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove a staging folder, its mark last: what a kill or an error leaves of it is still known as ours."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name == seal.MARK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+        (folder / seal.MARK).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _place(output: Path) -> tuple[Path, str]:
@@ -66,12 +83,41 @@ def _place(output: Path) -> tuple[Path, str]:
 
 
 def leftovers(output: Path) -> list[Path]:
-    """The staging folders of ``output`` that are there: of builds that run, or were killed."""
+    """This user's staging folders of ``output`` that are there: of commands that run, or were killed."""
+    return [folder for folder in _named(output) if seal.is_ours(folder) or _is_blank(folder)]
+
+
+def foreign(output: Path) -> list[Path]:
+    """What is there under the names of this user's staging folders that hold something, and is not one.
+
+    A clone, an archive or another user brought it; or the key of ``seal`` was lost with the home folder.
+    """
+    return [folder for folder in _named(output) if not seal.is_ours(folder) and _holds(folder)]
+
+
+def _is_blank(folder: Path) -> bool:
+    """Whether nothing is in this folder: its process was killed before it had marked it."""
+    try:
+        entries = list(folder.iterdir()) if _is_own_folder(folder) else [folder]
+        return all(entry.name == seal.MARK and entry.lstat().st_size == 0 for entry in entries)
+    except OSError:  # gone meanwhile
+        return False
+
+
+def _named(output: Path) -> list[Path]:
+    """Whatever has the name of a staging folder of ``output``."""
     try:
         parent, prefix = _place(output)
         return sorted(folder for folder in parent.iterdir() if folder.name.startswith(prefix))
     except OSError:  # nothing there, or nothing that can be written to either
         return []
+
+
+def _holds(folder: Path) -> bool:
+    try:
+        return holds(folder)
+    except OSError:  # another user's
+        return False
 
 
 @contextlib.contextmanager
@@ -102,7 +148,7 @@ def temporary(kind: str) -> Iterator[Path]:
     It may have to hold a whole repository. So one of this kind that a killed process left is removed first.
     """
     place, prefix = Path(tempfile.gettempdir()), f"trb-held-{kind}-"
-    _sweep_all(place.glob(f"{prefix}*"))
+    _sweep_all(folder for folder in place.glob(f"{prefix}*") if _is_own_folder(folder))
     with filling():
         folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
@@ -190,6 +236,12 @@ def _sweep(output: Path) -> None:
     _sweep_all(folder for folder in leftovers(output) if not holds(folder))
 
 
+def _is_own_folder(path: Path) -> bool:
+    """Whether this is a folder of this user, not a link to one."""
+    facts = path.lstat()
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+
+
 def _sweep_all(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):  # gone meanwhile, or another user's
@@ -197,4 +249,4 @@ def _sweep_all(folders: Iterable[Path]) -> None:
                 continue
             with locked(folder) as acquired:
                 if acquired:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    discard(folder)

@@ -8,7 +8,6 @@ it is one that neither ended nor was undone, and the only copy of something may 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from typing import Any
 
 from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging
+from triton_repo_builder.write import seal, staging
 
 JOURNAL = ".swap.json"
 DONE = ".done"
@@ -44,6 +43,8 @@ def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = Fal
     A name is a path below both; one that is not in ``stage`` is removed from ``output``. Undone as a whole
     if any step fails. ``created``: the repository was made for this, and goes again with it.
     """
+    for name in names:
+        transfer.check_inside(name, str(output), output)
     old = stage / staging.OLD
     files.sync_all(stage)
     journal = Journal(
@@ -52,7 +53,7 @@ def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = Fal
         replaced=tuple(name for name in names if (output / name).exists()),
         fresh={name: _listed(stage / name) for name in names if (stage / name).exists()},
     )
-    _write(stage / JOURNAL, journal)
+    seal.write(stage, JOURNAL, asdict(journal))
     old.mkdir()
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -78,14 +79,14 @@ def recover(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
     """
     if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
         return
-    journal = _read(stage / JOURNAL)
+    journal = _read(stage, output)
     moved = [name for name in journal.names if _moved_out(stage, name) or _moved_in(stage, name, journal)]
     complete = set(journal.fresh) | set(journal.replaced) == set(moved) and not any(
         (stage / name).exists() for name in journal.fresh
     )
     if not write:
         if moved and not complete:
-            yield "a trb that was killed left the repository half replaced; the next one undoes that"
+            yield "a trb that was killed left the repository half replaced"
         return
     if complete:
         (stage / staging.OLD).rename(stage / DONE)
@@ -157,16 +158,9 @@ def _listed(place: Path) -> list[list[Any]]:
     return entries
 
 
-def _write(file: Path, journal: Journal) -> None:
-    """Write the journal to disk before the first rename."""
-    file.write_text(json.dumps(asdict(journal)), encoding="utf-8")
-    files.sync(file)
-    files.sync(file.parent)
-
-
-def _read(file: Path) -> Journal:
+def _read(stage: Path, output: Path) -> Journal:
     """Raises one of ``files.DAMAGED``, and ``TrbError`` for a name that leads out of the repository."""
-    document = files.load_json(file.read_bytes())
+    document = seal.read(stage, JOURNAL)
     journal = Journal(
         created=document["created"] is True,
         names=tuple(document["names"]),
@@ -174,5 +168,5 @@ def _read(file: Path) -> Journal:
         fresh={str(name): list(listed) for name, listed in document["fresh"].items()},
     )
     for name in (*journal.names, *journal.replaced, *journal.fresh):
-        transfer.check_inside(name, str(file))
+        transfer.check_inside(name, str(stage / JOURNAL), output)
     return journal

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging
+from triton_repo_builder.write import seal, staging
 
 BEFORE = "before"
 """Subfolder of the staging folder: the files as they were."""
@@ -36,14 +35,15 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
     files if that fails, else at the end. Raises ``TrbError`` DISK_FULL or OUTPUT_NOT_WRITABLE; then the files
     are as they were.
     """
+    for path in contents:
+        transfer.check_inside(path, str(root), root)
     with staging.staging(root) as stage:
         journal = {path: [_digest(root / path), *map(_sha256, among)] for path, among in contents.items()}
         for path, (before, *_) in journal.items():
             if before:
                 _link(root / path, stage / BEFORE / path)
         files.sync_all(stage)
-        files.write(stage / staging.UNDO, json.dumps(journal).encode())
-        files.sync(stage)
+        seal.write(stage, staging.UNDO, journal)
 
         kept = False
 
@@ -69,15 +69,14 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
     """
     if not (stage / staging.UNDO).is_file():
         return
-    journal = _read(stage / staging.UNDO)
+    journal = _read(stage, root)
     current = {path: _digest(root / path) for path in journal}
     begun = any(
-        current[path] != before or files.temporary(root / path).exists()
-        for path, (before, *_) in journal.items()
+        current[path] != before or files.unfinished(root / path) for path, (before, *_) in journal.items()
     )
     if not write:
         if begun:
-            yield "a trb that was killed left a change half done; the next one undoes that"
+            yield "a trb that was killed left a change half done"
         return
     other = [path for path, digests in journal.items() if current[path] not in digests]
     if other:
@@ -94,18 +93,19 @@ def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
         yield "a trb that was killed had left a change half done: the repository is as it was before"
 
 
-def _read(file: Path) -> Journal:
+def _read(stage: Path, root: Path) -> Journal:
     """Raises one of ``files.DAMAGED``, and ``TrbError`` for a path that leads out of the repository."""
     journal: Journal = {}
-    for path, digests in files.load_json(file.read_bytes()).items():
-        transfer.check_inside(path, str(file))
+    for path, digests in seal.read(stage, staging.UNDO).items():
+        transfer.check_inside(path, str(stage / staging.UNDO), root)
         journal[path] = [str(digest) for digest in (digests[0], *digests[1:])]
     return journal
 
 
 def _put_back(stage: Path, root: Path, journal: Journal) -> None:
     for path, (before, *_) in journal.items():
-        files.temporary(root / path).unlink(missing_ok=True)
+        for unfinished in files.unfinished(root / path):
+            unfinished.unlink(missing_ok=True)
         if not before:
             (root / path).unlink(missing_ok=True)
         elif _digest(root / path) != before:

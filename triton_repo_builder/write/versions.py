@@ -141,7 +141,7 @@ def is_versioned(path: str, version: int) -> bool:
 def shared_of(build: BuiltEndpoint) -> dict[str, bytes]:
     """Files that a build writes outside its version folders, in the form for its version."""
     return {
-        file.path: pinned(file.path, file.source.read_bytes() if file.source else file.content, build.version)
+        file.path: pinned(file.path, files.read(file.source) if file.source else file.content, build.version)
         for file in build.files
         if not is_versioned(file.path, build.version)
     }
@@ -154,14 +154,14 @@ def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
         folder = root / model / str(version) / SHARED
         for file in sorted(folder.rglob("*")):
             if file.is_file():
-                contents[f"{model}/{file.relative_to(folder).as_posix()}"] = file.read_bytes()
+                contents[f"{model}/{file.relative_to(folder).as_posix()}"] = files.read(file)
     return contents
 
 
 def read_config(file: Path) -> ModelConfig:
     """A config.pbtxt. Raises ``TrbError`` REPOSITORY_UNREADABLE."""
     try:
-        return ModelConfig(pbtxt.parse(file.read_text(encoding="utf-8")))
+        return ModelConfig(pbtxt.parse(files.read_text(file)))
     except (pbtxt.PbtxtError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
 
@@ -183,7 +183,7 @@ def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]
     for path in (manifest.read(root) or Manifest()).files:
         model, *rest = path.split("/")
         if model in models and rest and not repository.VERSION.fullmatch(rest[0]) and (root / path).is_file():
-            contents[path] = pinned(path, (root / path).read_bytes(), version)
+            contents[path] = pinned(path, files.read(root / path), version)
     return contents
 
 

@@ -240,14 +240,18 @@ def _swap_base(case: Path) -> None:
 
 def _lay_swap(data: bytes, case: Path) -> None:
     """A journal of ``swap`` has names; any other is one of ``undo``."""
-    from triton_repo_builder.write import staging, swap
+    from triton_repo_builder.write import seal, staging, swap
 
     stage = case / ".repo.trb-1"
-    if b"names" in data:
-        (stage / swap.JOURNAL).write_bytes(data)
-    else:
+    name = swap.JOURNAL if b"names" in data else staging.UNDO
+    if name == staging.UNDO:
         (stage / ".old").rename(stage / "before")
-        (stage / staging.UNDO).write_bytes(data)
+    # Sealed, or none of it would be read.
+    seal.mark(stage)
+    key = seal._key(create=True) or b""
+    text = data.decode("utf-8", "replace")
+    document = {"seal": seal._seal(key, stage, name, text.encode()), "journal": text}
+    (stage / name).write_text(json.dumps(document))
 
 
 def _swap(case: Path) -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import IO
 
 import pytest
 from bad_repositories import lay_out
 from click.testing import CliRunner, Result
 
-from triton_repo_builder import cli
+from triton_repo_builder import cli, files
 from triton_repo_builder.cli import check as check_command
 from triton_repo_builder.cli.check import command
 from triton_repo_builder.errors import Code
@@ -212,14 +213,14 @@ def test_an_unreadable_file_is_named(
 ) -> None:
     repository = lay_out("python-import", tmp_path / "r")
 
-    readable = Path.read_bytes
+    readable = files.opened
 
-    def refuse(self: Path) -> bytes:
-        if self.name != "model.py":
-            return readable(self)
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(path: Path) -> IO[bytes]:
+        if path.name != "model.py":
+            return readable(path)
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(files, "opened", refuse)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", str(repository)])
     assert caught.value.code == 1

@@ -218,8 +218,8 @@ def test_a_log_is_followed_by_whole_lines(tmp_path: Path) -> None:
             log.write_text("one\ntwo\nthree\n")
         return over
 
-    log_follow.follow(log, said.append, ended, start=log_follow.last_lines(log, 2))
+    log_follow.follow(lambda: log, said.append, ended, start=log_follow.last_lines(log, 2))
     assert "".join(said) == "two\nthree\n"
     assert log_follow.last_lines(log, 0) == len("one\ntwo\nthree\n")
     assert log_follow.last_lines(log, 99) == 0
-    log_follow.follow(tmp_path / "none", said.append, lambda: True)
+    log_follow.follow(lambda: tmp_path / "none", said.append, lambda: True)

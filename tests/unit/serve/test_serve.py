@@ -507,6 +507,39 @@ def test_command_line_listens_here_only() -> None:
     assert argv[-2:] == ["--log-verbose=1", "--buffer-manager-thread-count=2"]
 
 
+@pytest.mark.parametrize(
+    ("option", "here"),
+    [
+        ("--trace-file=t.json", "--trace-file={}/t.json"),
+        ("--trace-config=triton,file=t.json", "--trace-config=triton,file={}/t.json"),
+        ("--model-repository=../more", "--model-repository={}/../more"),
+        ("--model-repository=s3://bucket/more", "--model-repository=s3://bucket/more"),
+        ("--log-file=/var/log/t", "--log-file=/var/log/t"),
+        ("--trace-config=level=TIMESTAMPS", "--trace-config=level=TIMESTAMPS"),
+    ],
+)
+def test_relative_paths_of_options_are_the_users(
+    option: str, here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = ports.Ports(http=1, grpc=2, metrics=3)
+    argv = engine.arguments(Path("/bin/t"), "/r", Path("/b"), ServeOptions(extra=(option,)), at)
+    assert argv[-1] == here.format(tmp_path)
+
+
+def test_environment_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ":src")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "aws/config")
+    parts = install.Install(
+        tritonserver=Path("/t"), libraries=Path("/l"), stub=Path("/s"), libpython=Path("/p")
+    )
+    found = install.environment(parts, Path("/folder"))
+    assert "PYTHONPATH" not in found
+    assert found["AWS_CONFIG_FILE"] == str(tmp_path / "aws" / "config")
+    assert found["PATH"].startswith("/folder/python/bin:")
+
+
 # --- processes
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.stores import oci_layers, revision
 
@@ -60,10 +61,10 @@ def test_a_stream_can_be_read_in_any_pieces(step: int) -> None:
 def test_a_file_that_cannot_be_read_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = revision.collect(repository)
 
-    def denied(path: Path, *_: object) -> NoReturn:
+    def denied(path: Path) -> NoReturn:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(files, "opened", denied)
     with pytest.raises(TrbError) as caught:
         oci_layers.split(local)
     assert caught.value.code is Code.REPOSITORY_UNREADABLE

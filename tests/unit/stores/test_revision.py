@@ -32,13 +32,21 @@ def test_a_revision_is_its_files_and_nothing_else(repository: Path) -> None:
     assert read == local.index
 
 
-def test_a_link_is_followed_and_a_broken_one_is_named(repository: Path, tmp_path: Path) -> None:
-    digest = revision.collect(repository).index.digest
+def test_a_link_within_is_followed(repository: Path) -> None:
     code = repository / "m" / "1" / "model.py"
-    code.rename(tmp_path / "elsewhere.py")
-    code.symlink_to(tmp_path / "elsewhere.py")
+    (repository / "m" / "1" / "copy.py").write_bytes(code.read_bytes())
+    digest = revision.collect(repository).index.digest
+    code.unlink()
+    code.symlink_to("copy.py")
     assert revision.collect(repository).index.digest == digest
-    (tmp_path / "elsewhere.py").unlink()
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../../../elsewhere.py", "/dev/zero"])
+def test_a_link_that_is_broken_or_leads_out_is_named(repository: Path, target: str) -> None:
+    (repository.parent / "elsewhere.py").write_text("secret")
+    code = repository / "m" / "1" / "model.py"
+    code.unlink()
+    code.symlink_to(target)
     with pytest.raises(TrbError) as caught:
         revision.collect(repository)
     assert (caught.value.code, caught.value.where) == (Code.REPOSITORY_UNREADABLE, str(code))

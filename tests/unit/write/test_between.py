@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import between, recovery, staging
+from triton_repo_builder.write import between, recovery, seal, staging
 
 OLD, MIDDLE, NEW = "old manifest", "one between", "new manifest"
 
@@ -23,6 +23,7 @@ def left(root: Path) -> Path:
     """The staging folder of a process that was killed."""
     stage = root.parent / f".{root.name}.trb-x"
     stage.mkdir()
+    seal.mark(stage)
     between.mark(stage, "sentiment", [OLD, NEW])
     return stage
 

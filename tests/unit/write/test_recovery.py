@@ -10,14 +10,14 @@ import tiny
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.write import recovery, staging, undo
+from triton_repo_builder.write import recovery, seal, staging, undo
 
 
 class Killed(BaseException):
     """In place of a signal: nothing of the process runs after it."""
 
 
-@pytest.mark.parametrize("name", ["one", ".one.trb"])
+@pytest.mark.parametrize("name", ["one", ".one.trb-5"])
 def test_a_killed_change_of_files_leaves_no_folder(
     output: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -25,12 +25,12 @@ def test_a_killed_change_of_files_leaves_no_folder(
     output.mkdir()
     (output / "one").write_text("old")
     before = tiny.tree(output)
-    monkeypatch.setattr(undo, "_put_back", lambda *_: None)
-    with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
-        (output / name).unlink(missing_ok=True)
-        (output / name).write_text("new")
-        raise Killed
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(undo, "_put_back", lambda *_: None)
+        with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
+            (output / name).unlink(missing_ok=True)
+            (output / name).write_text("new")
+            raise Killed
     assert staging.leftovers(output)
     assert len(recovery.recover(output)) == 1
     assert (tiny.tree(output), staging.leftovers(output)) == (before, [])
@@ -40,6 +40,7 @@ def test_what_was_killed_before_its_journal_leaves_no_folder(output: Path) -> No
     output.mkdir()
     stage = output.with_name(f".{output.name}.trb-1")
     (stage / undo.BEFORE).mkdir(parents=True)
+    seal.mark(stage)
     assert recovery.recover(output) == ()
     assert not stage.exists()
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from triton_repo_builder import process
+from triton_repo_builder import files, process
 from triton_repo_builder.bench.load.messages import (
     Begin,
     Chunk,
@@ -85,7 +84,7 @@ class _Worker:
         package = str(Path(__file__).resolve().parents[3])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRPC_VERBOSITY": "NONE"}
-        argv = [sys.executable, "-m", "triton_repo_builder.bench.load.worker", str(path)]
+        argv = process.python("triton_repo_builder.bench.load.worker", str(path))
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(str(path))
             door.listen(1)
@@ -123,7 +122,7 @@ class _Worker:
 
     def _lost(self, what: str) -> TrbError:
         self.end()
-        text = self._log.read_text(encoding="utf-8", errors="replace").strip() if self._log.exists() else ""
+        text = files.read_text(self._log, "replace").strip() if self._log.exists() else ""
         return TrbError(
             Code.TIMED_OUT,
             f"a client process of the benchmark {what}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.bench.report.report import SCHEMA, Baseline, BenchReport, Level, Ratio
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_json
@@ -56,7 +57,7 @@ class EarlierReport:
 def load(path: Path) -> EarlierReport:
     """Read a report; raises ``TrbError`` if it is not one, or a field that a comparison reads is damaged."""
     try:
-        document = load_json(path.read_bytes(), halves=True)
+        document = load_json(files.read(path), halves=True)
     except OSError as error:
         raise TrbError(
             Code.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(path), remedy=REMEDY

@@ -48,11 +48,7 @@ def latency(report: BenchReport) -> bytes:
 
 def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
     """A panel for each title, in it a bar for each name with its number."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH / 2 * len(panels), HEIGHT), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(WIDTH / 2 * len(panels))
     for axes, (title, values) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
@@ -67,11 +63,7 @@ def scatter(
     groups: Mapping[str, Sequence[tuple[float, float]]], line: str, labels: tuple[str, str], limit: float
 ) -> bytes:
     """Points of each group; those of ``line`` are joined, and a horizontal line is drawn at ``limit``."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(WIDTH)
     axes = figure.subplots()
     for number, (name, points) in enumerate(groups.items()):
         if points:
@@ -113,18 +105,13 @@ def _loads(levels: Sequence[Level]) -> list[float]:
 
 def _plot(report: BenchReport, draw: Draw, label: str, *, logarithmic: bool) -> bytes:
     """A panel for the closed loop and one for the open loop: clients and rates share no axis."""
-    # Not pyplot: it would look for a display and keep every figure alive.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     modes = [
         (title, levels)
         for mode, title in ((CLOSED, "clients at once"), (OPEN, "requests per second that arrive"))
         for levels in [[level for level in report.levels if level.mode == mode]]
         if levels
     ]
-    figure = Figure(figsize=(WIDTH * max(1, len(modes)), HEIGHT), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(WIDTH * max(1, len(modes)))
     panels = figure.subplots(1, max(1, len(modes)), squeeze=False)[0]
     for axes, (title, levels) in zip(panels, modes, strict=False):
         for number, (name, group) in enumerate(series(levels).items()):
@@ -133,6 +120,19 @@ def _plot(report: BenchReport, draw: Draw, label: str, *, logarithmic: bool) -> 
         axes.set_ylabel(label)
         _scale(axes, levels, logarithmic)
     return _png(figure)
+
+
+def _figure(width: float) -> Any:
+    # Not pyplot: it would look for a display and keep every figure alive.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # A matplotlibrc in the current folder may have labels run through latex.
+    matplotlib.rcdefaults()
+    figure = Figure(figsize=(width, HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _png(figure: Any) -> bytes:

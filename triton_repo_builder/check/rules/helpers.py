@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.python_source import CLASS, PythonSource
@@ -22,7 +23,7 @@ _ELSEWHERE = re.compile(rb"\bsys\s*\.\s*(?:path|modules|meta_path)|\baddsitedir\
 def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
     """On the modules that the model's file imports, directly or through another."""
     loaded = at_once(file, sources)
-    if any(_ELSEWHERE.search(module.read_bytes()) for module in sources):
+    if any(_ELSEWHERE.search(files.read(module)) for module in sources):
         # A module of the same name may be found before. Most put the model's own folder on the path.
         for severity in SEVERITIES:
             for finding in _names(sources, loaded, severity):
@@ -38,12 +39,12 @@ def check(file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]
 
 def gives_builtins(sources: Mapping[Path, PythonSource]) -> bool:
     """Whether some module may give all others a name."""
-    return any(b"builtins" in module.read_bytes() for module in sources)
+    return any(b"builtins" in files.read(module) for module in sources)
 
 
 def names_class(file: Path, sources: Mapping[Path, PythonSource]) -> bool:
     """Whether some module beside a model's file may give it its class, or that class a method."""
-    return any(CLASS.encode() in module.read_bytes() for module in sources if module != file)
+    return any(CLASS.encode() in files.read(module) for module in sources if module != file)
 
 
 def _names(
@@ -86,5 +87,5 @@ def at_once(file: Path, sources: Mapping[Path, PythonSource], *methods: str) -> 
 
 def _words(module: Path) -> frozenset[bytes] | None:
     """All words of a module, comments too; None if it may have names that stand nowhere."""
-    content = module.read_bytes()
+    content = files.read(module)
     return None if _DYNAMIC.search(content) else frozenset(re.findall(rb"\w+", content))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
@@ -280,6 +281,6 @@ def _pointers(context: ModelContext) -> Iterator[Finding]:
     """Any file may be in LFS, a tokenizer as well as a model."""
     for file in sorted(context.model.path.rglob("*")):
         if file.is_file() and file.stat().st_size < 1024:
-            with file.open("rb") as stream:
+            with files.opened(file) as stream:
                 if stream.read(len(LFS)) == LFS:
                     yield report("lfs-pointer", str(file), "this is a git-LFS pointer, not the file itself")

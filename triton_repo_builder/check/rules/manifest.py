@@ -107,7 +107,7 @@ def _contents(repository: Repository, manifest: Manifest, changed: Collection[st
             own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
             file = repository.path / name / f"{own}{CONFIG}"
             try:
-                config = ModelConfig(pbtxt.parse(file.read_text(encoding="utf-8")))
+                config = ModelConfig(pbtxt.parse(files.read_text(file)))
             except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
                 continue  # other rules report it
             digests = {

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from triton_repo_builder import files
 from triton_repo_builder.check.context import ModelContext, c_string, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
@@ -117,7 +118,7 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
 
 
 def _is_archive(file: Path) -> bool:
-    with file.open("rb") as stream:
+    with files.opened(file) as stream:
         head = stream.read(512)
     return head.startswith(_ARCHIVES) or head[257:262] == b"ustar"
 

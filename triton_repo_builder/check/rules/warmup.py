@@ -7,6 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.dtypes import BY_CONFIG
@@ -91,7 +92,7 @@ def _data(context: ModelContext, index: int, name: str, value: Mapping[str, Any]
 
 def _strings(context: ModelContext, file: Path, name: str, value: Mapping[str, Any]) -> str:
     """Strings in a file are each preceded by their length; only Python models are known to look."""
-    content, at, count = file.read_bytes(), 0, 0
+    content, at, count = files.read(file), 0, 0
     while at + 4 <= len(content):
         at += 4 + int.from_bytes(content[at : at + 4], "little")
         count += 1

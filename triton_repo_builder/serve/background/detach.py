@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +14,6 @@ from triton_repo_builder.serve.background import log_follow, registry
 from triton_repo_builder.serve.background.registry import Background
 
 TICK = 0.05
-RUN = "import sys; sys.path = [p for p in sys.path if p]; from triton_repo_builder.cli import main; main()"
-"""Not ``python -m``, which would import from the current folder."""
 _MESSAGE = 1 << 13
 """Bytes that an error and what stands before it need at most, nearly always."""
 
@@ -28,7 +25,7 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
     """
     file = registry.folder() / f"{secrets.token_hex(6)}.json"
     messages = file.with_suffix(registry.MESSAGES)
-    argv = [sys.executable, "-c", RUN, "serve", *arguments, "--supervise", str(file)]
+    argv = process.python("triton_repo_builder", "serve", *arguments, "--supervise", str(file))
     child = process.spawn(argv, log=messages, env=os.environ)
     position = 0
 

@@ -11,13 +11,18 @@ TICK = 0.2
 CHUNK = 1 << 16
 
 
-def follow(file: Path, write: Callable[[str], object], ended: Callable[[], bool], *, start: int = 0) -> None:
-    """Write the file from byte ``start`` on, and what is added to it, until ``ended`` returns True."""
+def follow(
+    file: Callable[[], Path], write: Callable[[str], object], ended: Callable[[], bool], *, start: int = 0
+) -> None:
+    """Write the file from byte ``start`` on, and what is added to it, until ``ended`` returns True.
+
+    ``file`` is asked each time: it may be moved.
+    """
     position = start
     wait = threading.Event()
     while True:
         last = ended()
-        position = relay(file, position, write, last=last)
+        position = relay(file(), position, write, last=last)
         if last:
             return
         wait.wait(TICK)
@@ -46,7 +51,7 @@ def relay(file: Path, position: int, write: Callable[[str], object], *, last: bo
 def following(file: Path, write: Callable[[str], object]) -> Iterator[None]:
     """Follow the file in the background while the ``with`` block runs."""
     over = threading.Event()
-    thread = threading.Thread(target=follow, args=(file, write, over.is_set), daemon=True)
+    thread = threading.Thread(target=follow, args=(lambda: file, write, over.is_set), daemon=True)
     thread.start()
     try:
         yield

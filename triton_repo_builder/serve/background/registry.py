@@ -40,6 +40,8 @@ class Background:
     endpoints: list[dict[str, Any]] = field(default_factory=list)
     about: str = ""
     container: str = ""
+    restarts: int = 0
+    """How often the server was started again because it had ended."""
 
 
 def about(entry: Background) -> dict[str, Any]:
@@ -85,17 +87,23 @@ def unwritable(error: OSError) -> TrbError:
 def read(file: Path) -> Background | None:
     """The entry in a file; None if it is invalid or its process is gone."""
     try:
-        entry = Background(**files.load_json(file.read_bytes()))
+        entry = Background(**files.load_json(files.read(file)))
         _check_types(entry)
     except (OSError, *files.DAMAGED):
         return None
     return entry if runs(entry) else None
 
 
+def latest(entry: Background) -> Background:
+    """The entry as it is now: a server that was started again has another process and log."""
+    entries = (read(file) for file in folder().glob("*.json"))
+    return next((now for now in entries if now and now.pid == entry.pid), entry)
+
+
 def _check_types(entry: Background) -> None:
     """Raise TypeError for a file that trb did not write, or that was damaged since."""
     kinds: dict[type, tuple[object, ...]] = {
-        int: (entry.pid, entry.server_pid or 0),
+        int: (entry.pid, entry.server_pid or 0, entry.restarts),
         str: (
             entry.born,
             entry.name,
@@ -132,7 +140,7 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
             running.append(entry)
             continue
         with suppress(OSError, *files.DAMAGED):
-            name = str(files.load_json(file.read_bytes())["name"])
+            name = str(files.load_json(files.read(file))["name"])
             words = _messages(file)
             ended.append(
                 (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
@@ -143,7 +151,7 @@ def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
 
 def _messages(file: Path) -> str:
     try:
-        return file.with_suffix(MESSAGES).read_text(encoding="utf-8", errors="replace")
+        return files.read_text(file.with_suffix(MESSAGES), "replace")
     except OSError:
         return ""
 

@@ -21,7 +21,6 @@ from triton_repo_builder.serve.docker import (
 from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.docker.handle import ContainerServer
 from triton_repo_builder.serve.engine import Progress, ServeOptions
-from triton_repo_builder.serve.loading import failure_causes
 from triton_repo_builder.serve.loading import start as loading_start
 from triton_repo_builder.serve.loading.select import Targets
 from triton_repo_builder.serve.processes import ports
@@ -101,9 +100,7 @@ def _launch(
         raise
     try:
         if not loading_start.is_up(server, UP):
-            raise errors.ended(
-                server.died(), failure_causes.read(server.log), images.choose(options.container)
-            )
+            raise errors.ended(server.died(), server.output(), images.choose(options.container))
     except BaseException:
         server.stop(hurry=True)
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.client import Urls
@@ -14,11 +13,12 @@ from triton_repo_builder.serve.docker import daemon
 from triton_repo_builder.serve.docker.cleanup import Cleanup
 from triton_repo_builder.serve.docker.processes import ContainerStubProcesses
 from triton_repo_builder.serve.docker.volume import MODELS
-from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.managed_server import Log, ManagedServer
 from triton_repo_builder.serve.processes import proc
 from triton_repo_builder.serve.processes.stubs import ProcessLister, StubProcesses
 
 TICK = 0.05
+STOPPED, REMOVED = "it was stopped from outside", "it was removed"
 DAEMON_ENDS = 3.0
 """Seconds in which a daemon that stops its containers is gone itself."""
 MARGIN = 3
@@ -37,7 +37,7 @@ class ContainerServer(ManagedServer):
         cleanup: Cleanup,
         urls: Urls,
         *,
-        log: Path,
+        log: Log,
         endpoints: tuple[str, ...],
         about: str,
         exit_timeout: int,
@@ -69,6 +69,7 @@ class ContainerServer(ManagedServer):
     def died(self) -> TrbError:
         """The error for a container that ended by itself; keeps the log."""
         how = self._how()
+        self.final = self._lost or how in (STOPPED, REMOVED)
         if self._lost:
             return daemon.gone()
         self._log_ended.wait(5)
@@ -91,9 +92,9 @@ class ContainerServer(ManagedServer):
                 # Stopped from outside: by docker stop, or because its daemon is about to end.
                 time.sleep(DAEMON_ENDS)
                 self._docker.client.ping()
-                return "it was stopped from outside"
+                return STOPPED
         except daemon.not_found():
-            return "it was removed"
+            return REMOVED
         except daemon.errors():
             self._lost = True
             return ""

@@ -19,6 +19,9 @@ LIMITS = {"memlock": -1, "stack": 64 << 20}
 """NVIDIA's limits for its containers: unlimited pinned memory, a stack for TensorRT."""
 NOT_ROOT = "1000:1000"
 """The server's user if ``trb`` itself runs as root; the official image has this user."""
+CURRENT = "/opt/tritonserver/empty"
+"""The server's current folder, from which its Python processes import first. Docker makes it if need be; the
+image may name another, such as the folder of the models."""
 USER = re.compile(r"\d+(:\d+)?|image")
 GPU_NUMBERS = re.compile(r"\d+(,\d+)*")
 
@@ -120,6 +123,7 @@ def arguments(
         "shm_size": shared_memory.needed(repo),
         "ulimits": [daemon.ulimit(limit, value) for limit, value in limits.items()],
         "user": user or None,
+        "working_dir": CURRENT,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "device_requests": devices or None,

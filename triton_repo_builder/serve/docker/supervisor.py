@@ -24,7 +24,7 @@ def main(container: str, helper: str, volume: str) -> None:
     """Wait for the end, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # The first entry is this folder or the user's current one: nothing may be imported from either.
+    # The first entry is this folder, whose modules are called errors, images, settings.
     sys.path.pop(0)
     # Imported before anything is made, so that what is missing shows at once.
     from triton_repo_builder.serve.docker import daemon

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import walk
 from triton_repo_builder.serve.docker import cleanup, daemon
@@ -61,7 +62,7 @@ def _same_file(client: Any, container: str, entry: walk.Entry) -> bool:
             return bool(facts["size"] == entry.size)
         with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
             member = archive.extractfile(archive.getmembers()[0])
-            return member is not None and member.read() == entry.path.read_bytes()
+            return member is not None and member.read() == files.read(entry.path)
     except daemon.api_error():
         return False
 
@@ -139,6 +140,6 @@ def _add(tar: tarfile.TarFile, entry: walk.Entry) -> None:
         tar.addfile(member)
         return
     member.mode = 0o644 | (entry.mode & 0o111)
-    with entry.path.open("rb") as source:
+    with files.opened(entry.path) as source:
         member.size = os.fstat(source.fileno()).st_size
         tar.addfile(member, source)

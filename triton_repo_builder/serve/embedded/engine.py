@@ -28,6 +28,11 @@ UP = 60.0
 ATTEMPTS = 3
 DOWNLOADS = "downloads"
 """Folder for the downloads of a server that reads a bucket."""
+PATHS = re.compile(
+    r"(--(?:(?:log|trace)-file|(?:backend|cache|repoagent)-directory|model-(?:repository|store)"
+    r"|grpc-(?:server-cert|server-key|root-cert))=|--trace-config=\w+,file=)(?!\w+://)(.+)"
+)
+"""Options of tritonserver whose value is a path."""
 TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.IGNORECASE)
 
 
@@ -65,8 +70,14 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--exit-timeout-secs={options.exit_timeout}",
         *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
         *admin_apis.arguments(options),
-        *options.extra,
+        *(_absolute(option) for option in options.extra),
     ]
+
+
+def _absolute(option: str) -> str:
+    """The option with a path that means the same in the server's own current folder."""
+    match = PATHS.fullmatch(option)
+    return f"{match[1]}{Path(match[2]).absolute()}" if match else option
 
 
 def _launch(
@@ -81,7 +92,7 @@ def _launch(
             if loading_start.is_up(server, UP):
                 tell(f"tritonserver answers at {server.urls.http}, loading {len(chosen.members)} models")
                 return server
-            port_lost = TAKEN.search(failure_causes.read(server.log)) is not None
+            port_lost = TAKEN.search(server.output()) is not None
             if not (port_lost and free and attempt < ATTEMPTS):
                 raise _no_port(server) if port_lost else server.died()
         except BaseException:
@@ -110,7 +121,7 @@ def _spawn(
             (folder / DOWNLOADS).mkdir()
             # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
-        pid = _run(child, server, env, log)
+        pid = _run(child, server, env, log.path)
         return EmbeddedServer(
             child,
             pid,
@@ -153,7 +164,7 @@ def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int
 
 
 def _no_port(server: EmbeddedServer) -> TrbError:
-    reason = failure_causes.last_errors(failure_causes.read(server.log), 1)
+    reason = failure_causes.last_errors(server.output(), 1)
     return TrbError(
         Code.PORT_BUSY,
         f"a port was taken while the server started: {reason}",

@@ -11,7 +11,7 @@ from triton_repo_builder.client import Urls
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.process import Process
 from triton_repo_builder.serve.embedded import install
-from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.managed_server import Log, ManagedServer
 from triton_repo_builder.serve.processes.stubs import StubProcesses
 
 HURRY = 1.0
@@ -29,7 +29,7 @@ class EmbeddedServer(ManagedServer):
         pid: int,
         urls: Urls,
         *,
-        log: Path,
+        log: Log,
         folder: Path,
         endpoints: tuple[str, ...],
         stubs: StubProcesses,
@@ -47,6 +47,7 @@ class EmbeddedServer(ManagedServer):
     def died(self) -> TrbError:
         """The error for a server that ended by itself; keeps the log."""
         code = self._supervisor.wait()
+        self.final = code == 0  # by a SIGTERM of somebody else
         how = f"killed by {signal.Signals(code - 128).name}" if 128 < code < 160 else f"exit code {code}"
         return TrbError(
             Code.SERVER_DIED,

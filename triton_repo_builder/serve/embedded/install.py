@@ -22,6 +22,13 @@ INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35
 PACKAGE = Path(__file__).resolve().parents[2]
 OWN_MODELS = ("onnxruntime_backend/model.py", "tokenizer.py", "postprocess.py", "image.py", "audio.py")
 """Each ``model.py`` that trb writes, in ``runtime/``: what its process imports is known."""
+FILE_VARIABLES = (
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "TRITON_CLOUD_CREDENTIAL_PATH",
+)
+"""Environment variables with the path of a file that tritonserver reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +177,18 @@ def _dist_packages() -> list[str]:
 
 
 def environment(install: Install, folder: Path) -> dict[str, str]:
-    """The server's environment variables."""
+    """The server's environment variables.
+
+    Paths of files stay the user's although the server has a current folder of its own. Without PYTHONPATH:
+    stubs for Python 3.11 and newer ignore it, and in 3.10 an empty entry would name that folder.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    named = {name: str(Path(kept[name]).absolute()) for name in FILE_VARIABLES if kept.get(name)}
     before = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
     own = str(Path(sys.executable).parent)
     return {
-        **os.environ,
+        **kept,
+        **named,
         "LD_LIBRARY_PATH": os.pathsep.join([str(install.libpython), str(install.libraries), *before]),
         "PATH": os.pathsep.join([str(folder / "python" / "bin"), own, os.environ.get("PATH", os.defpath)]),
     }

@@ -5,6 +5,9 @@ makes a folder, prints its path, reads an ``order`` from its standard input, sta
 its process id. Standard input is a pipe whose other end ``trb`` holds: end of file means that ``trb`` is
 gone. A first SIGTERM or SIGINT asks the server to end and kills it after GRACE seconds; a second one kills
 at once. The exit code is the server's.
+
+The server's current folder is an empty one in the folder that was made: Triton's stub puts the current folder
+first in ``sys.path``, and an empty entry of LD_LIBRARY_PATH names it, too.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PLAIN = re.compile(r"[A-Za-z0-9_./@%+=:,-]+")
 ASK = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+CURRENT = "current"
+"""Name of the server's current folder."""
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
 
 
@@ -40,7 +45,7 @@ def main(grace: float) -> int:
     try:
         tell(folder)
         if line := ordered():
-            orphan, code = run(grace, *json.loads(line))
+            orphan, code = run(grace, Path(folder, CURRENT), *json.loads(line))
             return code
         return 0
     finally:
@@ -71,14 +76,14 @@ def ordered() -> bytes:
     return line
 
 
-def run(grace: float, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
+def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
     """Run the server until it ends or is stopped; whether ``trb`` ended first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
     for number in (*ASK, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    server = start(argv, env, log)
+    server = start(current, argv, env, log)
     tell(str(server))
     poll = select.poll()
     poll.register(wake, select.POLLIN)
@@ -106,7 +111,7 @@ def run(grace: float, argv: list[str], env: dict[str, str], log: str) -> tuple[b
     return orphan, code if code >= 0 else 128 - code
 
 
-def start(argv: list[str], env: dict[str, str], log: str) -> int:
+def start(current: Path, argv: list[str], env: dict[str, str], log: str) -> int:
     """The server as leader of a process group of its own, killed by the kernel if this process dies."""
     prctl = ctypes.CDLL(None).prctl
     pid = os.fork()
@@ -120,6 +125,8 @@ def start(argv: list[str], env: dict[str, str], log: str) -> int:
         sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for stream in (1, 2):
             os.dup2(sink, stream)
+        current.mkdir()
+        os.chdir(current)
         os.execve(argv[0], argv, env)
     except OSError as error:
         os.write(2, f"cannot run {argv[0]}: {error}\n".encode())

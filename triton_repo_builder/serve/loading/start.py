@@ -22,7 +22,7 @@ from triton_repo_builder.serve.loading import (
     select,
 )
 from triton_repo_builder.serve.loading.select import Targets
-from triton_repo_builder.serve.managed_server import ManagedServer
+from triton_repo_builder.serve.managed_server import Log, ManagedServer
 from triton_repo_builder.serve.processes.watchdog import Watchdog
 
 TICK = 0.02
@@ -81,12 +81,13 @@ def with_response_cache(repo: Repository, chosen: Targets, options: ServeOptions
     return replace(options, extra=(*options.extra, f"--cache-config=local,size={CACHE}"))
 
 
-def log_file(options: ServeOptions, folder: Path) -> Path:
-    """The file for the server's output, emptied."""
+def log_file(options: ServeOptions, folder: Path) -> Log:
+    """The file for the server's output, emptied unless the options say to append to it."""
     if options.log_file is None:
-        return folder / "server.log"
+        return Log(path=folder / "server.log")
     try:
-        options.log_file.write_bytes(b"")
+        with options.log_file.open("ab" if options.log_append else "wb") as file:
+            start = file.tell()
     except OSError as error:
         raise TrbError(
             Code.OUTPUT_NOT_WRITABLE,
@@ -94,7 +95,7 @@ def log_file(options: ServeOptions, folder: Path) -> Path:
             where=str(options.log_file),
             remedy="name a file in an existing folder of yours with --log-file",
         ) from None
-    return options.log_file.resolve()
+    return Log(path=options.log_file.resolve(), start=start)
 
 
 def is_up(server: ManagedServer, patience: float) -> bool:
@@ -160,15 +161,16 @@ def _load(
     )
     if not server.alive():
         raise _ended(server)
-    failures = (*chosen.failures, *(failure_causes.explained(failure, server.log) for failure in loaded.hung))
+    failures = (
+        *chosen.failures,
+        *(failure_causes.explained(failure, server.log, server.log_start) for failure in loaded.hung),
+    )
     hanging = {name for failure in loaded.hung for name in failure.model.split(", ")}
     try:
         states = {} if loaded.ok else HttpClient(server.urls.http, 10).states()
     except OSError:  # it ended just now
         raise _ended(server) from None
-    failed = failure_causes.failures(
-        repo, loaded.answers, states, failure_causes.read(server.log), failures, loaded.ends
-    )
+    failed = failure_causes.failures(repo, loaded.answers, states, server.output(), failures, loaded.ends)
     late = [name for name in loaded.unfinished if name not in hanging]
     if failed:
         raise _failed(failed, server.keep_log())
@@ -182,7 +184,7 @@ def _load(
 
 def _ended(server: ManagedServer) -> TrbError:
     """A failing warm-up may end tritonserver 2.51.0: then the error is the model's, not the server's."""
-    failed = failure_causes.warmups(failure_causes.read(server.log))
+    failed = failure_causes.warmups(server.output())
     return _failed(failed, server.keep_log()) if failed else server.died()
 
 

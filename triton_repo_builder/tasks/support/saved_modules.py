@@ -37,7 +37,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
         if file := files.within(place, MODULES):
             try:
-                listed = [{**entry, "folder": place} for entry in files.load_json(file.read_bytes())]
+                listed = [{**entry, "folder": place} for entry in files.load_json(files.read(file))]
                 for entry in listed:
                     if "\0" in (path := str(entry.get("path", ""))):
                         raise ValueError("a path holds a null byte")
