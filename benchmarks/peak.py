@@ -4,8 +4,8 @@ Started from a small process, for a child's peak begins at that of the process i
 command prints goes to standard error.
 
 ``resident`` counts pages of files that the command maps, too: the kernel drops those whenever others need
-the memory. ``anonymous`` is what the command cannot do without (proc_pid_status(5), RssAnon, looked at
-every 2 ms).
+the memory. ``anonymous`` is what the command cannot do without (proc_pid_status(5), RssAnon). Both are looked
+at every 2 ms, and are those of the command and of the processes that it started, the model's among them.
 """
 
 import json
@@ -16,10 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def anonymous(pid: int) -> int:
-    """Kilobytes now."""
+def sizes(pid: int) -> tuple[int, int]:
+    """Kilobytes of a process and those below it now: resident, and anonymous."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
+    stated = dict(line.split(":", 1) for line in lines)
+    resident, anonymous = (int(stated.get(name, "0").split()[0]) for name in ("VmRSS", "RssAnon"))
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            more = sizes(int(child))
+            resident, anonymous = resident + more[0], anonymous + more[1]
+    return resident, anonymous
 
 
 def command(argv: list[str]) -> list[str]:
@@ -41,21 +47,22 @@ def main(argv: list[str]) -> None:
     """Run it to its end."""
     start = time.perf_counter()
     pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-    most = 0
+    resident = anonymous = 0
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             break
         with suppress(OSError):
-            most = max(most, anonymous(pid))
+            now = sizes(pid)
+            resident, anonymous = max(resident, now[0]), max(anonymous, now[1])
         time.sleep(0.002)
     print(
         json.dumps(
             {
                 "status": os.waitstatus_to_exitcode(status),
                 "seconds": time.perf_counter() - start,
-                "resident": usage.ru_maxrss / 1024,
-                "anonymous": most / 1024,
+                "resident": max(resident, usage.ru_maxrss) / 1024,
+                "anonymous": anonymous / 1024,
             }
         )
     )

@@ -33,6 +33,7 @@ class Code(Enum):
     NOT_ONNX = ("not-onnx", Exit.MODEL)
     TRUNCATED = ("truncated", Exit.MODEL)
     EXTERNAL_DATA = ("external-data", Exit.MODEL)
+    OUTSIDE_FOLDER = ("outside-folder", Exit.MODEL)
     LFS_POINTER = ("lfs-pointer", Exit.MODEL)
     UNSUPPORTED_TYPE = ("unsupported-type", Exit.MODEL)
     NOT_BATCHABLE = ("not-batchable", Exit.MODEL)

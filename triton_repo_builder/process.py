@@ -6,10 +6,12 @@ import os
 import selectors
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
@@ -178,6 +180,26 @@ def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
         bufsize=0,
         start_new_session=True,
     )
+
+
+def spawn_python(module: str, *arguments: str) -> tuple[Process, Connection]:
+    """Start one of our own modules with a connection, whose file descriptor is its first argument.
+
+    Ctrl-C does not reach it.
+    """
+    ours, theirs = socket.socketpair()
+    paths = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with theirs:
+        child = subprocess.Popen(
+            python(module, str(theirs.fileno()), *arguments),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return child, Connection(ours.detach())
 
 
 def send(child: Process, data: bytes) -> None:

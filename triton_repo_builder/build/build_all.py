@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import unreadable
 from triton_repo_builder.read import source
 from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.options import KEEP, BuildOptions, usage
@@ -25,6 +25,8 @@ DESCRIBES = ("config.json", "tokenizer.json")
 """Beside an ONNX file, these make the folder one exported model."""
 ONE_MODEL = ("name", "model")
 """Options that only the trb.toml of one model may set."""
+CODE = ("tokenizers_wheel", "pillow_wheel")
+"""Options that no model's own trb.toml may set: what they name runs in the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class DiscoveredModel:
     name: str
     config: Path | None
     """Its own trb.toml."""
+    root: Path
+    """The folder below which it was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     try:
         models = tuple(sorted(_below(root, root, set()), key=lambda discovered: str(discovered.model)))
     except OSError as error:
-        raise unreadable(root, error) from None
+        raise files.unreadable(root, error) from None
     if not models:
         raise TrbError(
             Code.NOT_FOUND,
@@ -84,18 +88,20 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
 def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
     seen.add(folder.resolve())
+    files.check_within(root, folder)
     onnx = sorted(folder.glob("*.onnx"))
     exported = any((folder / name).is_file() for name in PREFERRED)
     exported = exported or (bool(onnx) and any((folder / name).is_file() for name in DESCRIBES))
-    config = folder / TOML if folder != root and (folder / TOML).is_file() else None
+    config = files.within(folder, TOML) if folder != root else None
     models = []
     if exported:
         name = _name(root, folder) or source.default_name(source.model_file(folder))
-        models.append(DiscoveredModel(model=folder, name=name, config=config))
+        models.append(DiscoveredModel(model=folder, name=name, config=config, root=root))
     else:
         models += [
-            DiscoveredModel(model=file, name=_name(root, file.with_suffix("")), config=config)
+            DiscoveredModel(model=file, name=_name(root, file.with_suffix("")), config=config, root=root)
             for file in onnx
+            if files.within(folder, file.name)
         ]
     for inner in sorted(folder.iterdir()):
         own = exported and inner.name == "onnx"
@@ -117,12 +123,24 @@ def options_for(
     own = read_toml(discovered.config) if discovered.config else {}
     if "output" in own:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
+    _check_paths(own, discovered)
     base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
     options = check(BuildOptions(**layered(base, common, own, flags)))
     if options.precision != KEEP:
         remedy = "run trb optimize on that model, and build the folder that it writes"
         raise usage("precision", "does not apply to --all", remedy)
     return options
+
+
+def _check_paths(own: Mapping[str, Any], discovered: DiscoveredModel) -> None:
+    """``TrbError`` if a model's own trb.toml takes in a file from elsewhere, or code."""
+    for field, value in own.items():
+        if field in CODE:
+            raise usage(
+                field, f"a model's own trb.toml may not set it ({discovered.config})", "give it once, for all"
+            )
+        if isinstance(value, Path):
+            files.check_within(discovered.root, value)
 
 
 def common_options(config: Path | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from triton_repo_builder import hardware, releases, tasks
 from triton_repo_builder.build import limits
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.golden import original
+from triton_repo_builder.golden import isolated, original
 from triton_repo_builder.golden.original import OriginalModel
 from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.hardware import Hardware
@@ -49,6 +49,8 @@ def requested(
     ``common`` are options that were set for many models: this one's task may have no use for them.
     """
     stated_name = source.check_name(options.name) if options.name is not None else None
+    if options.golden:
+        isolated.start()
     progress("reading the model")
     read = reader.read_source(options.model, Given.of(options))
     name = stated_name or source.check_name(source.default_name(read.path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -143,10 +144,12 @@ def main(argv: list[str] | None = None) -> None:
             console.print_json_error(error)
         sys.exit(int(error.code.exit))
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        console.echo(shown.getvalue(), nl=False, err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        console.echo("interrupted", err=True)
         sys.exit(int(Code.INTERRUPTED.exit))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
@@ -168,7 +171,7 @@ def main(argv: list[str] | None = None) -> None:
             sys.exit(int(Code.NOT_FOUND.exit))
         import traceback
 
-        traceback.print_exc()
-        click.echo("This is a bug in trb: please report it with the lines above.", err=True)
+        console.echo(traceback.format_exc(), err=True, nl=False)
+        console.echo("This is a bug in trb: please report it with the lines above.", err=True)
         sys.exit(int(Exit.BUG))
     sys.exit(code if isinstance(code, int) else 0)

@@ -98,7 +98,7 @@ def command(
     if as_json:
         about = {"revision": name, "digest": digest or None, "server": urls.http, "folder": applied.folder}
         rows = [outcome.to_json() for outcome in applied.outcomes]
-        click.echo(
+        console.echo(
             json.dumps(
                 {
                     **about,
@@ -125,8 +125,8 @@ def _print(applied: Applied, name: str, url: str, *, dry_run: bool) -> None:
     console.table(("endpoint", "change", ""), rows)
     changed = [outcome for outcome in applied.outcomes if outcome.drift]
     if not changed:
-        click.echo(f"{url} serves {name} already")
+        console.echo(f"{url} serves {name} already")
     elif dry_run:
-        click.echo(f"{counted(len(changed), 'endpoint')} of {url} would change")
+        console.echo(f"{counted(len(changed), 'endpoint')} of {url} would change")
     elif not applied.failed:
-        click.echo(f"{url} serves {name}: {counted(len(changed), 'endpoint')} changed, proven by trb smoke")
+        console.echo(f"{url} serves {name}: {counted(len(changed), 'endpoint')} changed, proven by trb smoke")

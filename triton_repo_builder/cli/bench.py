@@ -208,7 +208,7 @@ def command(
         report = bench.compare(report, document, baseline)
     written, failure = _written(report, output)
     if as_json:
-        click.echo(bench.json_text(report), nl=False)
+        console.echo(bench.json_text(report), nl=False)
     else:
         from triton_repo_builder.cli.bench_report import print_report
 
@@ -269,7 +269,7 @@ def _announce(options: Options) -> None:
     count = sum(1 for _ in bench.shapes(options))
     least = options.warmup + options.min_windows * options.window
     most = bench.limit(options)
-    click.echo(
+    console.echo(
         f"{counted(count, 'level')} of {least:g} to {most / count:g} s: at most "
         f"{int(most) // 60}:{int(most) % 60:02} min, and {options.timeout:g} s for a last answer",
         err=True,

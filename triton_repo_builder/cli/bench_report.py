@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
@@ -22,21 +20,21 @@ def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
 
     server, machine = report.servers[0], report.machine
     where = f"{machine['cores']} cores of {machine['cpu']}"
-    click.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")
+    console.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")
     for name, about in report.texts.items():
-        click.echo(f"texts{f' of {name}' if name else ''}: {_about(about)}")
+        console.echo(f"texts{f' of {name}' if name else ''}: {_about(about)}")
     _print(*table.level_table(report))
     _print(table.MODEL_HEADER, table.model_table(report))
     if report.ratios:
-        click.echo(f"against {report.ratios[0].against} (above 1: more)")
+        console.echo(f"against {report.ratios[0].against} (above 1: more)")
         _print(table.RATIO_HEADER, table.ratio_table(report.ratios))
     if report.baseline:
-        click.echo(f"against {report.baseline.file} (above 1: more)")
+        console.echo(f"against {report.baseline.file} (above 1: more)")
         _print(table.RATIO_HEADER, table.ratio_table(report.baseline.ratios))
     for line in [*table.remarks(report), *(report.baseline.notes if report.baseline else ())]:
-        click.echo(f"note: {line}")
+        console.echo(f"note: {line}")
     for path in written:
-        click.echo(f"wrote {path}")
+        console.echo(f"wrote {path}")
 
 
 def _about(about: dict[str, Any]) -> str:

@@ -162,9 +162,9 @@ def _build_one(
                     built = _pruned(built, output, keep) if keep else built
             break
     if show == "json":
-        click.echo(build_report.as_json(built, publication, written=write, identical_to=same))
+        console.echo(build_report.as_json(built, publication, written=write, identical_to=same))
     elif show == "diff":
-        click.echo(publish.diff(publication) or "no change", nl=not publication.changes)
+        console.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
         build_report.print_build(built, publication, written=write)
     if explain and show != "json":

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.errors import Code
 from triton_repo_builder.text import counted
@@ -64,9 +62,9 @@ def run(
             publish.publish(result.publication)
     written = write and bool(result.builds)
     if show == "json":
-        click.echo(_json(result, written=written))
+        console.echo(_json(result, written=written))
     elif show == "diff":
-        click.echo(publish.diff(result.publication) or "no change", nl=not result.publication.changes)
+        console.echo(publish.diff(result.publication) or "no change", nl=not result.publication.changes)
     else:
         _report(result, written=write)
     _failures(result)
@@ -81,18 +79,18 @@ def _report(result: BuildAllResult, *, written: bool) -> None:
     for note in publication.changes.notes:
         console.note(note)
     for build in result.builds:
-        click.echo(f"  {build.name:<40} {build.entry.served.task}")
+        console.echo(f"  {build.name:<40} {build.entry.served.task}")
     if not written:
         build_report.print_dry_run(publication.changes)
         return
     shared = {name for build in result.builds for name in build.plan.shared}
     tokenizers = f", {counted(len(shared), 'tokenizer')}" if shared else ""
     changes = build_report.changed(publication.changes) if publication.changes else "unchanged"
-    click.echo(f"{publication.output}: {counted(len(result.builds), 'endpoint')}{tokenizers}; {changes}")
+    console.echo(f"{publication.output}: {counted(len(result.builds), 'endpoint')}{tokenizers}; {changes}")
     if result.builds:
         where = shlex.quote(str(publication.output))
         name = result.builds[0].name
-        click.echo(f"next: trb serve {where} --load {name}, then trb load NAME for others")
+        console.echo(f"next: trb serve {where} --load {name}, then trb load NAME for others")
 
 
 def _failures(result: BuildAllResult) -> None:
@@ -101,7 +99,7 @@ def _failures(result: BuildAllResult) -> None:
         console.print_error(failure.error, "failed", failure.name)
     if result.failed:
         total = len(result.failed) + len(result.builds)
-        click.echo(f"{len(result.failed)} of {total} models were not built", err=True)
+        console.echo(f"{len(result.failed)} of {total} models were not built", err=True)
 
 
 def _json(result: BuildAllResult, *, written: bool) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
@@ -22,25 +20,24 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     if not written:
         print_dry_run(changes)
         return
-    click.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
+    console.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
     for model in build.plan.models:
-        click.echo(f"  {model.name:<28} {model.about}")
+        console.echo(f"  {model.name:<28} {model.about}")
     served = build.entry.served
     tensors = (*served.endpoint.inputs, *served.endpoint.outputs)
     shapes = ", ".join(f"{'optional ' if t.optional else ''}{t.name} {t}" for t in tensors)
-    click.echo(f"endpoint {build.name}: {shapes}")
+    console.echo(f"endpoint {build.name}: {shapes}")
     if served.facts:
-        click.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
+        console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
     repository = shlex.quote(str(publication.output))
-    click.echo(
-        f"next: {_bold('trb smoke ' + repository)} proves it, {_bold('trb serve ' + repository)} runs it"
-    )
+    smoke, serve = _bold(f"trb smoke {repository}"), _bold(f"trb serve {repository}")
+    console.echo("next: ", smoke, " proves it, ", serve, " runs it")
 
 
 def print_settings(build: Build) -> None:
     """Print why each setting has its value."""
     for name, setting in build.settings.explained():
-        click.echo(f"  {name} {_bold(str(setting.value))}: {setting.reason}")
+        console.echo(f"  {name} ", _bold(str(setting.value)), f": {setting.reason}")
 
 
 def changed(changes: Changes) -> str:
@@ -53,15 +50,15 @@ def print_dry_run(changes: Changes) -> None:
     for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
         for path in paths:
             if "/vendor/" not in path:
-                click.echo(f"  {sign} {path}")
-    click.echo(f"dry run: {changed(changes)}; nothing was written")
+                console.echo(f"  {sign} {path}")
+    console.echo(f"dry run: {changed(changes)}; nothing was written")
     if changes.edited:
         listed = ", ".join(changes.edited[:5])
-        click.echo(f"edited since trb wrote them; --force replaces them: {listed}")
+        console.echo(f"edited since trb wrote them; --force replaces them: {listed}")
 
 
-def _bold(text: str) -> str:
-    return click.style(text, bold=True)
+def _bold(text: str) -> console.Styled:
+    return console.style(text, bold=True)
 
 
 def _plain(value: Any) -> str:

@@ -112,7 +112,7 @@ def command(
     if explain:
         from triton_repo_builder.check import explain as pages
 
-        click.echo(pages.page(explain).rstrip("\n"))
+        console.echo(pages.page(explain).rstrip("\n"))
         return 0
     _refuse(repos, live, fix=fix, write=write)
     settings = _settings(config, select, ignore, policies, modules, backends, gpus, baseline)
@@ -146,7 +146,7 @@ def command(
             found += findings
     if write_baseline:
         files.write(write_baseline, known.render(kept).encode())
-        click.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
+        console.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
         return 0
     report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
     if not fix:
@@ -288,11 +288,11 @@ def _fix(
         if sys.stdout.isatty():
             _echo(shown.rstrip("\n"))
         else:  # a patch, to the byte
-            click.echo(shown.encode("utf-8", "surrogateescape"), nl=False)
+            console.patch(shown.encode("utf-8", "surrogateescape"))
     if write:
         fixes.write(changed)
     what = "corrected" if write else "would change; write them with --fix --write"
-    click.echo(f"{counted(len(changed), 'file')} {what}", err=True)
+    console.echo(f"{counted(len(changed), 'file')} {what}", err=True)
 
 
 def _colour() -> bool:
@@ -300,5 +300,5 @@ def _colour() -> bool:
 
 
 def _echo(text: str) -> None:
-    """Print text with any name in it."""
-    click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    """Print a report, whose names are ``printable`` and whose colours are ours."""
+    console.echo(console.Styled(text.encode("utf-8", "backslashreplace").decode("utf-8")))

@@ -62,12 +62,12 @@ def command(
         base, model_example = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
         _write(output, python_client.typed(model_example, base), force=force)
-        click.echo(f"wrote {output}", err=as_json or language is not None)
+        console.echo(f"wrote {output}", err=as_json or language is not None)
         if model_example.obstacle:
             return 0
     calls = python_client.calls(model_example, base)
     if as_json:
-        click.echo(json.dumps(calls, ensure_ascii=False))
+        console.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
         if language not in calls:
             raise TrbError(
@@ -76,10 +76,10 @@ def command(
                 where=name,
                 remedy="use --language curl",
             )
-        click.echo(calls[language])
+        console.echo(calls[language])
     else:
         for called, text in calls.items():
-            click.echo(click.style(f"── {LANGUAGES[called]}", bold=True) + f"\n\n{text}\n")
+            console.echo(console.style(f"── {LANGUAGES[called]}", bold=True), f"\n\n{text}\n")
     return 0
 
 

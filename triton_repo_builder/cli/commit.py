@@ -89,7 +89,7 @@ def command(
     console.recovered(repo, whole=True)
     done = commit.commit(repo, options)
     if as_json:
-        click.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
+        console.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
     else:
         _print(done, repo)
 
@@ -99,18 +99,18 @@ def _print(done: Committed, repo: Path) -> None:
         console.note(note)
     where = done.branch or "(detached HEAD)"
     if done.changed:
-        click.echo(f"[{where} {done.commit[:12]}] {counted(len(done.changed), 'file')} of {repo}")
+        console.echo(f"[{where} {done.commit[:12]}] {counted(len(done.changed), 'file')} of {repo}")
         shown = [path for path in done.changed if "/vendor/" not in path]
         for path in shown[:SHOWN]:
-            click.echo(f"  {path}")
+            console.echo(f"  {path}")
         if len(shown) > SHOWN:
-            click.echo(f"  and {len(shown) - SHOWN} more")
+            console.echo(f"  and {len(shown) - SHOWN} more")
         if done.large:
-            click.echo(f"not in git itself: {', '.join(done.large)}")
+            console.echo(f"not in git itself: {', '.join(done.large)}")
     else:
         created = f"; created the branch {done.branch} there" if done.new_branch else ""
-        click.echo(f"nothing to commit: {repo} is as in {done.commit[:12]}{created}")
+        console.echo(f"nothing to commit: {repo} is as in {done.commit[:12]}{created}")
     if done.sent:
-        click.echo(f"pushed {done.branch} to {done.pushed}")
+        console.echo(f"pushed {done.branch} to {done.pushed}")
     elif done.pushed:
-        click.echo(f"nothing to push: {done.pushed} has {done.branch} already")
+        console.echo(f"nothing to push: {done.pushed} has {done.branch} already")

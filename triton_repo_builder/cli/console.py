@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+from triton_repo_builder.text import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,28 @@ PIPE_WIDTH = 160
 """Columns of piped output, so that no table breaks its lines for a program."""
 
 
+class Styled(str):
+    """A text with ANSI's codes of our own, and no others."""
+
+    __slots__ = ()
+
+
+def style(text: str, **how: Any) -> Styled:
+    """A text in a colour or bold (click.style), for ``echo``."""
+    return Styled(click.style(visible(text), **how))
+
+
+def echo(*parts: str, nl: bool = True, err: bool = False) -> None:
+    """Print on stdout or stderr. Codes that a terminal obeys, in names of others say, are spelled out."""
+    texts = (part if isinstance(part, Styled) else visible(part) for part in parts)
+    click.echo("".join(texts), nl=nl, err=err)
+
+
+def patch(content: bytes) -> None:
+    """Print bytes for another program, as they are."""
+    click.echo(content, nl=False)
+
+
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
     """Show a spinner whose text the yielded function sets; nothing unless stderr is a terminal."""
@@ -33,9 +57,10 @@ def status() -> Iterator[Callable[[str], None]]:
         yield lambda message: None
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("starting") as spinner:
-        yield spinner.update
+        yield lambda message: spinner.update(Text(visible(message)))
 
 
 @contextmanager
@@ -52,7 +77,7 @@ def progress(unit: Unit = "stages") -> Iterator[Advance]:
         task = bar.add_task("connecting" if unit != "items" else "", total=None)
 
         def advance(description: str, done: int, total: int) -> None:
-            bar.update(task, description=escape(description[-40:]), completed=done, total=total)
+            bar.update(task, description=escape(visible(description[-40:])), completed=done, total=total)
 
         yield advance
 
@@ -100,14 +125,13 @@ def table(
     """Print a table on stdout: ``right`` columns hold numbers, ``whole`` ones never break their lines."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         justify: Literal["left", "right"] = "right" if name in right else "left"
         shown.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        shown.add_row(*(cell(value) if isinstance(value, str) else value for value in row))
     output().print(shown)
 
 
@@ -117,23 +141,30 @@ def line(text: str, *, err: bool = True) -> None:
     Ctrl-C in ``trb apply 2>&1 | tee log`` ends tee first: a message about the way back must not end that.
     """
     with suppress(OSError):
-        click.echo(text, err=err)
+        echo(text, err=err)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A text for rich, as ``echo`` prints it."""
+    from rich.text import Text
+
+    return Text(visible(text), style=style)
 
 
 def note(text: str) -> None:
     """Print a remark on stderr."""
-    click.echo(click.style("note: ", fg="yellow") + text, err=True)
+    echo(style("note: ", fg="yellow"), visible(text, lines=False), err=True)
 
 
 def print_error(error: TrbError, label: str = "error", subject: str = "") -> None:
     """Print an error on stderr: its subject, place, message, kind and remedy."""
-    places = "".join(f"{place}: " for place in (subject, error.where) if place)
+    places = "".join(f"{visible(place, lines=False)}: " for place in (subject, error.where) if place)
     first, *more = error.message.split("\n", 1)
-    kind = click.style(f" [{error.code.kind}]", dim=True)
-    text = "\n".join((places + first + kind, *more))
-    click.echo(click.style(f"{label}: ", fg="red", bold=True) + text, err=True)
+    kind = style(f" [{error.code.kind}]", dim=True)
+    rest = "".join(f"\n{line}" for line in more)
+    echo(style(f"{label}: ", fg="red", bold=True), places + first, kind, rest, err=True)
     if error.remedy:
-        click.echo(click.style("  fix: ", fg="green") + error.remedy, err=True)
+        echo(style("  fix: ", fg="green"), error.remedy, err=True)
 
 
 def error_as_json(error: TrbError) -> dict[str, str | int]:
@@ -151,7 +182,7 @@ def print_json_error(error: TrbError) -> None:
     """Print an error on stdout as one JSON object, instead of a command's result."""
     import json
 
-    click.echo(json.dumps(error_as_json(error), ensure_ascii=False))
+    echo(json.dumps(error_as_json(error), ensure_ascii=False))
 
 
 def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> None:

@@ -43,12 +43,12 @@ def command(keep: Path) -> None:
     with console.status() as progress:
         path, build = demo.make(keep, progress)
     for model in build.plan.models:
-        click.echo(f"  {path / model.name!s:<40} {model.about}")
-    click.echo(f"  built in {time.monotonic() - start:.1f} s")
+        console.echo(f"  {path / model.name!s:<40} {model.about}")
+    console.echo(f"  built in {time.monotonic() - start:.1f} s")
 
     _title("serve: a real tritonserver on free ports of 127.0.0.1")
     with engines.running(path, engines.Choice(name="embedded")) as server:
-        click.echo(f"  HTTP {server.urls.http}   gRPC {server.urls.grpc}")
+        console.echo(f"  HTTP {server.urls.http}   gRPC {server.urls.grpc}")
 
         _title("smoke: the served answers against those of the original model")
         report = smoke.run(server.urls, repository.read(path), smoke.Options())
@@ -56,10 +56,9 @@ def command(keep: Path) -> None:
 
         _title(f"ask: {demo.QUESTION}")
         for match in demo.ask(server.urls.http):
-            click.echo(f"  {match.cosine:6.3f}  {match.text}")
-    click.echo(
-        "\nThe server is stopped. The repository stays: " + click.style(f"trb serve {path}", bold=True)
-    )
+            console.echo(f"  {match.cosine:6.3f}  {match.text}")
+    stays = "\nThe server is stopped. The repository stays: "
+    console.echo(stays, console.style(f"trb serve {path}", bold=True))
     if not report.ok:
         raise TrbError(
             Code.FAILED_CHECKS, "the smoke test failed", where=str(path), remedy="see the table above"
@@ -67,4 +66,4 @@ def command(keep: Path) -> None:
 
 
 def _title(text: str) -> None:
-    click.echo(click.style(f"\n── {text}", bold=True))
+    console.echo(console.style(f"\n── {text}", bold=True))

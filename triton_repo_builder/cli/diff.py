@@ -65,7 +65,7 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
     with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
         differences = diff.compare(old, new)
     if as_json:
-        click.echo(
+        console.echo(
             json.dumps([difference.to_json() for difference in differences], indent=1, ensure_ascii=False)
         )
     elif markdown:
@@ -80,21 +80,23 @@ def _print(differences: list[Difference]) -> None:
     last = ("", "")
     for difference in differences:
         if difference.endpoint != last[0]:
-            click.echo(click.style(difference.endpoint, bold=True))
+            console.echo(console.style(difference.endpoint, bold=True))
         if (difference.endpoint, difference.effect) != last:
             colour = COLOURS[difference.effect]
-            click.echo(f"  {click.style(difference.effect, fg=colour)}: {MEANINGS[difference.effect]}")
+            console.echo(
+                "  ", console.style(difference.effect, fg=colour), f": {MEANINGS[difference.effect]}"
+            )
         last = (difference.endpoint, difference.effect)
-        click.echo(f"    {difference.about:<11} {difference.text}")
+        console.echo(f"    {difference.about:<11} {difference.text}")
     if not differences:
-        click.echo("no difference for a client")
+        console.echo("no difference for a client")
 
 
 def _markdown(differences: list[Difference]) -> None:
     if not differences:
-        click.echo("No difference for a client.")
+        console.echo("No difference for a client.")
         return
-    click.echo("| endpoint | effect | what | change |\n|---|---|---|---|")
+    console.echo("| endpoint | effect | what | change |\n|---|---|---|---|")
     for difference in differences:
         cells = (difference.endpoint, difference.effect, difference.about, difference.text)
-        click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        console.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")

@@ -38,7 +38,7 @@ def command(repo: Path) -> None:
     with console.status() as tell:
         fetched, present = external_weights.fetch(repo, manifest, tell)
     for name in fetched:
-        click.echo(f"fetched {name}")
+        console.echo(f"fetched {name}")
     if pointers := external_weights.pointers(repo, manifest):
         shown = ", ".join(pointers[:3]) + (f" and {len(pointers) - 3} more" if len(pointers) > 3 else "")
         raise TrbError(
@@ -49,4 +49,4 @@ def command(repo: Path) -> None:
         )
     if not fetched:
         what = f"{present} already there" if present else "all its files are in git"
-        click.echo(f"nothing to fetch: {what}")
+        console.echo(f"nothing to fetch: {what}")

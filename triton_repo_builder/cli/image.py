@@ -76,14 +76,14 @@ def build(
     )
     with interrupts.ctrl_c_in_background(), console.status() as spinner:
         image = container_image.build(
-            request, (lambda line: click.echo(line, err=True)) if verbose else spinner
+            request, (lambda line: console.echo(line, err=True)) if verbose else spinner
         )
     if as_json:
-        click.echo(json.dumps({"tag": image.tag, "id": image.id, "size": image.size}))
+        console.echo(json.dumps({"tag": image.tag, "id": image.id, "size": image.size}))
         return 0
-    click.echo(f"built {image.tag} ({image.size / 1e6:.0f} MB)")
+    console.echo(f"built {image.tag} ({image.size / 1e6:.0f} MB)")
     if repository is None:
-        click.echo(f"serve a repository with it: trb serve --engine docker --image {image.tag}")
+        console.echo(f"serve a repository with it: trb serve --engine docker --image {image.tag}")
     else:
-        click.echo(f"run it: docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g {image.tag}")
+        console.echo(f"run it: docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g {image.tag}")
     return 0

@@ -9,6 +9,7 @@ import click
 
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
+from triton_repo_builder.text import visible
 
 if TYPE_CHECKING:
     from triton_repo_builder.build.inspect import Inspection
@@ -40,18 +41,17 @@ def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool)
     if as_json:
         import json
 
-        click.echo(json.dumps(inspect.as_json(inspection), indent=1, ensure_ascii=False))
+        console.echo(json.dumps(inspect.as_json(inspection), indent=1, ensure_ascii=False))
     else:
         _print(inspection)
 
 
 def _print(inspection: Inspection) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     signature = inspection.source.signature
     output = console.output()
-    output.print(Text(str(inspection.source.path), style="bold"))
+    output.print(console.cell(str(inspection.source.path), "bold"))
     rows = []
     for role, specs in (
         ("input", signature.inputs),
@@ -65,15 +65,15 @@ def _print(inspection: Inspection) -> None:
                 else str([dim if dim is not None else "?" for dim in spec.shape])
             )
             kind = spec.dtype.name if spec.kind == "tensor" else spec.kind
-            rows.append((role, spec.name, kind, shape.replace("'", "")))
+            rows.append((role, visible(spec.name, lines=False), kind, shape.replace("'", "")))
     console.table(("", "name", "type", "shape"), rows)
     facts = Table(box=None, show_header=False, pad_edge=False)
     for key, value in _facts(inspection):
-        facts.add_row(Text(key, style="bold"), Text(value))
+        facts.add_row(console.cell(key, "bold"), console.cell(value))
     output.print(facts)
     if inspection.problem:
-        output.print(Text(f"a build would fail: {inspection.problem.message}", style="yellow"))
-        output.print(Text(f"  fix: {inspection.problem.remedy}"))
+        output.print(console.cell(f"a build would fail: {inspection.problem.message}", "yellow"))
+        output.print(console.cell(f"  fix: {inspection.problem.remedy}"))
 
 
 def _facts(inspection: Inspection) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
             else f"no: {signature.batch.reason}",
         ),
         ("opset", ", ".join([str(signature.opset), *others]) + f"  (IR version {signature.ir_version})"),
-        ("producer", signature.producer or "unknown"),
+        ("producer", visible(signature.producer, lines=False) or "unknown"),
         ("size", f"{signature.bytes:,} bytes" + (f", with {external}" if external else "")),
         *(() if sound else (("tokenizer", f"{src.tokenizer}{length}" if src.tokenizer else "none found"),)),
         *(((media, f"preprocessed as in {src.preprocessor}"),) if src.preprocessor else ()),

@@ -50,8 +50,8 @@ def command(
         load_unload.load(server, chosen, timeout=timeout)
     usages = [snippets.usage(server.base, name, server.folder(name)).to_json() for name in chosen]
     if as_json:
-        click.echo(json.dumps(usages, ensure_ascii=False))
+        console.echo(json.dumps(usages, ensure_ascii=False))
     else:
         serve.show_endpoints(usages)
-        click.echo(f"loaded: {', '.join(chosen)}")
+        console.echo(f"loaded: {', '.join(chosen)}")
     return 0

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli import console
+
 
 @click.command("logs")
 @click.argument("server", required=False, metavar="[NAME|PID]")
@@ -40,5 +42,5 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
     def log() -> Path:
         return Path(registry.latest(entry).log) if follow else file
 
-    log_follow.follow(log, lambda text: click.echo(text, nl=False), ended, start=start)
+    log_follow.follow(log, lambda text: console.echo(text, nl=False), ended, start=start)
     return 0

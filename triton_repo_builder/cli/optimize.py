@@ -133,7 +133,7 @@ def command(
     if as_json:
         import json
 
-        click.echo(json.dumps(outputs.as_json(outcome), indent=1))
+        console.echo(json.dumps(outputs.as_json(outcome), indent=1))
     else:
         _print(outcome)
         _note_zeros(outcome)
@@ -146,7 +146,7 @@ def command(
             smaller = outcome.lines[-1].bytes < outcome.lines[0].bytes
             how = "smaller, but" if smaller else "larger, and"
             console.note(f"it is {how} slower than the original on this machine")
-        click.echo(f"wrote {output}; next: trb build --model {output}")
+        console.echo(f"wrote {output}; next: trb build --model {output}")
     return 0
 
 
@@ -174,7 +174,7 @@ def _print(outcome: Outcome) -> None:
     for number, line in enumerate(outcome.lines):
         rows.append(_row(line, outcome.lines[0], outcome.lines[max(0, number - 1)], low=low, change=change))
     examples = f", {outcome.labelled} labelled examples" if outcome.labelled else ""
-    click.echo(f"{outcome.samples.count} samples ({outcome.samples.about}){examples}, one thread:")
+    console.echo(f"{outcome.samples.count} samples ({outcome.samples.about}){examples}, one thread:")
     console.table(["step", *numbers, *more], rows, right=[*numbers, *more])
 
 

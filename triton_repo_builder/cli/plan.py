@@ -135,12 +135,12 @@ def _print(offers: Sequence[Offer], load: Load, currency: str) -> None:
         f"{currency}/h then",
         f"{currency}/million",
     ]
-    click.echo(f"{load.rps:g} requests/s, {load.objective}: {len(meeting)} of {len(offers)} meet it")
+    console.echo(f"{load.rps:g} requests/s, {load.objective}: {len(meeting)} of {len(offers)} meet it")
     if meeting:
         console.table([*head, *reserve], [_row(offer) for offer in meeting], right=[*head[2:], *reserve])
     failing = [offer for offer in offers if not offer.meets]
     if failing:
-        click.echo("not offered, because they do not meet the objective:")
+        console.echo("not offered, because they do not meet the objective:")
         console.table([*head, *reserve], [_row(offer) for offer in failing], right=[*head[2:], *reserve])
     if any(not offer.capacity.percentile for offer in offers):
         console.note(
@@ -164,7 +164,7 @@ def _row(offer: Offer) -> list[str]:
 
 
 def _print_simulation(runs: Sequence[Simulated], pattern: str, load: Load) -> None:
-    click.echo(f"simulated, {pattern}, requests spread over the replicas by chance:")
+    console.echo(f"simulated, {pattern}, requests spread over the replicas by chance:")
     numbers = ["replicas", "in the mean", "used", "busiest minute", "p50 ms", "p95 ms", "p99 ms"]
     rows = [
         [
@@ -203,4 +203,4 @@ def _print_json(offers: Sequence[Offer], load: Load, simulated: Sequence[Simulat
         ],
         "simulated": [{"fleet": name, **vars(run)} for name, run in simulated],
     }
-    click.echo(json.dumps(document, indent=1))
+    console.echo(json.dumps(document, indent=1))

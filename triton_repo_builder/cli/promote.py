@@ -129,13 +129,13 @@ def run(
         served = {"endpoint": name, "version": version, "changed": settled, "server": server}
         again = f"{url} serves version {version} of {name} again"
         text = again if settled else f"version {version} of {name} is already served"
-        click.echo(json.dumps(served) if as_json else text)
+        console.echo(json.dumps(served) if as_json else text)
         return
     if as_json:
         done = {"endpoint": name, "version": move.new, "previous": move.old, "changed": True, "server": url}
-        click.echo(json.dumps(done))
+        console.echo(json.dumps(done))
         return
     servers = f"{url} and {repo} serve" if url else f"{repo} serves"
-    click.echo(f"{servers} version {move.new} of {name}; version {move.old} {_way_back(move)}")
+    console.echo(f"{servers} version {move.new} of {name}; version {move.old} {_way_back(move)}")
     if not url:
-        click.echo("a running server keeps its version until it is restarted")
+        console.echo("a running server keeps its version until it is restarted")

@@ -49,7 +49,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
         console.recovered(repo or DEFAULT_REPOSITORY, write=False, whole=True)
         read = repository.read(repo or DEFAULT_REPOSITORY)
         if sbom:
-            click.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
+            console.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
             return 0
         chain = lineage.of_repository(read)
     send_key(url, admin_key)
@@ -60,7 +60,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
     elif url is not None:
         chain = lineage.of_server(url)
     if as_json:
-        click.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
+        console.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
     else:
         _print(chain)
     return int(any(link.agrees is False or link.altered for link in chain))
@@ -72,7 +72,7 @@ def _print(chain: tuple[Link, ...]) -> None:
     for link in chain:
         facts = link.facts
         versions = ", ".join(map(str, facts.versions))
-        click.echo(click.style(facts.name, bold=True) + (f" version {versions}" if versions else ""))
+        console.echo(console.style(facts.name, bold=True), f" version {versions}" if versions else "")
         rows = [(file, f"sha256 {sha}") for file, sha in facts.sources]
         if facts.options is not None:
             rows.append(
@@ -91,11 +91,11 @@ def _print(chain: tuple[Link, ...]) -> None:
         ]
         filled = [(name, value) for name, value in rows if value]
         for name, value in filled:
-            click.echo(f"  {name:<16} {value}")
+            console.echo(f"  {name:<16} {value}")
         if not facts.sources:
-            click.echo("  no provenance: not built by trb, or by an older version")
+            console.echo("  no provenance: not built by trb, or by an older version")
     if not chain:
-        click.echo("no endpoint")
+        console.echo("no endpoint")
 
 
 def _server(link: Link) -> str:

@@ -43,12 +43,12 @@ def command(url: str, folder: Path, force: bool, public_keys: Path | None, as_js
         pulled = stores.pull(location, folder, progress, force=force, trust=trust)
     signed = f", signed by {pulled.signed_by}" if pulled.signed_by else ""
     if as_json:
-        click.echo(json.dumps(asdict(pulled), ensure_ascii=False))
+        console.echo(json.dumps(asdict(pulled), ensure_ascii=False))
     elif pulled.changed:
-        click.echo(
+        console.echo(
             f"{counted(pulled.files, 'file')}, {pulled.bytes:,} bytes, all verified, in {pulled.target}"
         )
-        click.echo(f"revision {pulled.revision}{signed}")
+        console.echo(f"revision {pulled.revision}{signed}")
     else:
-        click.echo(f"{pulled.target} holds revision {pulled.revision} already{signed}")
+        console.echo(f"{pulled.target} holds revision {pulled.revision} already{signed}")
     return 0

@@ -82,7 +82,7 @@ def command(
             repo, location, progress, force=force, dry_run=dry_run, signer=signer, tell=console.line
         )
     if as_json:
-        click.echo(json.dumps(asdict(pushed), ensure_ascii=False))
+        console.echo(json.dumps(asdict(pushed), ensure_ascii=False))
     else:
         _print(pushed)
     return 0
@@ -114,19 +114,19 @@ def _print(pushed: Pushed) -> None:
     verb = "would send" if pushed.dry_run else "sent"
     what = f"{verb} {len(pushed.sent)} new, {pushed.sent_bytes:,} bytes" if pushed.sent else "nothing to send"
     copied = f", {len(pushed.copied)} copied within the bucket" if pushed.copied else ""
-    click.echo(f"{counted(pushed.files, 'file')}, {pushed.bytes:,} bytes; {what}{copied}")
+    console.echo(f"{counted(pushed.files, 'file')}, {pushed.bytes:,} bytes; {what}{copied}")
     if pushed.dry_run:
-        click.echo(f"the revision would be {pushed.revision}")
+        console.echo(f"the revision would be {pushed.revision}")
     elif pushed.previous == pushed.revision:
-        click.echo(f"{pushed.location} is this revision already")
+        console.echo(f"{pushed.location} is this revision already")
     else:
-        click.echo(f"{pushed.location} is now {pushed.revision}")
+        console.echo(f"{pushed.location} is now {pushed.revision}")
     if pushed.signed_by:
-        click.echo(f"{'would be signed' if pushed.dry_run else 'signed'} by {pushed.signed_by}")
+        console.echo(f"{'would be signed' if pushed.dry_run else 'signed'} by {pushed.signed_by}")
     if not pushed.dry_run:
-        click.echo(f"this revision for ever: {pushed.pinned}")
+        console.echo(f"this revision for ever: {pushed.pinned}")
     if pushed.previous and pushed.previous != pushed.revision:
-        click.echo(f"before: {pushed.previous}")
+        console.echo(f"before: {pushed.previous}")
 
 
 def _list(location: Location, *, as_json: bool) -> int:
@@ -135,7 +135,7 @@ def _list(location: Location, *, as_json: bool) -> int:
     found = stores.revisions(location)
     if as_json:
         listed = {"location": str(location), "revisions": [asdict(stored) for stored in found]}
-        click.echo(json.dumps(listed, ensure_ascii=False))
+        console.echo(json.dumps(listed, ensure_ascii=False))
     else:
         _table(found)
     return 0
@@ -164,13 +164,13 @@ def _short(fingerprint: str) -> str:
 
 def _print_pruned(pruned: Pruned, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({**asdict(pruned), "bytes": pruned.bytes}, ensure_ascii=False))
+        console.echo(json.dumps({**asdict(pruned), "bytes": pruned.bytes}, ensure_ascii=False))
         return
     verb = "would remove" if pruned.dry_run else "removed"
     for stored in pruned.removed:
-        click.echo(f"{verb} {stored.revision}, {stored.bytes:,} bytes")
+        console.echo(f"{verb} {stored.revision}, {stored.bytes:,} bytes")
     for revision in pruned.ended:
-        click.echo(f"{verb} the rest of {revision}, which an earlier prune had begun")
+        console.echo(f"{verb} the rest of {revision}, which an earlier prune had begun")
     if not pruned.removed and not pruned.ended:
-        click.echo("nothing to remove")
-    click.echo(f"{counted(len(pruned.kept), 'revision')} {'would stay' if pruned.dry_run else 'left'}")
+        console.echo("nothing to remove")
+    console.echo(f"{counted(len(pruned.kept), 'revision')} {'would stay' if pruned.dry_run else 'left'}")

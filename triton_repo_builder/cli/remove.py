@@ -43,5 +43,5 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
             build_report.print_dry_run(publication.changes)
             return 0
         publish.publish(publication)
-    click.echo(f"{output}: {build_report.changed(publication.changes)}")
+    console.echo(f"{output}: {build_report.changed(publication.changes)}")
     return 0

@@ -203,7 +203,7 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
         held, name = tempfile.mkstemp(prefix="trb-", suffix=".log")
         os.close(held)
     file = options.log_file or Path(name)
-    with log_follow.following(file, lambda text: click.echo(text, nl=False, err=True)):
+    with log_follow.following(file, lambda text: console.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
     if own:
@@ -250,12 +250,12 @@ def _run(
         console.print_error(error)  # not raised: the endpoints are the one object on stdout
         return int(error.code.exit)
     except KeyboardInterrupt:
-        click.echo("stopping the server", err=True)
+        console.echo("stopping the server", err=True)
     finally:
         kept.stop()
     if entry_file is not None:
         registry.forget(entry_file)
-    click.echo("stopped", err=True)
+    console.echo("stopped", err=True)
     return 0
 
 
@@ -263,7 +263,7 @@ def _wait(kept: KeptServer, restarted: Callable[[], None]) -> None:
     try:
         kept.wait(restarted)
     except KeyboardInterrupt:
-        click.echo("stopping the server", err=True)
+        console.echo("stopping the server", err=True)
 
 
 def _verify(repo: Path) -> None:
@@ -271,18 +271,18 @@ def _verify(repo: Path) -> None:
     from triton_repo_builder.serve import verified
 
     count = verified.check(repository.read(repo))
-    click.echo(f"verified: {count} files are as manifest.json states", err=True)
+    console.echo(f"verified: {count} files are as manifest.json states", err=True)
 
 
 def _detached(arguments: list[str], *, as_json: bool) -> int:
     from triton_repo_builder.serve.background import detach, registry
 
-    result = detach.start(arguments, lambda line: click.echo(line, err=True))
+    result = detach.start(arguments, lambda line: console.echo(line, err=True))
     if isinstance(result, int):
         return result
     _show(registry.about(result), as_json=as_json)
     if not as_json:
-        click.echo(f"runs in the background; stop it with: trb stop {result.name}")
+        console.echo(f"runs in the background; stop it with: trb stop {result.name}")
     return 0
 
 
@@ -356,15 +356,15 @@ def _update(file: Path, kept: KeptServer) -> None:
 
 def _show(about: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(about, ensure_ascii=False))
+        console.echo(json.dumps(about, ensure_ascii=False))
         return
     if about["endpoints"]:
         show_endpoints(about["endpoints"])
     else:
-        click.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
+        console.echo(f"no model is loaded; load one with: trb load NAME --url {about['urls']['http']}")
     urls = about["urls"]
-    click.echo(about["about"])
-    click.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+    console.echo(about["about"])
+    console.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
@@ -374,7 +374,7 @@ def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
         line = endpoint.get("generate") or endpoint["curl"]
-        click.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
+        console.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:

@@ -110,7 +110,7 @@ def command(
     if as_json:
         import json
 
-        click.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
+        console.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
     else:
         print_report(report, quiet=quiet)
     return 0 if report.ok else int(Code.FAILED_CHECKS.exit)
@@ -170,14 +170,12 @@ def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
 
 
 def _table(report: SmokeReport) -> None:
-    from rich.text import Text
-
     rows = [
         (
             line.checks[0].endpoint or "-",
             line.checks[0].group,
             line.checks[0].protocol or "-",
-            Text(_result(line), style=COLOURS[line.status.value]),
+            console.cell(_result(line), COLOURS[line.status.value]),
             line.detail,
             f"{line.milliseconds:.0f}",
         )
@@ -198,26 +196,22 @@ def _result(line: Line) -> str:
 
 
 def _failures(report: SmokeReport, output: Console) -> None:
-    from rich.text import Text
-
     for check in report.checks:
         if check.status.value not in ("failed", "unverified"):
             continue
         word = "FAILED" if check.status.value == "failed" else "NOT CHECKED"
         where = " · ".join(part for part in (check.endpoint, check.group, check.name, check.protocol) if part)
-        output.print(Text(word, style=COLOURS[check.status.value]), Text(where))
-        output.print(Text(f"    {check.detail}"))
+        output.print(console.cell(word, COLOURS[check.status.value]), console.cell(where))
+        output.print(console.cell(f"    {check.detail}"))
 
 
 def _sum(report: SmokeReport, output: Console) -> None:
-    from rich.text import Text
-
     from triton_repo_builder.smoke import Status
 
     counts = ", ".join(f"{report.count(status)} {status.value}" for status in Status if report.count(status))
     parity = "" if report.proven else "; parity with the original model is unproven"
     style = "green" if report.ok else "bold red"
     output.print(
-        Text("OK" if report.ok else "FAILED", style=style),
-        Text(f"{counts}{parity}: tritonserver {report.server_version or '(gone)'} at {report.url}"),
+        console.cell("OK" if report.ok else "FAILED", style),
+        console.cell(f"{counts}{parity}: tritonserver {report.server_version or '(gone)'} at {report.url}"),
     )

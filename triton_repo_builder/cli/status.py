@@ -36,7 +36,7 @@ def command(as_json: bool) -> int:
 
     running, ended = registry.sweep()
     for name, words in ended:
-        click.echo(f"{name} has ended: {words}", err=True)
+        console.echo(f"{name} has ended: {words}", err=True)
     ready = {server.pid: HttpClient(server.urls["http"], 2).answers_ready() for server in running}
     loaded = {server.pid: _loaded(server) for server in running}
     if as_json:
@@ -44,10 +44,10 @@ def command(as_json: bool) -> int:
             {**registry.about(server), "ready": ready[server.pid], "loaded": loaded[server.pid][0]}
             for server in running
         ]
-        click.echo(json.dumps(listed, ensure_ascii=False))
+        console.echo(json.dumps(listed, ensure_ascii=False))
         return 0
     if not running:
-        click.echo("no servers run in the background")
+        console.echo("no servers run in the background")
         return 0
     columns = ("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
     rows = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from triton_repo_builder.cli import console
+
 
 @click.command("stop")
 @click.argument("server", required=False, metavar="[NAME|PID]")
@@ -27,12 +29,12 @@ def command(server: str | None, everything: bool) -> int:
     running, _ = registry.sweep()
     left = _strays() if everything else []
     for name in left:
-        click.echo(f"removed {name} from Docker: its trb is gone")
+        console.echo(f"removed {name} from Docker: its trb is gone")
     if left and not running:
         return 0
     for entry in running if everything and running else [registry.select(running, server)]:
         registry.stop(entry)
-        click.echo(f"stopped {entry.name} ({entry.pid})")
+        console.echo(f"stopped {entry.name} ({entry.pid})")
     return 0
 
 
@@ -47,5 +49,5 @@ def _strays() -> list[str]:
         with daemon.explained_errors():
             return cleanup.remove_strays(daemon.connect())
     except TrbError as error:
-        click.echo(f"warning: containers were not looked for: {error.message}", err=True)
+        console.echo(f"warning: containers were not looked for: {error.message}", err=True)
         return []

@@ -191,13 +191,13 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
     from triton_repo_builder.tune import output as outputs
 
     if as_json:
-        click.echo(outputs.text(report), nl=False)
+        console.echo(outputs.text(report), nl=False)
     elif not quiet:
         _print(report)
     # Afterwards: what took minutes to measure is shown, too, if the disk is full.
     for path in outputs.write(report, output) if output else ():
         if not (as_json or quiet):
-            click.echo(f"wrote {path}")
+            console.echo(f"wrote {path}")
 
 
 def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
@@ -217,7 +217,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             advance(text, done, total)
             if not terminal:
                 left = max(0, total - done)
-                click.echo(f"{left // 60}:{left % 60:02} left, {text}", err=True)
+                console.echo(f"{left // 60}:{left % 60:02} left, {text}", err=True)
 
         yield tell
 
@@ -256,15 +256,15 @@ def _settle(
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
     if not quiet:
-        click.echo("".join(change.diff for change in made), nl=False)
+        console.echo("".join(change.diff for change in made), nl=False)
         if made and not writes:
-            click.echo("nothing was written; --write writes this")
+            console.echo("nothing was written; --write writes this")
     if not writes or not made:
         return
     with write_back.written(report, repository, made), engines.running(repository.path, engine) as server:
         _smoke(server.urls, _repository(repository.path, needed=True))
     if not quiet:
-        click.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
+        console.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
         if not TOML.is_file() and endpoint == report.endpoint and report.default:
             values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
             lines = ", ".join(f"{key} = {value!r}".replace("'", '"') for key, value in values.items())
@@ -308,32 +308,34 @@ def _print(report: Report) -> None:
 
     statuses = [trial.status for trial in report.trials]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    click.echo(f"{report.endpoint}, {report.objective}: {len(report.trials)} settings, {counts}")
+    console.echo(f"{report.endpoint}, {report.objective}: {len(report.trials)} settings, {counts}")
     rows = outputs.trial_rows(report)
     right = {"trial", "req/s", "latency ms", "at all req/s", "rows/exec"}
     console.table(outputs.TRIALS, rows[:SHOWN], right=right)
     if len(rows) > SHOWN:
-        click.echo(f"… and {len(rows) - SHOWN} more")
+        console.echo(f"… and {len(rows) - SHOWN} more")
     if report.compared:
-        click.echo("measured again in alternation:")
+        console.echo("measured again in alternation:")
         console.table(outputs.COMPARED, outputs.compared_rows(report), right={"req/s", "latency ms"})
     if report.gains:
-        click.echo("each factor by itself:")
+        console.echo("each factor by itself:")
         console.table(outputs.GAINS, outputs.gain_rows(report))
     if report.better:
-        click.echo(f"chosen: {report.chosen}")
+        console.echo(f"chosen: {report.chosen}")
     elif report.compared:
-        click.echo("the default stays: nothing was better in every round, beyond noise")
+        console.echo("the default stays: nothing was better in every round, beyond noise")
     chosen = next((each for each in report.compared if each.name == report.chosen), None)
     if report.rps and chosen and chosen.capacity:
         replicas = -(-report.rps // chosen.capacity)
-        click.echo(
+        console.echo(
             f"{report.rps:g}/s need {replicas:.0f} of it; trb plan has headroom, lost replicas and cost"
         )
     overheads = [trial.overhead for trial in report.trials]
     if overheads:
         mean = sum(overheads) / len(overheads)
-        click.echo(f"beside measuring a trial took {mean:.1f} s in the mean, at most {max(overheads):.1f} s")
+        console.echo(
+            f"beside measuring a trial took {mean:.1f} s in the mean, at most {max(overheads):.1f} s"
+        )
     for note in report.notes:
         console.note(note)
 
@@ -348,10 +350,10 @@ def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object
     with interrupts.ctrl_c_in_background(), console.progress("items") as progress:
         rows = matrix.measure(live, endpoints, slo, load, progress)
     if as_json:
-        click.echo(json.dumps([vars(row) for row in rows], indent=1))
+        console.echo(json.dumps([vars(row) for row in rows], indent=1))
         return _held(rows)
     numbers = ["instances", "requests/min", f"{slo.percentile} ms"]
-    click.echo(f"requests a minute with {slo}")
+    console.echo(f"requests a minute with {slo}")
     console.table(
         ["endpoint", "configuration", "dynamic batching", *numbers, "limited by"],
         [

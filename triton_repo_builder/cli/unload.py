@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import URL_HELP, Real, admin_key_option, send_key, server_url
 
 
@@ -38,5 +39,5 @@ def command(names: tuple[str, ...], url: str | None, admin_key: Path | None, tim
     server = load_unload.find(base)
     for name in dict.fromkeys(names):
         was = load_unload.unload(server, name, timeout=timeout)
-        click.echo(f"unloaded: {name}" if was else f"{name} was not loaded")
+        console.echo(f"unloaded: {name}" if was else f"{name} was not loaded")
     return 0

@@ -68,9 +68,9 @@ def command(
             "same": same,
             "endpoints": [verdict.to_json() for verdict in verdicts],
         }
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        console.echo(json.dumps(document, indent=1, ensure_ascii=False))
     else:
-        click.echo(f"{found.name} and {server}")
+        console.echo(f"{found.name} and {server}")
         for verdict in verdicts:
             _print(verdict)
     return int(not same)
@@ -78,7 +78,7 @@ def command(
 
 def _print(verdict: Verdict) -> None:
     versions = ", ".join(map(str, verdict.versions))
-    result = click.style(verdict.result.value, fg=COLOURS[verdict.result.value])
-    click.echo(f"  {click.style(verdict.endpoint, bold=True)} version {versions}: {result}")
+    result = console.style(verdict.result.value, fg=COLOURS[verdict.result.value])
+    console.echo("  ", console.style(verdict.endpoint, bold=True), f" version {versions}: ", result)
     for reason in verdict.reasons:
-        click.echo(f"    {reason}")
+        console.echo(f"    {reason}")

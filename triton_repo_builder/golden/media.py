@@ -93,6 +93,8 @@ def run(
     spec = source.signature.inputs[0]
     try:
         values = model.run(None, {spec.name: pixels.astype(spec.dtype.numpy)})
+    except TrbError:
+        raise
     except Exception as error:
         shape = " x ".join(map(str, pixels.shape))
         raise TrbError(

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.golden import isolated
 from triton_repo_builder.golden.cases import Case, CaseFile, Tolerance
 from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.graph import external_data
@@ -23,6 +26,7 @@ MAPPED = 128 << 20
 _FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's onnxruntime_session_options_config_keys.h."""
 _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
+_NUMBERS = itertools.count(1)
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
@@ -33,11 +37,41 @@ def scales_by_batch(source: Source) -> str:
     return "it quantises activations at run time, by the largest number of all rows in a batch"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """A model that was loaded; it is forgotten with this object."""
+
+    number: int
+    inputs: Sequence[str]
+    outputs: Mapping[str, tuple[Any, ...]]
+    """Names and shapes."""
+    longest: float
+    """Seconds that a run may take."""
+    where: str
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, isolated.SESSIONS.done.append, self.number).atexit = False
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """As ``onnxruntime.InferenceSession.run``."""
+        values: list[Any] = isolated.ask(
+            "run", self.number, outputs, feeds, longest=self.longest, where=self.where
+        )
+        return values
+
+    def seconds(self, feeds: Mapping[str, Any]) -> float:
+        """How long a run takes."""
+        return float(isolated.ask("seconds", self.number, feeds, longest=self.longest, where=self.where))
+
+
 @dataclass(frozen=True)
 class OriginalModel:
-    """The original model in ONNX Runtime, and the noise of the device whose answers will be compared."""
+    """The original model in ONNX Runtime, and the noise of the device whose answers will be compared.
 
-    session: Any
+    It runs in a process of its own, with a limit on time and memory (``isolated.py``).
+    """
+
+    session: Session
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
     """That of the CPU, which these answers come from."""
@@ -58,11 +92,18 @@ class OriginalModel:
         return tolerance(recorded, self.noise, self.rounding)
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """As ``onnxruntime.InferenceSession.run``."""
+        """As ``onnxruntime.InferenceSession.run``. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
+        return self.session.run(outputs, self._own(feeds))
+
+    def seconds(self, feeds: Mapping[str, Any]) -> float:
+        """How long a run takes."""
+        return self.session.seconds(self._own(feeds))
+
+    def _own(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of a run, under the file's own names."""
         feeds = {**feeds, **self.beside}
         own = {usual: name for name, usual in self.renamed.items()}
-        values: list[Any] = self.session.run(outputs, {own.get(name, name): feeds[name] for name in feeds})
-        return values
+        return {own.get(name, name): feeds[name] for name in feeds}
 
 
 def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = True) -> OriginalModel:
@@ -72,27 +113,25 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
     the weights as external data in the user's file: it maps them, and without prepacking it needs no memory
     of its own for them; ``lean`` off: as a server runs it, with memory. ``threads``: 0 for all cores.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what fails is raised, too
-    model: str | bytes = str(source.path)
+    entries: dict[str, str] = {}
+    model: str | bytes = str(source.path.absolute())
     locations = tuple(file.location for file in source.signature.external)
     if external_data.leaves(source.path, locations):
         model = external_data.resolved(source.skeleton)
-        options.add_session_config_entry(_FOLDER, str(external_data.ROOT))
+        entries[_FOLDER] = str(external_data.ROOT)
     if source.signature.bytes > MAPPED:
         if lean:
-            options.add_session_config_entry("session.disable_prepacking", "1")
+            entries["session.disable_prepacking"] = "1"
         if not locations:
             # Links resolved, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
             real = source.path.resolve()
             model = source.skeleton.content(real.name)
-            options.add_session_config_entry(_FOLDER, str(real.parent))
+            entries[_FOLDER] = str(real.parent)
+    where, longest = str(source.path), isolated.longest(source.signature.bytes)
     try:
-        opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
+        number = next(_NUMBERS)
+        inputs, outputs = isolated.ask("open", number, model, threads, entries, longest=longest, where=where)
+    except isolated.Failed as error:
         if locale := _LOCALE.search(str(error)):
             raise _locale_missing(source, locale[1]) from None
         raise TrbError(
@@ -101,8 +140,8 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
+    opened = Session(number=number, inputs=inputs, outputs=outputs, longest=longest, where=where)
     own = HALF if source.signature.half_precision else ABSOLUTE
-    inputs = {value.name for value in opened.get_inputs()}
     renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in inputs}
     rounding = source.signature.rounding
     return OriginalModel(opened, HALF if gpu else own, own, rounding, renamed)
@@ -127,14 +166,12 @@ def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
 
     ONNX Runtime gives no sizes both for a scalar and for an unknown shape: neither is listed.
     """
-    return {output.name: tuple(output.shape) for output in model.session.get_outputs() if output.shape}
+    return {name: shape for name, shape in model.session.outputs.items() if shape}
 
 
 def recorded_with(source: Source, *others: str) -> str:
     """Origin of the answers: the tools with their versions, and the file."""
-    import onnxruntime
-
-    tools = [*others, f"ONNX Runtime {onnxruntime.__version__} (CPU)"]
+    tools = [*others, f"ONNX Runtime {isolated.ask('version')} (CPU)"]
     return f"{' + '.join(tools)} on the original {source.path.name}"
 
 

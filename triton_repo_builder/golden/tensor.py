@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from triton_repo_builder.errors import TrbError
 from triton_repo_builder.golden import cases, original, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recording
@@ -29,6 +30,8 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         try:
             inputs = [generated(source.signature.inputs, size, seed) for seed in (1, 2)]
             answers = [_run(model, source, feeds) for feeds in inputs]
+        except TrbError:
+            raise
         except Exception as error:
             failure = failure or original.first_line(error)
             continue
@@ -79,6 +82,8 @@ def _unlike(
     feeds = generated(source.signature.inputs, size, seed)
     try:
         return feeds, _tensor_case(source, seed, feeds, _run(model, source, feeds))
+    except TrbError:
+        raise
     except Exception:
         return None
 
@@ -134,6 +139,8 @@ def _obstacle(
     stacked = {name: np.concatenate([feed(feeds[name]) for feeds in inputs]) for name in inputs[0]}
     try:
         values = model.run(None, stacked)
+    except TrbError:
+        raise
     except Exception as error:
         return f"it fails on a batch of {len(inputs)} ({original.first_line(error)})"
     noise = tolerance.tolerance(recorded, model.own_noise).batched

@@ -338,6 +338,8 @@ def run_rows(
     width = filled["input_ids"].shape[1]
     try:
         values = model.run(None, feeds(source, filled))
+    except TrbError:
+        raise
     except Exception as error:
         raise TrbError(
             Code.GOLDEN_FAILED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
@@ -17,21 +18,23 @@ from triton_repo_builder.text import first_line
 
 def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     """A note on the texts that it tokenizes differently; empty if there are none. Raises ``TrbError``."""
-    if spec.file.name != FILE or not (spec.file.parent / "tokenizer_config.json").is_file():
+    folder = spec.file.parent
+    if spec.file.name != FILE or not files.within(folder, "tokenizer_config.json") or spec.own_python:
         return ""
     served = spec.library
     try:
-        other = transformers_library.load().AutoTokenizer.from_pretrained(
-            str(spec.file.parent), use_fast=True, local_files_only=True
-        )
+        other = transformers_library.from_pretrained("AutoTokenizer", folder, use_fast=True)
         # sentence-transformers does the lower-casing, not transformers' tokenizer.
         named = [(name, text.lower() if spec.lowered else text) for name, text in texts]
-        differ = [name for name, text in named if other(text)["input_ids"] != served.encode(text).ids]
+        with transformers_library.panics():
+            differ = [name for name, text in named if other(text)["input_ids"] != served.encode(text).ids]
+    except TrbError:
+        raise
     except Exception as error:
         raise TrbError(
             Code.TOKENIZER_INVALID,
             f"transformers cannot load it: {first_line(error)}",
-            where=str(spec.file.parent),
+            where=str(folder),
             remedy="save it again with save_pretrained; --no-golden builds without this proof",
         ) from None
     if not differ:

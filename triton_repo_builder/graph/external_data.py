@@ -1,8 +1,7 @@
-"""A model whose data files are links that lead out of its folder, as ONNX Runtime opens it.
+"""A model whose data files are not in the folder that its own file is in, as ONNX Runtime opens it.
 
-Tools that keep every file under its checksum (DVC, git-annex, Bazel) lay a model out so. ONNX Runtime
-refuses such links: it opens nothing outside one folder. So every file is named by its real path,
-and that folder is the root of the file system.
+The user may name a link to the model's file. ONNX Runtime opens nothing outside one folder. So every file
+is named by its real path, and that folder is the root of the file system.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ROOT = Path("/")
 
 
 def leaves(path: Path, locations: tuple[str, ...]) -> bool:
-    """Whether one of the data files beside the model at ``path`` is a link into another folder."""
+    """Whether one of the data files beside the model at ``path`` is in another folder than that file."""
     home = path.resolve().parent
     return any(not (path.parent / location).resolve().is_relative_to(home) for location in locations)
 

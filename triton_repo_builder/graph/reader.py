@@ -10,7 +10,7 @@ import onnx
 
 from triton_repo_builder import dtypes, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import activations, names, walk
+from triton_repo_builder.graph import activations, expansion, names, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
 from triton_repo_builder.read import input_names, skeleton, source
 from triton_repo_builder.read.signature import (
@@ -29,7 +29,10 @@ NOTHING = Given()
 def read_source(model: Path, given: Given = NOTHING) -> Source:
     """The ONNX file at or in ``model``, its signature, and the files beside it. Raises ``TrbError``."""
     graph = skeleton.read(source.model_file(model, given.file))
-    read = source.describe(graph, signature(graph), model, given)
+    stated = signature(graph)
+    for file in stated.external:
+        files.check_within(graph.path.parent, graph.path.parent / file.location)
+    read = source.describe(graph, stated, model, given)
     if read.tokenizer is None and not given.inputs:
         return read
     renamed = input_names.recognise(read.signature, given.inputs)
@@ -81,6 +84,13 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
             f"the file does not say which version of {what} it uses: it is cut off or damaged",
             where=str(path),
             remedy="copy or download the model again and compare sizes",
+        )
+    if fault := expansion.fault(model):
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            fault,
+            where=str(path),
+            remedy="export it again without functions, or inline them: onnx.inliner.inline_local_functions",
         )
     names.rename_inputs(model.graph, graph.renamed)
     return model

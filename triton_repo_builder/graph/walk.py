@@ -27,10 +27,15 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     for graph in graphs(model.graph):
         yield from graph.node
     for function in model.functions:
-        for node in function.node:
-            yield node
-            for graph in _inner(node):
-                yield from graph.node
+        yield from below(function.node)
+
+
+def below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """These nodes, and those of the graphs in them."""
+    for node in nodes:
+        yield node
+        for graph in _inner(node):
+            yield from graph.node
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

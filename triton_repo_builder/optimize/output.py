@@ -80,7 +80,9 @@ def beside(source: Source) -> list[tuple[Path, str]]:
     found: dict[str, Path] = {}
     for home in dict.fromkeys((source.folder, *_parents(source), source.path.parent)):
         for file in (*home.glob("*"), *home.glob("*_*/*")):
-            if not file.is_file() or file.resolve() in own or file.name.startswith("."):
+            if not file.is_file() or not files.is_within(home, file):
+                continue
+            if file.resolve() in own or file.name.startswith("."):
                 continue
             if file.suffix in WEIGHTS or file.name in (recipe.FILE, REPORT, PLOT):
                 continue

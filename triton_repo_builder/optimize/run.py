@@ -11,9 +11,10 @@ from pathlib import Path
 from triton_repo_builder import hardware
 from triton_repo_builder.build import limits, request
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.golden import isolated, memory
 from triton_repo_builder.graph import prune, weights
 from triton_repo_builder.hardware import Hardware
-from triton_repo_builder.optimize import accuracy, labelled, memory, recipe, samples, search, speed, steps
+from triton_repo_builder.optimize import accuracy, labelled, recipe, samples, search, speed, steps
 from triton_repo_builder.optimize.accuracy import Accuracy
 from triton_repo_builder.optimize.recipe import Step
 from triton_repo_builder.optimize.samples import Samples
@@ -116,9 +117,9 @@ def optimize(
 
     def make(step: Step, base: Source, name: str) -> Source:
         path = folder / name
-        memory.release(source, base)
+        _release(source, base)
         steps.apply(step, base.path, path, given)
-        memory.release(source, base)
+        _release(source, base)
         return samples.source_of(source, path)
 
     zeros = prune.find(source.skeleton) if settings.pruning else prune.Found()
@@ -137,7 +138,7 @@ def optimize(
                 raise steps.nothing(
                     step, base.path, f"what it gives does not load: {error.message}"
                 ) from None
-            memory.release(made)
+            _release(made)
             found = accuracy.compare(task.name, expected, given.answers(candidate))
             # Rows that change each other are served one by one.
             apart = made.signature.quantised and step.how != PER_ROW
@@ -177,7 +178,7 @@ def optimize(
         )
         if found.failure:
             break
-    memory.release(source)
+    _release(source)
     weights.note(before.path, _facts(done, lines[-1].accuracy))
     return Outcome(
         source=source,
@@ -190,6 +191,13 @@ def optimize(
         labelled=examples.count if examples else 0,
         zeros=zeros,
     )
+
+
+def _release(*sources: Source) -> None:
+    """Give back the pages of these models' weights, here and where they run."""
+    weights_of = [path.resolve() for source in sources for path in source.weights]
+    memory.drop(weights_of)
+    isolated.ask("drop", weights_of)
 
 
 def _facts(done: Sequence[Step], last: Accuracy) -> dict[str, str]:

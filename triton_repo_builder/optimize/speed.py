@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_repo_builder.golden import original
@@ -59,17 +58,12 @@ def measure(
 
 
 def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[float, float]:
-    runs: tuple[Callable[[], object], ...] = (
-        lambda: baseline.run(None, feeds),
-        lambda: candidate.run(None, feeds),
-    )
-    for run in runs:
-        run()
+    models = (baseline, candidate)
+    for model in models:
+        model.seconds(feeds)
     times: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + SECONDS
     while len(times[0]) < ROUNDS or (time.perf_counter() < end and len(times[0]) < MOST_ROUNDS):
-        for run, taken in zip(runs, times, strict=True):
-            start = time.perf_counter()
-            run()
-            taken.append(1000 * (time.perf_counter() - start))
+        for model, taken in zip(models, times, strict=True):
+            taken.append(1000 * model.seconds(feeds))
     return statistics.median(times[0]), statistics.median(times[1])

@@ -113,10 +113,12 @@ def find(model: Path, named: Path | None = None, original: Path | None = None) -
     """
     if named is None:
         folders = (*tokenizer.places(model.parent), *((original,) if original else ()))
-        places = [place / name for place in folders for name in FILES]
+        places = [files.within(place, name) for place in folders for name in FILES]
+    elif named.is_dir():
+        places = [files.within(named, name) for name in FILES]
     else:
-        places = [named / name for name in FILES] if named.is_dir() else [named]
-    file = next((file for file in places if file.is_file() and any(part(file, name) for name in PARTS)), None)
+        places = [named] if files.is_file(named) else []
+    file = next((file for file in places if file and any(part(file, name) for name in PARTS)), None)
     if file is None and named is not None:
         raise TrbError(
             Code.NOT_FOUND,
@@ -257,13 +259,15 @@ def _channels(value: Any) -> tuple[float, ...]:
 
 def processor(file: Path) -> Any:
     """transformers' own image processor of a file. Raises ``TrbError`` UNSUPPORTED_MODEL."""
-    transformers = transformers_library.load()
     # The PIL processors are what the model cards' numbers were made with; torchvision's differ in resizing.
-    choice = {"backend": "pil"} if int(transformers.__version__.split(".")[0]) >= 5 else {"use_fast": False}
+    choice = (
+        {"backend": "pil"} if int(transformers_library.version().split(".")[0]) >= 5 else {"use_fast": False}
+    )
     try:
-        return transformers.AutoImageProcessor.from_pretrained(
-            str(file.parent if file.name in FILES else file), local_files_only=True, **choice
-        )
+        where = file.parent if file.name in FILES else file
+        return transformers_library.from_pretrained("AutoImageProcessor", where, **choice)
+    except TrbError:
+        raise
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise refused(file, f"transformers cannot load it: {first}") from None

@@ -51,7 +51,8 @@ NO_FAST_FORM = {
 def no_fast_form(folder: Path) -> str:
     """The class that tokenizer_config.json names, if no tokenizer.json can be written for it; else empty."""
     try:
-        named = files.load_json(files.read(folder / "tokenizer_config.json")).get("tokenizer_class")
+        file = files.within(folder, "tokenizer_config.json")
+        named = files.load_json(files.read(file)).get("tokenizer_class") if file else ""
     except (OSError, AttributeError, *files.DAMAGED):
         return ""
     return named if isinstance(named, str) and named in NO_FAST_FORM else ""
@@ -59,8 +60,8 @@ def no_fast_form(folder: Path) -> str:
 
 def sources(vocabulary: Path) -> tuple[Path, ...]:
     """Every file that the conversion may read."""
-    others = (vocabulary.with_name(name) for name in COMPANIONS)
-    return (vocabulary, *(file for file in others if file.is_file()))
+    others = (files.within(vocabulary.parent, name) for name in COMPANIONS)
+    return (vocabulary, *(file for file in others if file))
 
 
 def convert(vocabulary: Path) -> str:
@@ -215,8 +216,9 @@ def _sentencepiece() -> str:
 def _load(vocabulary: Path) -> Any:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            auto = transformers_library.load().AutoTokenizer
-            return auto.from_pretrained(str(vocabulary.parent), use_fast=True, local_files_only=True)
+            return transformers_library.from_pretrained("AutoTokenizer", vocabulary.parent, use_fast=True)
+    except TrbError:
+        raise
     except Exception as error:
         raise _unconvertible(vocabulary, error) from None
 

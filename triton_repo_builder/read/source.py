@@ -234,8 +234,8 @@ def model_file(path: Path, name: str | None = None) -> Path:
     if name is not None:
         return _named(_inside(path, name))
     for preferred in PREFERRED:
-        if files.is_file(path / preferred):
-            return _named(path / preferred)
+        if file := files.within(path, preferred):
+            return _named(file)
     found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
     if not found:
         raise TrbError(
@@ -251,7 +251,7 @@ def model_file(path: Path, name: str | None = None) -> Path:
             where=str(path),
             remedy=f"name one, e.g. --file {_likely(found).relative_to(path)}",
         )
-    return _named(found[0])
+    return _named(files.within(path, str(found[0].relative_to(path))) or found[0])
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -261,7 +261,7 @@ def _inside(folder: Path, name: str) -> Path:
         raise usage(
             "file", f"'{name}' is not in {folder}", "name a file in that folder, or give it to --model"
         )
-    if files.is_file(file):
+    if files.within(folder, name):
         return file
     found = _every(folder)
     raise TrbError(

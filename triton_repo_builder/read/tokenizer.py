@@ -16,7 +16,7 @@ from typing import Any
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import slow_tokenizer, tokenizer_config
+from triton_repo_builder.read import slow_tokenizer, tokenizer_config, tokenizer_limits, transformers_library
 
 FILE = "tokenizer.json"
 SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
@@ -59,6 +59,8 @@ class TokenizerSpec:
     """transformers hands the model its token types; else the model takes 0 for all of them."""
     splits_special: bool = False
     """Special tokens written in a text are text like any other (``split_special_tokens``)."""
+    own_python: bool = False
+    """Its class is Python code of the model's own, which is not run."""
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -73,10 +75,9 @@ class TokenizerSpec:
         if max_length:
             self.library.enable_truncation(max_length, direction=self.truncation_side)
         try:
-            return [self.library.encode(*text) for text in texts]
-        except BaseException as error:
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
+            with transformers_library.panics():
+                return [self.library.encode(*text) for text in texts]
+        except Exception as error:
             raise _invalid(self.file, error) from None
         finally:
             self.library.no_truncation()
@@ -104,7 +105,8 @@ def places(folder: Path) -> tuple[Path, ...]:
 def _first_module(folder: Path) -> Path | None:
     """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
     try:
-        module = files.load_json(files.read(folder / "modules.json"))[0]
+        listed = files.within(folder, "modules.json")
+        module = files.load_json(files.read(listed))[0] if listed else {}
         inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
         return None
@@ -115,8 +117,8 @@ def _first_module(folder: Path) -> Path | None:
 def find(folder: Path) -> Path | None:
     """The tokenizer.json in ``folder``, or in the parent that belongs to it; else a slow one's vocabulary."""
     for place in places(folder):
-        if (place / FILE).is_file():
-            return place / FILE
+        if file := files.within(place, FILE):
+            return file
         if sign := slow_only(place):
             return place / sign if sign in slow_tokenizer.VOCABULARIES else None
     return None
@@ -124,16 +126,17 @@ def find(folder: Path) -> Path | None:
 
 def slow_only(folder: Path) -> str | None:
     """The file of a slow tokenizer in this folder, which has no tokenizer.json."""
-    if files.is_file(folder / FILE):
+    if files.within(folder, FILE):
         return None
-    return next((name for name in SLOW_ONLY if files.is_file(folder / name)), None)
+    return next((name for name in SLOW_ONLY if files.within(folder, name)), None)
 
 
 def locate(path: Path) -> Path:
     """The tokenizer.json, or slow tokenizer, that ``--tokenizer`` names, as a file or a folder."""
     with contextlib.suppress(OSError):  # a name that is too long
-        file = path / FILE if path.is_dir() else path
-        if file.is_file():
+        if path.is_file():
+            return path
+        if path.is_dir() and (file := files.within(path, FILE)):
             return file
         if path.is_dir() and (sign := slow_only(path)):
             if sign in slow_tokenizer.VOCABULARIES:
@@ -149,6 +152,13 @@ def locate(path: Path) -> Path:
 
 def slow_error(folder: Path, sign: str) -> TrbError:
     """A tokenizer that only exists in the Python form of transformers."""
+    if _own_python(settings(folder, "tokenizer_config.json")):
+        return TrbError(
+            Code.SLOW_TOKENIZER,
+            "its tokenizer is Python code of the model's own, which is not run, and has no tokenizer.json",
+            where=str(folder),
+            remedy=f"write a tokenizer.json for it and put it there, or {slow_tokenizer.WITHOUT}",
+        )
     if name := slow_tokenizer.no_fast_form(folder):
         return TrbError(
             Code.SLOW_TOKENIZER,
@@ -174,6 +184,7 @@ def read(file: Path) -> TokenizerSpec:
     text, own = _text(file)
     library = _checked(file, text)
     document = _document(file, text)
+    _check_limits(file, document)
     lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
     content = None if own else text.encode("utf-8")
     try:
@@ -184,13 +195,14 @@ def read(file: Path) -> TokenizerSpec:
     except files.DAMAGED as error:
         raise _invalid(file, error) from None
     length, source = max_length(folder)
+    template_ids = tokenizer_limits.template_ids(document)
     spec = TokenizerSpec(
         file=file,
         content=content,
         max_length=length,
         max_length_from=source,
         pad_id=_pad_id(library, folder, served),
-        largest_id=max(library.get_vocab(with_added_tokens=True).values(), default=0),
+        largest_id=max((*library.get_vocab(with_added_tokens=True).values(), *template_ids), default=0),
         special_tokens=library.num_special_tokens_to_add(False),
         truncation_side=tokenizer_config.side(config, document, "truncation"),
         padding_side=tokenizer_config.side(config, document, "padding", settings(folder, "config.json")),
@@ -198,6 +210,7 @@ def read(file: Path) -> TokenizerSpec:
         positions_from_pad=_counts_from_pad(settings(folder, "config.json")),
         gives_types=tokenizer_config.gives_types(config, settings(folder, "config.json")),
         splits_special=config.get("split_special_tokens") is True,
+        own_python=_own_python(config),
         notes=_python_notes(config) if own else (),
     )
     # A large vocabulary takes a second to load.
@@ -238,8 +251,7 @@ def _check_words(spec: TokenizerSpec) -> None:
 
 def _python_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """A note on a class whose Python code, not tokenizer.json, says what transformers makes of a text."""
-    auto, named = config.get("auto_map"), str(config.get("tokenizer_class", ""))
-    own = isinstance(auto, dict) and "AutoTokenizer" in auto
+    own, named = _own_python(config), str(config.get("tokenizer_class", ""))
     if not own and named not in slow_tokenizer.NO_FAST_FORM:
         return ()
     whose = "Python code of the model's own" if own else "Python code of transformers"
@@ -249,22 +261,21 @@ def _python_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _own_python(config: Mapping[str, Any]) -> bool:
+    """Whether the model brings its tokenizer's class; an older form of ``auto_map`` is that class itself."""
+    auto = config.get("auto_map")
+    return isinstance(auto, list) or (isinstance(auto, dict) and "AutoTokenizer" in auto)
+
+
 def load(text: str) -> Any:
     """A tokenizer of the ``tokenizers`` library, without padding and truncation. Raises its ``Exception``."""
     from tokenizers import Tokenizer
 
-    try:
+    with transformers_library.panics():
         library = Tokenizer.from_str(text)
-    except BaseException as error:
-        raise _panicked(error) from None
     library.no_padding()
     library.no_truncation()
     return library
-
-
-def _panicked(error: BaseException) -> BaseException:
-    """An ``Exception`` for a panic of the Rust library, which is none; any other error as it is."""
-    return ValueError(str(error)) if type(error).__name__ == "PanicException" else error
 
 
 def token_id(library: Any, token: str) -> int | None:
@@ -315,6 +326,14 @@ def _document(file: Path, text: str) -> Any:
     return document
 
 
+def _check_limits(file: Path, document: Mapping[str, Any]) -> None:
+    """``TrbError`` for a tokenizer that would exhaust memory, or panic."""
+    try:
+        tokenizer_limits.check(document, load)
+    except (*files.DAMAGED, RecursionError) as error:
+        raise _invalid(file, error) from None
+
+
 def _changed(file: Path, served: bytes) -> Any:
     """The tokenizer as the files beside it change it."""
     try:
@@ -340,8 +359,7 @@ def _invalid(file: Path, error: BaseException) -> TrbError:
 def settings(folder: Path, name: str) -> Mapping[str, Any]:
     """A JSON file of the model's folder (see ``places``), or empty."""
     for place in places(folder):
-        file = place / name
-        if files.is_file(file):
+        if file := files.within(place, name):
             try:
                 document = files.load_json(files.read(file), halves=True)
             except (OSError, ValueError) as error:

@@ -44,7 +44,7 @@ def fits(source: Source) -> bool:
     if not audio.sounds(source) or _logits(source) is None:
         return False
     named = bool(source.config.get("architectures"))
-    return bool(architecture(source, *ARCHITECTURES)) if named else _vocabulary_file(source).is_file()
+    return bool(architecture(source, *ARCHITECTURES)) if named else _has_vocabulary(source)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -109,6 +109,10 @@ def _vocabulary_file(source: Source) -> Path:
     return source.folder / VOCABULARY
 
 
+def _has_vocabulary(source: Source) -> bool:
+    return files.within(source.folder, VOCABULARY) is not None
+
+
 def _check_class(source: Source, settings: Mapping[str, Any]) -> None:
     """``TrbError`` for a tokenizer that makes another text of the same tokens."""
     kind = settings.get("tokenizer_class")
@@ -140,7 +144,7 @@ def _vocabulary(source: Source, settings: Mapping[str, Any], width: int) -> list
     Added tokens beyond the ``width`` of the logits are never heard. Raises ``TrbError``.
     """
     file, language = _vocabulary_file(source), settings.get("target_lang")
-    if not file.is_file():
+    if not _has_vocabulary(source):
         raise _unusable(file, "not found, and it holds the tokens of a model for speech")
     try:
         stated = dict(files.load_json(files.read(file)))
@@ -185,7 +189,7 @@ def _reference(
     output: str, source: Source, delimiter: str
 ) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
     def answer(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-        library = transformers_library.load().Wav2Vec2CTCTokenizer.from_pretrained(source.folder)
+        library = transformers_library.from_pretrained("Wav2Vec2CTCTokenizer", source.folder)
         library.word_delimiter_token = delimiter
         texts = [library.decode(row) for row in outputs[output].argmax(axis=-1)]
         return {"text": np.array([[text.encode()] for text in texts], dtype=object)}

@@ -227,16 +227,17 @@ def test_a_model_that_onnx_runtime_cannot_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model.onnx", "größer, 1.onnx"])
 @pytest.mark.parametrize("outside", [False, True])
-@pytest.mark.parametrize("linked", ["", "blobs", "blobs/{}"])
+@pytest.mark.parametrize("linked", ["", "models--x/blobs", "elsewhere"])
 def test_weights_that_are_mapped_are_the_same(
     name: str, outside: bool, linked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the files are links to blobs, all in one folder (Hugging Face) or in one each (DVC)."""
-    path = tiny.tensor_model(tmp_path / "given" / name, inputs=("A", "B"))
+    """Also where the files are links to blobs (Hugging Face), or where the user names a link to the model."""
+    path = tiny.tensor_model(tmp_path / "models--x" / "snapshots" / "1" / name, inputs=("A", "B"))
     if outside:
         tiny.externalise(path)
-    for number, file in enumerate(sorted(path.parent.iterdir()) if linked else ()):
-        blob = tmp_path / linked.format(number) / f"{number:03}"
+    moved = sorted(path.parent.iterdir()) if linked.endswith("blobs") else [path] if linked else []
+    for number, file in enumerate(moved):
+        blob = tmp_path / linked / f"{number:03}"
         blob.parent.mkdir(parents=True, exist_ok=True)
         file.rename(blob)
         file.symlink_to(blob)

@@ -82,16 +82,17 @@ def test_a_relative_path_is_named_after_its_folder(tmp_path: Path, monkeypatch: 
 
 
 def test_a_link_into_a_cache_is_named_after_the_link(tmp_path: Path) -> None:
-    """A Hugging Face cache: snapshots/<commit>/onnx/model.onnx → ../../../blobs/<sha256>."""
-    blob = tiny.text_model(tmp_path / "blobs" / ("5" * 64))
-    link = tmp_path / "snapshots" / "minilm" / "onnx" / "model.onnx"
+    """A Hugging Face cache: models--NAME/snapshots/<commit>/onnx/model.onnx → ../../../blobs/<sha256>."""
+    cache = tmp_path / "models--x--minilm"
+    blob = tiny.text_model(cache / "blobs" / ("5" * 64))
+    link = cache / "snapshots" / "minilm" / "onnx" / "model.onnx"
     link.parent.mkdir(parents=True)
     link.symlink_to(blob)
     assert source.default_name(link) == "minilm"
-    tiny.describe(tmp_path / "snapshots" / "minilm")
-    read = reader.read_source(tmp_path / "snapshots" / "minilm")
+    tiny.describe(cache / "snapshots" / "minilm")
+    read = reader.read_source(cache / "snapshots" / "minilm")
     assert read.path == link
-    assert read.tokenizer == tmp_path / "snapshots" / "minilm" / "tokenizer.json"
+    assert read.tokenizer == cache / "snapshots" / "minilm" / "tokenizer.json"
 
 
 @pytest.mark.parametrize(

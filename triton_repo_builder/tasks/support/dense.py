@@ -52,7 +52,7 @@ def read(folder: Path) -> Dense:
     named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
     if named not in ACTIVATIONS:
         raise _refused(folder / "config.json", f"the activation {named} of a Dense module is not supported")
-    if not files.is_file(folder / FILE):
+    if not files.within(folder, FILE):
         raise _refused(folder, f"the Dense module has no {FILE}")
     from safetensors.numpy import load_file
 

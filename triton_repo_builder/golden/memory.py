@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from triton_repo_builder.read.source import Source
 
 SMAPS = Path("/proc/self/smaps")
 """proc_pid_smaps(5); elsewhere nothing is given back."""
@@ -20,10 +18,10 @@ _DONT_NEED = 4
 _HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ \d+ +(/.*)")
 
 
-def release(*sources: Source) -> None:
-    """Drop the pages of these models' weights, and what malloc keeps for later."""
+def drop(weights: Iterable[Path]) -> None:
+    """Drop the pages of these files that this process maps, and what malloc keeps for later."""
     library = ctypes.CDLL(None)
-    files = {str(path.resolve()) for source in sources for path in source.weights}
+    files = {str(path.resolve()) for path in weights}
     for start, end in _unchanged(files):
         library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONT_NEED)
     if hasattr(library, "malloc_trim"):  # glibc
