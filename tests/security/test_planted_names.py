@@ -153,7 +153,7 @@ def test_a_log_that_the_user_names(tmp_path: Path, victim: Path) -> None:
         assert "another user" in caught.value.message
     log = own / "today.log"
     (own / "current.log").symlink_to(log)
-    assert start.log_file(ServeOptions(log_file=own / "current.log"), tmp_path) == log.resolve()
+    assert start.log_file(ServeOptions(log_file=own / "current.log"), tmp_path).path == log.resolve()
 
 
 def test_the_log_of_a_process(tmp_path: Path, victim: Path) -> None:
