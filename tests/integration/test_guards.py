@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -63,7 +64,7 @@ def test_an_order_larger_than_a_pipe_arrives(tmp_path: Path) -> None:
     assert child.wait(30) == 7
     assert log.read_text() == "100000 b'\\xff'\n"
     assert folder.is_dir()  # trb still lives, and may want the log
-    folder.rmdir()
+    shutil.rmtree(folder)
 
 
 def test_trb_makes_no_folder_before_its_guard(

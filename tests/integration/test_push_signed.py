@@ -81,7 +81,8 @@ def refused(tmp: Path, url: str, allowed: Path, code: Code = Code.BAD_SIGNATURE)
     before = sorted(tmp.iterdir())
     done = pull(tmp, url, allowed)
     assert kind(done.stderr) == code, done.stderr
-    assert sorted({*tmp.iterdir()} - {tmp / "tmp"}) == sorted({*before} - {tmp / "tmp"})
+    aside = {tmp / "tmp", tmp / "state"}
+    assert sorted({*tmp.iterdir()} - aside) == sorted({*before} - aside)
 
 
 def test_what_an_allowed_key_signed_is_pulled(

@@ -52,7 +52,7 @@ def built(tmp: Path, commands: list[tuple[str | Path, ...]]) -> list[str]:
     """What builds at the same time say, each of which succeeds."""
     with ThreadPoolExecutor(len(commands)) as pool:
         done = list(pool.map(lambda each: cli.process(tmp, "build", *map(str, each)), commands))
-    assert [each.returncode for each in done] == [0] * len(commands), [each.stderr for each in done]
+    assert [each.returncode for each in done] == [0] * len(commands), "\n".join(each.stderr for each in done)
     return [each.stdout + each.stderr for each in done]
 
 

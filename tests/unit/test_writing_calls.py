@@ -35,7 +35,6 @@ ALLOWED = {
     "serve/docker/handle.py": "the log, with O_NOFOLLOW",
     "serve/loading/start.py": "the user's log: with O_NOFOLLOW in a folder like /tmp",
     "process.py": "the log, with O_NOFOLLOW",
-    "serve/managed_server.py": "a log that is kept: tempfile.mkstemp",
     "tune/study.py": "the search's log, with O_NOFOLLOW",
     "serve/docker/volume.py": "a pipe that is open already",
     "container_image/context.py": "a stream that is open already",

@@ -51,7 +51,10 @@ class Git:
 
     def _env(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if key not in _OUTER}
-        return {**env, "LC_ALL": "C", **self.variables}
+        # core.fsmonitor names a program that git status would run; an archive may bring its own .git/config.
+        more = int(env.get("GIT_CONFIG_COUNT") or 0)
+        setting = {f"GIT_CONFIG_KEY_{more}": "core.fsmonitor", f"GIT_CONFIG_VALUE_{more}": "false"}
+        return {**env, **setting, "GIT_CONFIG_COUNT": str(more + 1), "LC_ALL": "C", **self.variables}
 
     def ask(self, *arguments: str) -> str:
         """The output without its line end; empty if git fails."""

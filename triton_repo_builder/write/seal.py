@@ -45,10 +45,10 @@ def is_ours(folder: Path) -> bool:
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
             return False
         seal = files.read(folder / MARK, limit=1024).decode("ascii")
-    except (OSError, ValueError):
+        key = _key(create=False)
+        return key is not None and hmac.compare_digest(seal, _seal(key, folder, MARK, b""))
+    except (OSError, ValueError):  # gone meanwhile, too
         return False
-    key = _key(create=False)
-    return key is not None and hmac.compare_digest(seal, _seal(key, folder, MARK, b""))
 
 
 def write(folder: Path, name: str, document: Mapping[str, Any]) -> None:

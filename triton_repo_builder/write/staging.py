@@ -122,13 +122,20 @@ def _holds(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Hold a lock that ends with this process, however it ends; False if another process holds it."""
+    """Hold a lock that ends with this process, however it ends.
+
+    False if another process holds it, or has removed the folder meanwhile.
+    """
     try:
         import fcntl
     except ModuleNotFoundError:  # not on this platform
         yield False
         return
-    held = os.open(folder, os.O_RDONLY)
+    try:
+        held = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another process, or a file system without locks
@@ -237,8 +244,11 @@ def _sweep(output: Path) -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Whether this is a folder of this user, not a link to one."""
-    facts = path.lstat()
+    """Whether this is a folder of this user, not a link to one, and still there."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
 
 
