@@ -142,10 +142,18 @@ def write(file: Path, content: bytes, *, private: bool = False, replace: bool = 
     A link of that name is replaced, not followed. ``private``: only this user may read the file. Without
     ``replace`` a file that is already there stays as it is.
     """
-    fresh = file.with_name(f".{file.name}.trb-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        create(fresh, content, mode=0o600 if private else 0o666)
+        write_whole(file, content, mode=0o600 if private else 0o666, replace=replace)
+    except OSError as error:
+        raise explain(error, file.parent) from error
+
+
+def write_whole(file: Path, content: bytes, *, mode: int = 0o666, replace: bool = True) -> None:
+    """``write`` into a folder that exists; raises ``OSError``."""
+    fresh = file.with_name(f".{file.name}.trb-{secrets.token_hex(8)}")
+    try:
+        create(fresh, content, mode)
         sync(fresh)
         if replace:
             fresh.replace(file)
@@ -153,10 +161,10 @@ def write(file: Path, content: bytes, *, private: bool = False, replace: bool = 
             with contextlib.suppress(FileExistsError):
                 os.link(fresh, file)
             fresh.unlink()
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise explain(error, file.parent) from error
+        raise
 
 
 def create(file: Path, content: bytes, mode: int = 0o666) -> None:
@@ -303,57 +311,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
-
-
-def within(folder: Path, name: str) -> Path | None:
-    """The file called ``name`` in a model's ``folder``; None if there is none.
-
-    Whoever made the folder chose its links. Raises ``TrbError`` OUTSIDE_FOLDER for one that leads out of it,
-    other than into the blobs of the same model in Hugging Face's cache, and NOT_FOUND for a pipe or a device.
-    """
-    path = folder / name
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):  # not there, a loop of links, a name that no file can have
-        return None
-    if stat.S_ISDIR(mode):
-        return None
-    if not stat.S_ISREG(mode):
-        raise TrbError(
-            Code.NOT_FOUND,
-            "this is not a regular file",
-            where=str(path),
-            remedy="put the file itself there, or remove what is there",
-        )
-    check_within(folder, path)
-    return path
-
-
-def check_within(folder: Path, path: Path) -> None:
-    """``TrbError`` OUTSIDE_FOLDER if a path of a model's ``folder`` leads out of it (see ``within``)."""
-    if is_within(folder, path):
-        return
-    raise TrbError(
-        Code.OUTSIDE_FOLDER,
-        f"this leads out of the model's folder, to {path.resolve()}",
-        where=str(path),
-        remedy="put a copy of that file there; of a whole folder, follow its links: cp -rL FOLDER COPY",
-    )
-
-
-def is_within(folder: Path, path: Path) -> bool:
-    """Whether a path of a model's ``folder`` stays in it after all links are resolved (see ``within``)."""
-    target, home = path.resolve(), folder.resolve()
-    return target.is_relative_to(home) or target.parent in _blobs(home)
-
-
-def _blobs(home: Path) -> list[Path]:
-    """Where Hugging Face's cache keeps this folder's files: models--NAME/snapshots/REVISION links there."""
-    return [
-        place.parent.parent / "blobs"
-        for place in (home, *home.parents)
-        if place.parent.name == "snapshots" and place.parent.parent.name.startswith("models--")
-    ]
 
 
 DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from pathlib import Path
 
 from triton_repo_builder import files
@@ -20,12 +18,8 @@ def write(file: Path, content: bytes) -> None:
     if DEVICES in file.absolute().parents:
         file.write_bytes(content)
         return
-    fresh = file.with_name(f".{file.name}.trb-{secrets.token_hex(8)}")
     try:
-        files.create(fresh, content)
-        fresh.replace(file)
+        files.write_whole(file, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
         error.filename = str(file)
         raise

@@ -21,6 +21,7 @@ LAYERS = (
         "private_file",
         "transfer",
         "user_file",
+        "containment",
     ),
     ("repository",),
     ("read",),

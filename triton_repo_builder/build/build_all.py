@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.build import build
 from triton_repo_builder.build.build import Build
 from triton_repo_builder.errors import Code, TrbError
@@ -88,11 +88,11 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
 def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
     seen.add(folder.resolve())
-    files.check_within(root, folder)
+    containment.check_within(root, folder)
     onnx = sorted(folder.glob("*.onnx"))
     exported = any((folder / name).is_file() for name in PREFERRED)
     exported = exported or (bool(onnx) and any((folder / name).is_file() for name in DESCRIBES))
-    config = files.within(folder, TOML) if folder != root else None
+    config = containment.within(folder, TOML) if folder != root else None
     models = []
     if exported:
         name = _name(root, folder) or source.default_name(source.model_file(folder))
@@ -101,7 +101,7 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
         models += [
             DiscoveredModel(model=file, name=_name(root, file.with_suffix("")), config=config, root=root)
             for file in onnx
-            if files.within(folder, file.name)
+            if containment.within(folder, file.name)
         ]
     for inner in sorted(folder.iterdir()):
         own = exported and inner.name == "onnx"
@@ -140,7 +140,7 @@ def _check_paths(own: Mapping[str, Any], discovered: DiscoveredModel) -> None:
                 field, f"a model's own trb.toml may not set it ({discovered.config})", "give it once, for all"
             )
         if isinstance(value, Path):
-            files.check_within(discovered.root, value)
+            containment.check_within(discovered.root, value)
 
 
 def common_options(config: Path | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from triton_repo_builder import files
+from triton_repo_builder import containment
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
@@ -19,7 +19,7 @@ from triton_repo_builder.text import first_line
 def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     """A note on the texts that it tokenizes differently; empty if there are none. Raises ``TrbError``."""
     folder = spec.file.parent
-    if spec.file.name != FILE or not files.within(folder, "tokenizer_config.json") or spec.own_python:
+    if spec.file.name != FILE or not containment.within(folder, "tokenizer_config.json") or spec.own_python:
         return ""
     served = spec.library
     try:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import onnx
 
-from triton_repo_builder import dtypes, files
+from triton_repo_builder import containment, dtypes, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import activations, expansion, names, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
@@ -31,7 +31,7 @@ def read_source(model: Path, given: Given = NOTHING) -> Source:
     graph = skeleton.read(source.model_file(model, given.file))
     stated = signature(graph)
     for file in stated.external:
-        files.check_within(graph.path.parent, graph.path.parent / file.location)
+        containment.check_within(graph.path.parent, graph.path.parent / file.location)
     read = source.describe(graph, stated, model, given)
     if read.tokenizer is None and not given.inputs:
         return read

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.bench.report import png
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.optimize import recipe
@@ -80,7 +80,7 @@ def beside(source: Source) -> list[tuple[Path, str]]:
     found: dict[str, Path] = {}
     for home in dict.fromkeys((source.folder, *_parents(source), source.path.parent)):
         for file in (*home.glob("*"), *home.glob("*_*/*")):
-            if not file.is_file() or not files.is_within(home, file):
+            if not file.is_file() or not containment.is_within(home, file):
                 continue
             if file.resolve() in own or file.name.startswith("."):
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import tokenizer, transformers_library
 
@@ -113,9 +113,9 @@ def find(model: Path, named: Path | None = None, original: Path | None = None) -
     """
     if named is None:
         folders = (*tokenizer.places(model.parent), *((original,) if original else ()))
-        places = [files.within(place, name) for place in folders for name in FILES]
+        places = [containment.within(place, name) for place in folders for name in FILES]
     elif named.is_dir():
-        places = [files.within(named, name) for name in FILES]
+        places = [containment.within(named, name) for name in FILES]
     else:
         places = [named] if files.is_file(named) else []
     file = next((file for file in places if file and any(part(file, name) for name in PARTS)), None)

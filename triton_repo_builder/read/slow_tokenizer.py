@@ -14,7 +14,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.text import first_line
@@ -51,7 +51,7 @@ NO_FAST_FORM = {
 def no_fast_form(folder: Path) -> str:
     """The class that tokenizer_config.json names, if no tokenizer.json can be written for it; else empty."""
     try:
-        file = files.within(folder, "tokenizer_config.json")
+        file = containment.within(folder, "tokenizer_config.json")
         named = files.load_json(files.read(file)).get("tokenizer_class") if file else ""
     except (OSError, AttributeError, *files.DAMAGED):
         return ""
@@ -60,7 +60,7 @@ def no_fast_form(folder: Path) -> str:
 
 def sources(vocabulary: Path) -> tuple[Path, ...]:
     """Every file that the conversion may read."""
-    others = (files.within(vocabulary.parent, name) for name in COMPANIONS)
+    others = (containment.within(vocabulary.parent, name) for name in COMPANIONS)
     return (vocabulary, *(file for file in others if file))
 
 

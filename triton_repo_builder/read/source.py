@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files, repository
+from triton_repo_builder import containment, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
 from triton_repo_builder.read import image_processor, tokenizer, tokenizer_template
@@ -234,7 +234,7 @@ def model_file(path: Path, name: str | None = None) -> Path:
     if name is not None:
         return _named(_inside(path, name))
     for preferred in PREFERRED:
-        if file := files.within(path, preferred):
+        if file := containment.within(path, preferred):
             return _named(file)
     found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
     if not found:
@@ -251,7 +251,7 @@ def model_file(path: Path, name: str | None = None) -> Path:
             where=str(path),
             remedy=f"name one, e.g. --file {_likely(found).relative_to(path)}",
         )
-    return _named(files.within(path, str(found[0].relative_to(path))) or found[0])
+    return _named(containment.within(path, str(found[0].relative_to(path))) or found[0])
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -261,7 +261,7 @@ def _inside(folder: Path, name: str) -> Path:
         raise usage(
             "file", f"'{name}' is not in {folder}", "name a file in that folder, or give it to --model"
         )
-    if files.within(folder, name):
+    if containment.within(folder, name):
         return file
     found = _every(folder)
     raise TrbError(

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import slow_tokenizer, tokenizer_config, tokenizer_limits, transformers_library
 
@@ -105,7 +105,7 @@ def places(folder: Path) -> tuple[Path, ...]:
 def _first_module(folder: Path) -> Path | None:
     """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
     try:
-        listed = files.within(folder, "modules.json")
+        listed = containment.within(folder, "modules.json")
         module = files.load_json(files.read(listed))[0] if listed else {}
         inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
@@ -117,7 +117,7 @@ def _first_module(folder: Path) -> Path | None:
 def find(folder: Path) -> Path | None:
     """The tokenizer.json in ``folder``, or in the parent that belongs to it; else a slow one's vocabulary."""
     for place in places(folder):
-        if file := files.within(place, FILE):
+        if file := containment.within(place, FILE):
             return file
         if sign := slow_only(place):
             return place / sign if sign in slow_tokenizer.VOCABULARIES else None
@@ -126,9 +126,9 @@ def find(folder: Path) -> Path | None:
 
 def slow_only(folder: Path) -> str | None:
     """The file of a slow tokenizer in this folder, which has no tokenizer.json."""
-    if files.within(folder, FILE):
+    if containment.within(folder, FILE):
         return None
-    return next((name for name in SLOW_ONLY if files.within(folder, name)), None)
+    return next((name for name in SLOW_ONLY if containment.within(folder, name)), None)
 
 
 def locate(path: Path) -> Path:
@@ -136,7 +136,7 @@ def locate(path: Path) -> Path:
     with contextlib.suppress(OSError):  # a name that is too long
         if path.is_file():
             return path
-        if path.is_dir() and (file := files.within(path, FILE)):
+        if path.is_dir() and (file := containment.within(path, FILE)):
             return file
         if path.is_dir() and (sign := slow_only(path)):
             if sign in slow_tokenizer.VOCABULARIES:
@@ -359,7 +359,7 @@ def _invalid(file: Path, error: BaseException) -> TrbError:
 def settings(folder: Path, name: str) -> Mapping[str, Any]:
     """A JSON file of the model's folder (see ``places``), or empty."""
     for place in places(folder):
-        if file := files.within(place, name):
+        if file := containment.within(place, name):
             try:
                 document = files.load_json(files.read(file), halves=True)
             except (OSError, ValueError) as error:

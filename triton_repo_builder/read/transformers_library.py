@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 
 COUNTS = ("extra_ids", "num_madeup_words", "offset")
@@ -52,7 +52,7 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
     """
     folder = path if path.is_dir() else path.parent
     for file in sorted(folder.iterdir()):
-        files.within(folder, file.name)
+        containment.within(folder, file.name)
     _check_counts(folder)
     with _without_input(), panics():
         return getattr(load(), kind).from_pretrained(
@@ -62,7 +62,7 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
 
 def _check_counts(folder: Path) -> None:
     """``TrbError`` if tokenizer_config.json asks for more tokens than memory may hold."""
-    file = files.within(folder, "tokenizer_config.json")
+    file = containment.within(folder, "tokenizer_config.json")
     try:
         stated = files.load_json(files.read(file), halves=True) if file else {}
     except (OSError, ValueError):

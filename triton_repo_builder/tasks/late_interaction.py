@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import files
+from triton_repo_builder import containment
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED
 from triton_repo_builder.graph.heads import colbert as heads_colbert
@@ -256,7 +256,7 @@ def _dense(folder: Path) -> npt.NDArray[np.float32]:
 
 def _linear(folder: Path) -> list[npt.NDArray[np.float32]]:
     """``linear.weight`` of a ColBERT checkpoint, which is among the model's own weights."""
-    file = files.within(folder, dense.FILE)
+    file = containment.within(folder, dense.FILE)
     if file is None:
         return []
     from safetensors import SafetensorError, safe_open

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import tokens
 from triton_repo_builder.plan import tensors
@@ -110,7 +110,7 @@ def _vocabulary_file(source: Source) -> Path:
 
 
 def _has_vocabulary(source: Source) -> bool:
-    return files.within(source.folder, VOCABULARY) is not None
+    return containment.within(source.folder, VOCABULARY) is not None
 
 
 def _check_class(source: Source, settings: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder import files
+from triton_repo_builder import containment
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads.pooling import DenseLayer
 from triton_repo_builder.read import tokenizer
@@ -52,7 +52,7 @@ def read(folder: Path) -> Dense:
     named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
     if named not in ACTIVATIONS:
         raise _refused(folder / "config.json", f"the activation {named} of a Dense module is not supported")
-    if not files.within(folder, FILE):
+    if not containment.within(folder, FILE):
         raise _refused(folder, f"the Dense module has no {FILE}")
     from safetensors.numpy import load_file
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import pooling as heads_pooling
 from triton_repo_builder.read import tokenizer
@@ -35,14 +35,14 @@ FLAGS = {
 def modules(source: Source) -> list[dict[str, Any]]:
     """The entries of sentence-transformers' modules.json, or empty."""
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
-        if file := files.within(place, MODULES):
+        if file := containment.within(place, MODULES):
             try:
                 listed = [{**entry, "folder": place} for entry in files.load_json(files.read(file))]
                 for entry in listed:
                     if "\0" in (path := str(entry.get("path", ""))):
                         raise ValueError("a path holds a null byte")
                     (place / path).is_dir()  # OSError if it is too long
-                    files.check_within(place, place / path)
+                    containment.check_within(place, place / path)
                 return listed
             except (OSError, ValueError, TypeError) as error:
                 raise TrbError(
@@ -59,7 +59,7 @@ def _pooling_modules(source: Source) -> list[dict[str, Any]]:
     if listed := modules(source):
         return listed
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
-        if files.within(place, f"{POOLING}/config.json"):
+        if containment.within(place, f"{POOLING}/config.json"):
             return [{"type": "Pooling", "path": POOLING, "folder": place, "alone": True}]
     return []
 
@@ -86,7 +86,7 @@ def described(source: Source, *, in_graph: bool) -> tuple[str | None, bool, tupl
         folder = module["folder"] / str(module.get("path", ""))
         if name == "Pooling":
             file = folder / "config.json"  # not that of the folder above
-            stated = tokenizer.settings(folder, file.name) if files.within(folder, file.name) else {}
+            stated = tokenizer.settings(folder, file.name) if containment.within(folder, file.name) else {}
             pooling = _pooling(stated, str(file))
         elif name == "Normalize":
             normalise = True
@@ -116,7 +116,7 @@ def other_width(source: Source, width: int) -> tuple[str, ...]:
     """A note if the Pooling module was saved for vectors of another width: it may be another model's."""
     for module in _pooling_modules(source):
         folder = module["folder"] / str(module.get("path", ""))
-        if kind(module) == "Pooling" and files.within(folder, "config.json"):
+        if kind(module) == "Pooling" and containment.within(folder, "config.json"):
             stated = tokenizer.settings(folder, "config.json").get("word_embedding_dimension")
             if isinstance(stated, int) and width > 0 and stated != width:
                 return (
