@@ -118,7 +118,7 @@ def test_an_apply_whose_server_ends_as_well_is_interrupted(
         whole(root)
 
 
-@pytest.mark.parametrize("number", [TERM, HUP])
+@pytest.mark.parametrize("number", [TERM, pytest.param(HUP, marks=pytest.mark.slow)])
 def test_optimize_leaves_nothing(exported: Path, tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "models" / "int8"
     steps = ("--steps", "int8:per-row", "--max-drop", "0.2")
@@ -139,7 +139,13 @@ def test_a_build_leaves_nothing(exported: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("arguments", [("bench",), ("tune", "--slo", "p99=200ms"), ("smoke",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tune", "--slo", "p99=200ms"),
+        *(pytest.param((each,), marks=pytest.mark.slow) for each in ("bench", "smoke")),
+    ],
+)
 def test_what_starts_a_server_stops_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     repository = sleeper.write(tmp_path)
     before = contents(repository)
