@@ -11,7 +11,7 @@ from triton_repo_builder.errors import Code, TrbError
 def within(folder: Path, name: str) -> Path | None:
     """The file called ``name`` in a model's ``folder``; None if there is none.
 
-    Whoever made the folder chose its links. Raises ``TrbError`` OUTSIDE_FOLDER for one that leads out of it,
+    The folder's author chose its links. Raises ``TrbError`` OUTSIDE_FOLDER for one that leads out of it,
     other than into the blobs of the same model in Hugging Face's cache, and NOT_FOUND for a pipe or a device.
     """
     path = folder / name

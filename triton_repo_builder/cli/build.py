@@ -175,7 +175,7 @@ def _build_one(
 def _compared(
     built: Build, output: Path, *, force: bool, serve: bool, write: bool
 ) -> tuple[Build, Publication, int | None]:
-    """What has to be written; the version that has the same content already, if there is one."""
+    """The publication to write, and the version that has the same content already, if there is one."""
     from triton_repo_builder.write import identical, publish, versions
 
     same = None if write and force else identical.twin(built, output)

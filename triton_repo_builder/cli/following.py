@@ -32,7 +32,7 @@ class Following:
     interval: float
     trust: Trust | None
     newest: Newest | None = None
-    """What refuses revisions that were signed before."""
+    """Refuses revisions that were signed before the newest one."""
 
     @contextmanager
     def started(self, server: RunningServer, root: Path) -> Iterator[None]:

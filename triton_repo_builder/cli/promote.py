@@ -39,7 +39,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _way_back(move: Move) -> str:
-    """What a rollback would find: nobody should count on a version that it would refuse."""
+    """Text about the way back: nobody should count on a version that a rollback would refuse."""
     from triton_repo_builder.deploy import promote
     from triton_repo_builder.repository import integrity
 

@@ -30,7 +30,7 @@ _GRPC_REFUSED = {
 TLS = "grpcs://"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 ANY_SIZE = ("grpc.max_receive_message_length", 2**31 - 1)
-"""As large as tritonclient's own channels take."""
+"""The limit of tritonclient's own channels."""
 _GRPC_LOST = (
     "failed to connect",
     "connection refused",

@@ -57,7 +57,7 @@ class Follower(threading.Thread):
         self._interval = interval
         self._trust = trust
         self._newest = newest
-        """What refuses revisions that were signed before; None: they are served."""
+        """Refuses revisions that were signed before the newest one; None: they are served."""
         self._tell = tell
         self._seen = revision
         """The revision that was taken up or refused last."""
@@ -138,7 +138,7 @@ class Follower(threading.Thread):
         raise failed
 
     def _say(self, text: str) -> None:
-        """The same failure is told once; none that ``interrupt`` has brought about."""
+        """Report a failure once, and none that ``interrupt`` caused."""
         if text != self._said and not self._end.is_set():
             self._said = text
             self._tell(text)

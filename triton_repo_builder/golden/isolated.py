@@ -19,7 +19,7 @@ BASE, BYTES_PER_SECOND = 300.0, 4 << 20
 """The longest run of a model without weights, and the weights for which a second is added."""
 LEAST = 1 << 30
 MOST = 1e6
-"""Of either variable; the operating system waits no longer than some weeks."""
+"""Largest value of either variable: the operating system waits for some weeks at most."""
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 GONE = 60.0

@@ -53,7 +53,7 @@ class Session:
         weakref.finalize(self, isolated.SESSIONS.done.append, self.number).atexit = False
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """As ``onnxruntime.InferenceSession.run``."""
+        """Run the model, like ``onnxruntime.InferenceSession.run``."""
         values: list[Any] = isolated.ask(
             "run", self.number, outputs, feeds, longest=self.longest, where=self.where
         )
@@ -92,7 +92,7 @@ class OriginalModel:
         return tolerance(recorded, self.noise, self.rounding)
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """As ``onnxruntime.InferenceSession.run``. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
+        """Run the model, like ``onnxruntime.InferenceSession.run``. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
         return self.session.run(outputs, self._own(feeds))
 
     def seconds(self, feeds: Mapping[str, Any]) -> float:

@@ -51,7 +51,7 @@ def open_session(
 
 
 def run(number: int, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-    """As ``InferenceSession.run``."""
+    """Run a model, like ``InferenceSession.run``."""
     values: list[Any] = _SESSIONS[number].run(outputs, dict(feeds))
     size, most = sum(getattr(value, "nbytes", 0) for value in values), _limit() // SHARE
     if size > most:

@@ -60,7 +60,7 @@ class TokenizerSpec:
     splits_special: bool = False
     """Special tokens written in a text are text like any other (``split_special_tokens``)."""
     own_python: bool = False
-    """Its class is Python code of the model's own, which is not run."""
+    """Whether its class is Python code of the model's own, which is not run."""
     notes: tuple[str, ...] = ()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a tokenizer.json may make of a text: one that multiplies it exhausts memory, here and in the server.
+"""Limits of what a tokenizer.json makes of a text: one that multiplies it exhausts memory, here and in the server.
 
 Each step of the normalizer is run by itself, on short texts, and only if its result cannot be too long.
 """

@@ -44,7 +44,7 @@ class Disagreement:
     endpoint: str
     version: int
     path: str
-    """Its config.pbtxt."""
+    """The config.pbtxt of that version."""
     digests: Mapping[str, str]
     """Hex digests by where they stand, empty if none does there."""
 

@@ -114,7 +114,7 @@ class ManagedServer(ABC):
             raise self.died()
 
     def output(self) -> str:
-        """What it wrote to the log since this start."""
+        """The server's output since this start."""
         return failure_causes.read(self.log, self.log_start)
 
     def last_errors(self) -> str:

@@ -117,7 +117,7 @@ class KeptServer:
             self.server = self._start(options)
 
     def _models(self, repo: Repository) -> tuple[str, ...]:
-        """What to load: the outermost models of those that were loaded."""
+        """The models to load: the outermost of those that were loaded."""
         present = [model.name for model in repo.models if model.name in self._loaded]
         for name in sorted(self._loaded.difference(present)):
             self._tell(f"warning: {name} is no longer in the repository: it is not loaded again")

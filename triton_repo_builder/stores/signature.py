@@ -51,7 +51,7 @@ class Subject:
         return self.counted(0)
 
     def counted(self, counter: int) -> bytes:
-        """The same with a counter, which grows from one revision to the next; 0: without one."""
+        """The statement with a counter, which grows from one revision to the next; 0: without one."""
         facts: dict[str, str | int] = {"kind": KIND, "schema": 1, "revision": self.revision}
         if self.image:
             facts["image"] = self.image

@@ -88,7 +88,7 @@ def leftovers(output: Path) -> list[Path]:
 
 
 def foreign(output: Path) -> list[Path]:
-    """What is there under the names of this user's staging folders that hold something, and is not one.
+    """Folders named like this user's staging folders that hold something and are not among them.
 
     A clone, an archive or another user brought it; or the key of ``seal`` was lost with the home folder.
     """

@@ -1,6 +1,6 @@
 """Wait for one's turn at a repository: several builds and pushes at once go one after the other.
 
-Whoever takes a turn reads the repository, decides and writes within it: nothing of that can be out of date.
+A command reads the repository, decides and writes within its turn: nothing of that can be out of date.
 """
 
 from __future__ import annotations
