@@ -92,7 +92,7 @@ class OriginalModel:
         return tolerance(recorded, self.noise, self.rounding)
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model, like ``onnxruntime.InferenceSession.run``. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
+        """Run the model. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
         return self.session.run(outputs, self._own(feeds))
 
     def seconds(self, feeds: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Limits of what a tokenizer.json makes of a text: one that multiplies it exhausts memory, here and in the server.
+"""Limits for a tokenizer.json: one that multiplies a text exhausts memory, here and in the server.
 
 Each step of the normalizer is run by itself, on short texts, and only if its result cannot be too long.
 """
