@@ -15,7 +15,7 @@ from triton_repo_builder.read import source
 from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.options import KEEP, BuildOptions, usage
 from triton_repo_builder.read.source import PREFERRED
-from triton_repo_builder.read.trb_toml import layered, read_toml
+from triton_repo_builder.read.trb_toml import layered, read_toml, refuse_reach
 from triton_repo_builder.write import publish
 from triton_repo_builder.write.built import BuiltEndpoint
 from triton_repo_builder.write.publish import Publication
@@ -25,8 +25,6 @@ DESCRIBES = ("config.json", "tokenizer.json")
 """Beside an ONNX file, these make the folder one exported model."""
 ONE_MODEL = ("name", "model")
 """Options that only the trb.toml of one model may set."""
-CODE = ("tokenizers_wheel", "pillow_wheel")
-"""Options that no model's own trb.toml may set: what they name runs in the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,24 +121,15 @@ def options_for(
     own = read_toml(discovered.config) if discovered.config else {}
     if "output" in own:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
-    _check_paths(own, discovered)
+    refuse_reach(
+        own, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
+    )
     base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
     options = check(BuildOptions(**layered(base, common, own, flags)))
     if options.precision != KEEP:
         remedy = "run trb optimize on that model, and build the folder that it writes"
         raise usage("precision", "does not apply to --all", remedy)
     return options
-
-
-def _check_paths(own: Mapping[str, Any], discovered: DiscoveredModel) -> None:
-    """``TrbError`` if a model's own trb.toml takes in a file from elsewhere, or code."""
-    for field, value in own.items():
-        if field in CODE:
-            raise usage(
-                field, f"a model's own trb.toml may not set it ({discovered.config})", "give it once, for all"
-            )
-        if isinstance(value, Path):
-            containment.check_within(discovered.root, value)
 
 
 def common_options(config: Path | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.errors import Code, TrbError
 
 ROUNDS = 1000
 """Each round corrects one place of a file: what a parser sees after it is only known then."""
@@ -91,7 +92,19 @@ def diff(path: str, old: str, new: str) -> str:
 
 
 def write(changed: Mapping[str, str]) -> None:
-    """Put each text in the place of the file's, or of the one that a link leads to, with its mode."""
+    """Put each text in the place of the file's, or of the one that a link leads to, with its mode.
+
+    Raises ``TrbError`` for a link that leads out of the repository, before anything is written.
+    """
+    for path in changed:
+        # MODEL/config.pbtxt: the repository is two folders above.
+        if not Path(path).resolve().is_relative_to(Path(path).absolute().parents[1].resolve()):
+            raise TrbError(
+                Code.OUTPUT_FOREIGN,
+                f"a link to {Path(path).resolve()}, outside of the repository; nothing was written",
+                where=path,
+                remedy="correct that file itself, or put the file in the place of the link",
+            )
     for path, text in changed.items():
         file = Path(path).resolve()
         mode = file.stat().st_mode

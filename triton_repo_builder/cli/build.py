@@ -79,10 +79,15 @@ def command(
       trb build --config trb.toml --diff
       trb build --all exported --output model_repository
     """
+    from triton_repo_builder.read import trb_toml
     from triton_repo_builder.read.options import usage
 
-    default = Path("trb.toml")
-    config = config or (default if default.exists() else None)
+    if config is None and (default := Path("trb.toml")).exists():
+        config = default
+        whose = "the trb.toml of this folder, which --config did not name,"
+        trb_toml.refuse_reach(
+            trb_toml.read_toml(default), Path(), whose, "if you trust it: --config trb.toml"
+        )
     writes = not (dry_run or show_diff)
     show = "json" if as_json else "diff" if show_diff else "text"
     if folder is not None:

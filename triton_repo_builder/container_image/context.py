@@ -16,6 +16,7 @@ from typing import IO
 from triton_repo_builder import files, resources
 from triton_repo_builder.container_image import wheels
 from triton_repo_builder.repository import walk
+from triton_repo_builder.repository.importable import CACHE
 
 FILES = ("Dockerfile", "assemble.sh", "entrypoint.sh", "healthcheck.py", "requirements.txt")
 MODELS = "models"
@@ -52,6 +53,8 @@ def write(request: Request, sink: IO[bytes]) -> None:
             _bytes(tar, f"{MODELS}/.gitkeep", PLACEHOLDER)
             return
         for entry in walk.walk(request.repository):
+            if CACHE in entry.name.split("/"):  # bytecode that need not be of the source beside it
+                continue
             if entry.outside:
                 raise walk.leads_out(request.repository / entry.name)
             name = f"{MODELS}/{entry.name}"

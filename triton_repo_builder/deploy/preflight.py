@@ -16,6 +16,7 @@ from triton_repo_builder.deploy import promote
 from triton_repo_builder.deploy.promote import Move
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import manifest
+from triton_repo_builder.repository.importable import CACHE
 from triton_repo_builder.serve.engine import ServeOptions
 from triton_repo_builder.write import staging, versions
 
@@ -56,7 +57,10 @@ def _lay_out(move: Move, root: Path) -> None:
     """The endpoint alone, as it is once the new version is served; large files are links."""
     for model in move.models:
         shutil.copytree(
-            move.root / model / str(move.new), root / model / str(move.new), copy_function=_link_or_copy
+            move.root / model / str(move.new),
+            root / model / str(move.new),
+            copy_function=_link_or_copy,
+            ignore=shutil.ignore_patterns(CACHE),
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
         files.write(root / path, content)

@@ -12,7 +12,7 @@ from triton_repo_builder import files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
 from triton_repo_builder.repository.content import paths as paths_of
-from triton_repo_builder.repository.integrity import Altered, Disagreement
+from triton_repo_builder.repository.integrity import NotAsBuilt
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.write import ownership, undo, versions
 from triton_repo_builder.write.undo import Keep
@@ -32,7 +32,7 @@ class Move:
     old_files: Mapping[str, bytes]
     """The files in the models' folders while ``old`` is served, without policy."""
     new_files: Mapping[str, bytes]
-    accepted: tuple[Altered | Disagreement, ...] = ()
+    accepted: tuple[NotAsBuilt, ...] = ()
     """Files that are not as they were built, which --force lets pass."""
 
     @property
@@ -93,7 +93,7 @@ def between(root: Path, recorded: Manifest, name: str, new: int) -> Move:
     )
 
 
-def _check(move: Move, force: bool) -> tuple[Altered | Disagreement, ...]:
+def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
     """What is not as it was built; raises unless ``force``."""
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
         missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
@@ -119,7 +119,7 @@ def _check(move: Move, force: bool) -> tuple[Altered | Disagreement, ...]:
 
 def _refuse_damage(
     root: Path, recorded: Manifest, name: str, version: int, force: bool
-) -> tuple[Altered | Disagreement, ...]:
+) -> tuple[NotAsBuilt, ...]:
     found = damage(root, recorded, name, version)
     if found and not force:
         raise TrbError(
@@ -132,12 +132,15 @@ def _refuse_damage(
     return found
 
 
-def damage(root: Path, recorded: Manifest, name: str, version: int) -> tuple[Altered | Disagreement, ...]:
+def damage(root: Path, recorded: Manifest, name: str, version: int) -> tuple[NotAsBuilt, ...]:
     """How a version is not as it was built; every file of it is read."""
     endpoint = recorded.endpoints[name]
     served = version == endpoint.served.version
     paths = paths_of(endpoint.versions[version], recorded.files, served=served).values()
-    altered = integrity.altered(root, {path: recorded.files[path] for path in paths})
+    altered: tuple[NotAsBuilt, ...] = (
+        *integrity.altered(root, {path: recorded.files[path] for path in paths}),
+        *integrity.unlisted(root, recorded, endpoint.models, version),
+    )
     return altered or tuple(integrity.disagreements(root, recorded, only=[(name, version)]))
 
 

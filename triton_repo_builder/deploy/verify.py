@@ -16,7 +16,6 @@ from typing import Any
 
 from triton_repo_builder import repository
 from triton_repo_builder.client import HttpClient, RequestFailed, ready_versions
-from triton_repo_builder.deploy import importable
 from triton_repo_builder.deploy.expected import Expected, expected, hashed, listed
 from triton_repo_builder.deploy.revision import Revision, opened, quiet
 from triton_repo_builder.errors import Code, TrbError
@@ -26,6 +25,7 @@ from triton_repo_builder.repository import (
     SHARED,
     as_loaded,
     content,
+    importable,
     pbtxt,
 )
 from triton_repo_builder.repository.provenance import PREFIX

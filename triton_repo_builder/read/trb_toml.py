@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
 from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.option_values import InvalidValue
 from triton_repo_builder.read.options import OPTIONS, ORIGINS, BuildOptions, usage
+
+CODE = ("tokenizers_wheel", "pillow_wheel")
+"""Options that name code which runs in the server."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -42,6 +45,17 @@ def read_toml(path: Path) -> dict[str, Any]:
                 remedy=f"give it as {kind.expected}",
             ) from None
     return {**values, ORIGINS: dict.fromkeys(values, origin)} if values else {}
+
+
+def refuse_reach(values: Mapping[str, Any], folder: Path, whose: str, remedy: str) -> None:
+    """Raise ``TrbError`` if a trb.toml that nobody named brings code, or names a file outside ``folder``."""
+    for field, value in values.items():
+        if field in CODE:
+            raise usage(field, f"{whose} may not set it: what it names runs in the server", remedy)
+        for path in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(path, Path) and not containment.is_within(folder, path):
+                message = f"{whose} names a place outside of {folder.resolve()}"
+                raise TrbError(Code.OUTSIDE_FOLDER, message, where=str(path), remedy=remedy)
 
 
 def _build_table(path: Path) -> dict[str, Any]:

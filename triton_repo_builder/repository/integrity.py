@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.repository import content, pbtxt
+from triton_repo_builder.repository import content, importable, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import MANIFEST, FileRecord, Manifest
 from triton_repo_builder.repository.model import SHARED
@@ -38,6 +38,26 @@ def altered(root: Path, records: Mapping[str, FileRecord]) -> tuple[Altered, ...
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unlisted:
+    """Code beside the recorded files, which a model might import."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} was not written by trb"
+
+
+def unlisted(root: Path, manifest: Manifest, models: Iterable[str], version: int) -> tuple[Unlisted, ...]:
+    """Code in the folders of a version that the manifest does not list, without ``__pycache__``."""
+    return tuple(
+        Unlisted(path=path)
+        for model in models
+        for path in importable.below(root, f"{model}/{version}")
+        if path not in manifest.files and not importable.cached(path)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Disagreement:
     """A version whose content digest is not one: whoever altered a file altered its record as well."""
 
@@ -54,6 +74,7 @@ class Disagreement:
         return text.replace(f"in {_FILES}", f"of {_FILES}")
 
 
+NotAsBuilt = Altered | Unlisted | Disagreement
 _FILES = "the files"
 
 
@@ -88,13 +109,19 @@ def disagreements(
 
 
 def prove(root: Path, manifest: Manifest, where: str) -> None:
-    """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
-    changed: tuple[Altered | Disagreement, ...] = altered(root, manifest.files)
+    """Raise DIGEST_MISMATCH if a file that trb wrote is missing or altered, or if other code is beside it."""
+    beside = tuple(
+        each
+        for entry in manifest.endpoints.values()
+        for version in entry.versions
+        for each in unlisted(root, manifest, entry.models, version)
+    )
+    changed: tuple[NotAsBuilt, ...] = (*altered(root, manifest.files), *beside)
     if found := changed or tuple(disagreements(root, manifest)):
         raise not_as_built(found, where)
 
 
-def not_as_built(found: Sequence[Altered | Disagreement], where: str) -> TrbError:
+def not_as_built(found: Sequence[NotAsBuilt], where: str) -> TrbError:
     """The error for a repository that somebody altered after it was built."""
     return TrbError(
         Code.DIGEST_MISMATCH,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from triton_repo_builder.check.rules import manifest as rule
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import MANIFEST, Repository
+from triton_repo_builder.repository.importable import CACHE
 
 
 def check(repository: Repository) -> int:
@@ -23,6 +24,11 @@ def check(repository: Repository) -> int:
         )
     files = repository.manifest.files
     wrong = [f"{finding.where}: {finding.message}" for finding in rule.check(repository)]
+    wrong += [
+        f"{folder}: bytecode that Triton's Python may run in place of the source"
+        for model in repository.models
+        for folder in sorted(model.path.rglob(CACHE))
+    ]
     known = {path.split("/")[0] for path in files if "/" in path}
     wrong += [
         f"{model.path}: {MANIFEST} does not list this model"

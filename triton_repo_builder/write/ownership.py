@@ -151,9 +151,19 @@ def _interface(entry: VersionEntry) -> tuple[Any, ...]:
 
 
 def present(output: Path, models: list[str]) -> dict[str, Path]:
-    """Every file in these models' directories, by its path in the repository."""
+    """Every file in these models' directories, by its path in the repository.
+
+    Raises ``TrbError`` OUTPUT_FOREIGN for a directory that is a link out of it: its files would be taken in.
+    """
     paths: dict[str, Path] = {}
     for name in models:
+        if not (output / name).resolve().is_relative_to(output.resolve()):
+            raise TrbError(
+                Code.OUTPUT_FOREIGN,
+                f"a link to {(output / name).resolve()}, outside of the repository; nothing was touched",
+                where=str(output / name),
+                remedy="remove the link, or put the folder itself there",
+            )
         for path in sorted((output / name).rglob("*")):
             # Links are files too, and broken ones: what is missing here is lost.
             if (path.is_file() or path.is_symlink()) and "__pycache__" not in path.parts:

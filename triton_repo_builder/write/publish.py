@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder import files, repository
+from triton_repo_builder import files, repository, transfer
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.files import File
 from triton_repo_builder.repository import Manifest
@@ -175,6 +175,7 @@ def publish(publication: Publication) -> None:
                 files.put(file, stage)
         for path in publication.changes.kept:
             if path.split("/")[0] in publication.names:
+                transfer.check_inside(path, str(output), output)
                 files.keep(output / path, stage / path)
         (stage / repository.MANIFEST).write_text(publication.manifest, encoding="utf-8")
         created = not output.exists()

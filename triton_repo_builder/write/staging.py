@@ -132,8 +132,8 @@ def locked(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        held = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
         yield False
         return
     try:

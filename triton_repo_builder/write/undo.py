@@ -105,7 +105,8 @@ def _read(stage: Path, root: Path) -> Journal:
 def _put_back(stage: Path, root: Path, journal: Journal) -> None:
     for path, (before, *_) in journal.items():
         for unfinished in files.unfinished(root / path):
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it may be anything, and must not end the way back
+                unfinished.unlink()
         if not before:
             (root / path).unlink(missing_ok=True)
         elif _digest(root / path) != before:

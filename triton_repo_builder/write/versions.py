@@ -154,8 +154,20 @@ def stored(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
         folder = root / model / str(version) / SHARED
         for file in sorted(folder.rglob("*")):
             if file.is_file():
+                _check_inside(root, file)
                 contents[f"{model}/{file.relative_to(folder).as_posix()}"] = files.read(file)
     return contents
+
+
+def _check_inside(root: Path, file: Path) -> None:
+    """Raise ``TrbError`` OUTPUT_FOREIGN for a link out of the repository: its target would be taken in."""
+    if not file.resolve().is_relative_to(root.resolve()):
+        raise TrbError(
+            Code.OUTPUT_FOREIGN,
+            f"a link to {file.resolve()}, outside of the repository; nothing was written",
+            where=str(file),
+            remedy="restore the file (git checkout), or put a copy in its place",
+        )
 
 
 def read_config(file: Path) -> ModelConfig:
@@ -183,6 +195,7 @@ def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]
     for path in (manifest.read(root) or Manifest()).files:
         model, *rest = path.split("/")
         if model in models and rest and not repository.VERSION.fullmatch(rest[0]) and (root / path).is_file():
+            _check_inside(root, root / path)
             contents[path] = pinned(path, files.read(root / path), version)
     return contents
 

@@ -30,12 +30,17 @@ def refused(root: Path) -> str:
 
 def test_what_was_built_is_verified(built: Path) -> None:
     (built / "README.md").write_text("ours")
-    cache = built / "sentiment_tokenizer" / "1" / "__pycache__"
-    cache.mkdir()
-    (cache / "model.cpython-310.pyc").touch()
     assert verified.check(repository.read(built)) == len(
         json.loads((built / "manifest.json").read_text())["files"]
     )
+
+
+def test_bytecode_is_refused(built: Path) -> None:
+    """Python may run it in place of the source, and no digest covers it."""
+    cache = built / "sentiment_tokenizer" / "1" / "__pycache__"
+    cache.mkdir()
+    (cache / "model.cpython-310.pyc").touch()
+    assert str(cache) in refused(built)
 
 
 def flip(file: Path) -> None:

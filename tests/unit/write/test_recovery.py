@@ -89,3 +89,14 @@ def test_what_was_kept_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyP
         keep()
         raise KeyboardInterrupt
     assert (output / "one").read_bytes() == b"newer"
+
+
+def test_a_folder_that_is_called_like_an_unfinished_file_does_not_end_the_way_back(output: Path) -> None:
+    output.mkdir()
+    (output / "one").write_bytes(b"old")
+    (output / ".one.trb-zz").mkdir()
+    with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
+        files.write(output / "one", b"new")
+        raise Killed
+    assert (output / "one").read_bytes() == b"old"
+    assert staging.leftovers(output) == []

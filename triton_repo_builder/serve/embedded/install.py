@@ -163,9 +163,12 @@ def _environment(folder: Path) -> None:
     places = [
         place for place in dict.fromkeys([*site.getsitepackages(), *_dist_packages()]) if Path(place).is_dir()
     ]
-    shutil.copyfile(Path(__file__).with_name("lazy_imports.py"), packages / "trb_lazy_imports.py")
+    for name in ("lazy_imports", "source_only"):
+        shutil.copyfile(Path(__file__).with_name(f"{name}.py"), packages / f"trb_{name}.py")
     own = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
     lines = ["import sys; sys.dont_write_bytecode = True"]
+    trusted = [*dict.fromkeys([sys.base_prefix, sys.prefix, *places, str(folder.parent)])]
+    lines += [f"import trb_source_only; trb_source_only.install({trusted!r})"]
     lines += [f"import trb_lazy_imports; trb_lazy_imports.install({own!r})"]
     lines += [f"import site; site.addsitedir({place!r})" for place in places]
     (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from triton_repo_builder.repository import SHARED
+from triton_repo_builder.repository.model import SHARED
 
 ENDS = frozenset({".py", ".pyc", ".so"})
 CACHE = "__pycache__"
