@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from cli import call
+from cli import call, kind
 from onnx import FunctionProto, GraphProto, TensorProto, helper, numpy_helper
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import isolated, original
 from triton_repo_builder.graph import reader
+from triton_repo_builder.read import tokenizer_limits, wire
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 GIB = 1 << 30
@@ -331,3 +332,30 @@ def test_a_number_of_tokens_to_make(tmp_path: Path) -> None:
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_ids": 10**9}))
     assert "its extra_ids is 1,000,000,000: at most 10,000 tokens" in refused(folder, tmp_path / "out")
+
+
+def test_a_file_of_empty_messages(tmp_path: Path) -> None:
+    """Each node of two bytes would take hundreds in memory."""
+    (tmp_path / "model.onnx").write_bytes(
+        b"\x08\x08" + wire.field(7, wire.field(1, b"") * (wire.MOST + 1)) + wire.field(8, b"\x10\x11")
+    )
+    done = call("inspect", tmp_path / "model.onnx")
+    assert kind(done.stderr) is Code.NOT_ONNX
+
+
+def test_a_pattern_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library cannot be interrupted: it is given up after a time."""
+    monkeypatch.setattr(tokenizer_limits, "SECONDS", 2.0)
+    folder = tiny.embedder(tmp_path / "model")
+    document = json.loads((folder / "tokenizer.json").read_bytes())
+    pattern = r"(?:([a-zA-Z ,.])|([a-zA-Z ,.])){16}\1\2(?<=[0-9])"
+    document["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    done = call("build", "--model", folder, "--output", tmp_path / "out")
+    assert kind(done.stderr) is Code.TOKENIZER_INVALID
+    assert not (tmp_path / "out").exists()

@@ -385,6 +385,13 @@ def test_a_layer_that_leads_outside(server: Server, tmp_path: Path, name: str) -
 # --- buckets
 
 
+@pytest.mark.parametrize("name", [".git/config", "m/.GIT/config", ".models.trb-x/.undo.json", "m/\x1b[2J"])
+def test_a_layer_with_what_no_push_sends(server: Server, tmp_path: Path, name: str) -> None:
+    """git runs what a .git says; a name of ours might be taken for what a killed trb left."""
+    image(server, tar(file(f"models/{name}")))
+    assert pull_image(server, tmp_path).code is Code.DIGEST_MISMATCH
+
+
 def bucket(server: Server, entry: dict[str, Any] | None = None) -> None:
     """A revision with one file ``m/1/x`` of 10 bytes, as the index says."""
     facts = entry or {"sha256": hashlib.sha256(b"0123456789").hexdigest(), "bytes": 10}

@@ -226,7 +226,8 @@ def test_a_trb_toml_that_brings_code(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     folder.rename(tmp_path / "models" / "m")
     (tmp_path / "models" / "m" / "trb.toml").write_text('[build]\ntokenizers-wheel = "evil.whl"\n')
-    assert "a model's own trb.toml may not set it" in build_all(tmp_path / "models", tmp_path / "out")
+    said = build_all(tmp_path / "models", tmp_path / "out")
+    assert "may not set it: what it names runs in the server" in said
 
 
 # --- optimize ----------------------------------------------------------------------------------------
@@ -277,3 +278,56 @@ def test_what_is_no_file_is_refused_at_once(
         assert done.returncode in (3, 4), done.stdout + done.stderr
         assert "error: " in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+WORDS = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+
+
+@pytest.fixture
+def slow(folder: Path) -> Path:
+    """A tokenizer that transformers makes of a vocabulary."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text(WORDS + "\n".join(tiny.WORDS))
+    tiny.put_json(
+        folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "model_max_length": 24}
+    )
+    return folder
+
+
+@pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file", "vocab", "added_tokens_file"])
+@pytest.mark.parametrize("document", ["special_tokens_map.json", "tokenizer_config.json"])
+def test_a_key_that_names_a_file(slow: Path, secret: Path, tmp_path: Path, document: str, key: str) -> None:
+    """transformers would open what these keys name."""
+    secret.write_bytes(b"[UNK]\n" + SECRET)
+    stated = json.loads((slow / document).read_bytes()) if (slow / document).exists() else {}
+    tiny.put_json(slow / document, {**stated, key: str(secret)})
+    done = call("build", "--model", slow, "--output", tmp_path / "out")
+    assert done.returncode in (0, 3), done.stderr
+    assert not taken_in(tmp_path / "out", secret)
+
+
+def test_a_fast_tokenizer_of_another_folder(slow: Path, secret: Path, tmp_path: Path) -> None:
+    outside = tiny.embedder(tmp_path / "other") / "tokenizer.json"
+    other = tmp_path / "home" / "tokenizer.4.0.0.json"
+    other.write_bytes(outside.read_bytes().replace(b"fox", SECRET[:9].replace(b" ", b"_")))
+    config = json.loads((slow / "tokenizer_config.json").read_bytes())
+    tiny.put_json(
+        slow / "tokenizer_config.json", {**config, "fast_tokenizer_files": [f"../home/{other.name}"]}
+    )
+    done = call("build", "--model", slow, "--output", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert all(
+        SECRET[:9].replace(b" ", b"_") not in file.read_bytes()
+        for file in (tmp_path / "out").rglob("tokenizer.json")
+    )
+
+
+def test_a_tokenizer_class_that_is_none(slow: Path, tmp_path: Path) -> None:
+    tiny.put_json(slow / "tokenizer_config.json", {"tokenizer_class": "AutoModel"})
+    assert "not the name of a tokenizer" in build(slow, tmp_path / "out")
+
+
+def test_a_large_document(slow: Path, tmp_path: Path) -> None:
+    with (slow / "special_tokens_map.json").open("wb") as file:
+        file.truncate(6 << 30)
+    assert "larger than" in build(slow, tmp_path / "out")

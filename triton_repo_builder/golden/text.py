@@ -20,7 +20,7 @@ from triton_repo_builder.golden import cases, original, probabilities, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.golden.original import Recording
 from triton_repo_builder.read import tokenizer as tokenizer_files
-from triton_repo_builder.read import transformers_library
+from triton_repo_builder.read import tokenizer_limits, transformers_library
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support.examples import SINGLE
 from triton_repo_builder.tasks.task import (
@@ -148,12 +148,16 @@ def alone(file: CaseFile) -> CaseFile:
 def encoded(task: TaskPlan, tokenizer: Any, example: Example, limit: int | None) -> list[Encoded] | None:
     """The original model's rows for one of the endpoint; None if they cannot be encoded."""
     try:
-        return (task.encode or rows_of_texts)(tokenizer, example, limit)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+        return tokenizer_limits.in_time(lambda: (task.encode or rows_of_texts)(tokenizer, example, limit))
+    except (KeyboardInterrupt, SystemExit, MemoryError, TrbError):
         raise
-    except BaseException:  # a panic of the Rust library is not an Exception
+    except BaseException as error:  # a panic of the Rust library is not an Exception
         if task.encode is None:
-            raise
+            raise TrbError(
+                Code.TOKENIZER_INVALID,
+                f"the tokenizer fails on a text: {error}",
+                remedy="get its files again from the model's source",
+            ) from None
         # A model of few tokens has no room for a long question or label: no case, and no fault.
         return None
 

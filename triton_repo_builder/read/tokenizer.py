@@ -329,7 +329,7 @@ def _document(file: Path, text: str) -> Any:
 def _check_limits(file: Path, document: Mapping[str, Any]) -> None:
     """``TrbError`` for a tokenizer that would exhaust memory, or panic."""
     try:
-        tokenizer_limits.check(document, load)
+        tokenizer_limits.in_time(lambda: tokenizer_limits.check(document, load))
     except (*files.DAMAGED, RecursionError) as error:
         raise _invalid(file, error) from None
 

@@ -9,7 +9,14 @@ import base64
 import json
 import string
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+from triton_repo_builder.errors import Code, TrbError
+
+Result = TypeVar("Result")
+SECONDS = 30.0
+"""Time for a call into the library; a short text takes it milliseconds."""
 
 LONGEST = 4096
 """Characters of a text in a tokenizer.json besides its words: a token that stands for unknown words, say."""
@@ -23,6 +30,34 @@ WORDS = ("vocab", "merges", "precompiled_charsmap", "added_tokens")
 SAMPLE = f"{string.printable}The quick brown fox ÄÖÜß éàç 日本語 テキスト اللغة भाषा 1234"
 
 Step = Callable[[str], str]
+
+
+def in_time(call: Callable[[], Result]) -> Result:
+    """The result of a call into ``tokenizers``; ``TrbError`` after SECONDS, as a pattern may take for ever.
+
+    The library cannot be interrupted, so it works in a thread of its own, which ends with this process.
+    """
+    outcome: list[tuple[Result | None, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    worker = Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(SECONDS)
+    if not outcome:
+        raise TrbError(
+            Code.TOKENIZER_INVALID,
+            f"the tokenizer works for more than {SECONDS:g} s on a short text",
+            remedy="get its files again from the model's source: a pattern in it does not end",
+        )
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return cast("Result", result)
 
 
 def check(document: Mapping[str, Any], load: Callable[[str], Any]) -> None:

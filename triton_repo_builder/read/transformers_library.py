@@ -7,8 +7,11 @@ it shall. Here it never does either: a model's folder is data.
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -18,6 +21,17 @@ from typing import Any, NoReturn
 from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
 
+SUFFIXES = frozenset({".json", ".txt", ".model", ".codes", ".spm", ".vocab", ".tiktoken", ".tokenizer"})
+"""Ends of files that tokenizers and processors are made of; no weights, no code, no templates."""
+VOCABULARIES = frozenset({"tokenizer.json", "vocab.json", "merges.json", "source.json", "target.json"})
+"""JSON documents whose keys are tokens."""
+NAMES = re.compile(
+    r".*_files?|vocab|merges|tokenizer_object|gguf_file|_?name_or_path|base_model_name_or_path"
+)
+"""Keys of the other documents by which transformers opens files."""
+TOKENIZER = re.compile(r"\w*(Tokenizer|TokenizerFast|Backend)")
+LARGEST, LARGEST_DOCUMENT = 128 << 20, 16 << 20
+"""Bytes of a vocabulary, and of any other JSON document."""
 COUNTS = ("extra_ids", "num_madeup_words", "offset")
 """Settings of tokenizers that are numbers of tokens to make."""
 MOST = 10_000
@@ -46,18 +60,57 @@ def version() -> str:
 
 
 def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
-    """``KIND.from_pretrained`` of a model's folder, or of one JSON file: from the files there alone.
+    """``KIND.from_pretrained`` of a model's folder, or of one JSON file, on a private copy of what it needs.
 
-    Raises ``TrbError`` if one of them is a link that leads out, and what transformers raises.
+    Raises ``TrbError`` for a link that leads out and a file that is too large, and what transformers raises.
     """
     folder = path if path.is_dir() else path.parent
-    for file in sorted(folder.iterdir()):
-        containment.within(folder, file.name)
     _check_counts(folder)
-    with _without_input(), panics():
+    with tempfile.TemporaryDirectory(prefix="trb-model-") as scratch, _without_input(), panics():
+        copy = Path(scratch) / "model"
+        _copy(folder, copy)
         return getattr(load(), kind).from_pretrained(
-            str(path), local_files_only=True, trust_remote_code=False, **settings
+            str(copy if path.is_dir() else copy / path.name),
+            local_files_only=True,
+            trust_remote_code=False,
+            **settings,
         )
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """Copy what transformers may read. A JSON document can name files of anywhere, so no name stays in it."""
+    target.mkdir()
+    for file in sorted(folder.iterdir()):
+        if file.suffix not in SUFFIXES or (file.is_dir() and not file.is_symlink()):
+            continue
+        found = containment.within(folder, file.name)
+        if found is None:
+            continue
+        document = file.suffix == ".json" and file.name not in VOCABULARIES
+        try:
+            content = files.read(found, LARGEST_DOCUMENT if document else LARGEST)
+        except OSError as error:
+            raise files.unreadable(file, error) from None
+        files.create(target / file.name, _without_names(content, file) if document else content)
+
+
+def _without_names(content: bytes, file: Path) -> bytes:
+    """A JSON document without the keys that name files; as it is if it is not an object."""
+    try:
+        document = files.load_json(content, halves=True)
+    except ValueError:
+        return content  # transformers says what is wrong
+    if not isinstance(document, dict):
+        return content
+    stated = document.get("tokenizer_class")
+    if isinstance(stated, str) and not TOKENIZER.fullmatch(stated):
+        raise TrbError(
+            Code.TOKENIZER_INVALID,
+            f"its tokenizer_class is '{stated[:60]}', which is not the name of a tokenizer",
+            where=str(file),
+            remedy="get the original file again from the model's source",
+        )
+    return json.dumps({key: value for key, value in document.items() if not NAMES.fullmatch(key)}).encode()
 
 
 def _check_counts(folder: Path) -> None:

@@ -20,6 +20,10 @@ class WireTruncated(WireError):
     """A field that runs past the end: what a cut-off file looks like."""
 
 
+MOST = 1_000_000
+"""Fields of one message: what is parsed takes hundreds of bytes for each, empty ones too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field: ``start`` is where its tag begins, ``value`` to ``end`` its content."""
@@ -64,9 +68,11 @@ def field(number: int, content: bytes) -> bytes:
 
 def fields(data: memoryview, start: int, end: int) -> Iterator[Field]:
     """The fields of the message ``data[start:end]``."""
-    at = start
+    at, count = start, 0
     while at < end:
-        begin = at
+        begin, count = at, count + 1
+        if count > MOST:
+            raise WireError(f"more than {MOST:,} fields in one message")
         tag, at = read_varint(data, at, end)
         number, wire_type = tag >> 3, tag & 7
         if number == 0:

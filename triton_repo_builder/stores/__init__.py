@@ -196,6 +196,13 @@ def pull(
         )
         if full and target.is_dir() and collect(target).index == collect(new).index:
             return replace(pulled, changed=False)
+        if (target / ".git").exists():
+            raise TrbError(
+                Code.OUTPUT_FOREIGN,
+                "is the top of a git work tree, whose history would be lost; nothing was touched",
+                where=str(target),
+                remedy="name a folder in it",
+            )
         if full and not force:
             raise TrbError(
                 Code.OUTPUT_FOREIGN,

@@ -19,7 +19,7 @@ from typing import Any
 from triton_repo_builder import files, transfer
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import File, unreadable
-from triton_repo_builder.stores.revision import LocalRevision
+from triton_repo_builder.stores.revision import LocalRevision, check_path
 
 ROOT = "models"
 LARGE = 1 << 20
@@ -143,7 +143,7 @@ def _unpack(tape: Any, target: Path, where: str) -> None:
             if member.issparse():
                 raise tarfile.ReadError(f"{path[:200]!r} is a sparse file")
             path = path.removeprefix(f"{ROOT}/")
-            transfer.check_inside(path, where)
+            check_path(path, where)
             stream = archive.extractfile(member)
             assert stream is not None  # It is a regular file.
             file = target / path

@@ -123,8 +123,20 @@ def read_index(document: bytes, digest: str, where: str) -> Index:
             remedy=REPAIR,
         ) from None
     for entry in entries:
-        transfer.check_inside(entry.path, where)
+        check_path(entry.path, where)
     return Index(entries=entries)
+
+
+def check_path(path: str, where: str) -> None:
+    """Raise DIGEST_MISMATCH for a file that no push sends: outside, of git, or left by a killed trb."""
+    transfer.check_inside(path, where)
+    if any(map(is_foreign, path.split("/"))) or not path.isprintable():
+        raise TrbError(
+            Code.DIGEST_MISMATCH,
+            f"lists a file that trb does not push: {path!r:.100}",
+            where=where,
+            remedy="do not use it: it may have been tampered with",
+        )
 
 
 def stated_size(value: Any) -> int:

@@ -189,9 +189,19 @@ def _reference(
     output: str, source: Source, delimiter: str
 ) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
     def answer(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-        library = transformers_library.from_pretrained("Wav2Vec2CTCTokenizer", source.folder)
-        library.word_delimiter_token = delimiter
-        texts = [library.decode(row) for row in outputs[output].argmax(axis=-1)]
+        try:
+            library = transformers_library.from_pretrained("Wav2Vec2CTCTokenizer", source.folder)
+            library.word_delimiter_token = delimiter
+            texts = [library.decode(row) for row in outputs[output].argmax(axis=-1)]
+        except TrbError:
+            raise
+        except Exception as error:
+            raise TrbError(
+                Code.TOKENIZER_INVALID,
+                f"transformers cannot decode with it: {type(error).__name__} {error}",
+                where=str(_vocabulary_file(source)),
+                remedy="get the tokenizer's files again from the model's source",
+            ) from None
         return {"text": np.array([[text.encode()] for text in texts], dtype=object)}
 
     return answer
