@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
 
 import onnx
 from onnx import shape_inference
@@ -12,6 +16,10 @@ from triton_repo_builder.graph import reader
 from triton_repo_builder.read.signature import Dim
 from triton_repo_builder.read.skeleton import Skeleton
 
+ROOM, SHARE = 100 << 20, 20
+"""Bytes that an inference may take, and bytes for each of the graph: it has no large weights."""
+_LIMITING = Lock()
+"""The limit is one of the process."""
 LARGEST_SIZE = 1 << 24
 """A fixed size above this is a mistake, for which ONNX takes gigabytes to follow the values of shapes."""
 _ERROR = re.compile(
@@ -43,7 +51,7 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
     for output in bare.graph.output:
         output.type.Clear()
     try:
-        shape_inference.infer_shapes(bare, check_type=False, strict_mode=True)
+        _infer(bare, check_type=False, strict_mode=True)
     except Exception as error:  # a class of the library's C++ part; its text says what is wrong
         for found in _ERROR.finditer(_INNER.sub("", str(error))):
             if not _TOLERATED.search(found["text"]):
@@ -63,11 +71,36 @@ def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
 def infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """A copy that states every shape that follows from what the model states; None where ONNX fails at it."""
     try:
-        inferred = shape_inference.infer_shapes(model)
+        inferred = _infer(model)
         # Of the model again: sizes that the first pass named keep their names, and equal ones have several.
-        return shape_inference.infer_shapes(model, data_prop=True) if _sane(inferred) else inferred
+        return _infer(model, data_prop=True) if _sane(inferred) else inferred
     except Exception:  # a model with operators that ONNX does not know is served all the same
         return None
+
+
+def _infer(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+    """ONNX's inference, with a limit on memory: a graph may reshape to as many dimensions as it says."""
+    with _LIMITING, _limited(model.ByteSize()):
+        return shape_inference.infer_shapes(model, **options)
+
+
+@contextmanager
+def _limited(size: int) -> Iterator[None]:
+    """Limit the memory to ROOM bytes more, and SHARE for each of the model; beyond it the library fails."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack, proc(5)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    finite = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
+    limit = min([pages * resource.getpagesize() + ROOM + SHARE * size, *finite])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _sane(model: onnx.ModelProto) -> bool:
