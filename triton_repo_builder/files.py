@@ -25,6 +25,8 @@ from triton_repo_builder.errors import Code, TrbError
 
 LARGEST = 512 << 20
 """Bytes of a file that is read into memory: documents, tokenizers, warm-up data; weights never are."""
+LARGEST_DOCUMENT = 16 << 20
+"""Bytes of a JSON document of settings, which takes fifty times as much memory once it is parsed."""
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
 _FOREIGN = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})

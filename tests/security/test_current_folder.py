@@ -107,6 +107,7 @@ def test_serve_and_smoke(base: Path, server: tuple[str, ...]) -> None:
     assert not ran(base)
 
 
+@pytest.mark.slow
 def test_bench_and_its_client_processes(base: Path, server: tuple[str, ...]) -> None:
     short = ("--warmup", "100ms", "--window", "300ms", "--min-windows", "1", "--max-windows", "1")
     trb(base, "bench", "repo", *server, "--concurrency", "2", *short, "--output", str(base / "report"))

@@ -53,6 +53,7 @@ def test_brackets_end_the_server_and_it_comes_back(tmp_path: Path, repository: P
         assert log.read_text().count("Started HTTPService") == 3
 
 
+@pytest.mark.slow
 def test_what_was_loaded_comes_back(tmp_path: Path, repository: Path) -> None:
     """What was loaded and unloaded since the start."""
     with serve(tmp_path, repository, "--json", "--load", "other") as running:
@@ -101,6 +102,7 @@ def test_it_gives_up_at_the_bound(tmp_path: Path, repository: Path) -> None:
         assert not made.listens(listener)
 
 
+@pytest.mark.slow
 def test_stop_while_it_waits(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--json") as running:
         running.ready()
@@ -110,6 +112,7 @@ def test_stop_while_it_waits(tmp_path: Path, repository: Path) -> None:
         assert "serves again" not in running.err.read_text()
 
 
+@pytest.mark.slow
 def test_a_server_that_somebody_stopped_stays_stopped(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--json") as running:
         running.ready()

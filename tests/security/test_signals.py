@@ -102,6 +102,7 @@ def test_an_apply_goes_back(revisions: Path, root: Path, tmp_path: Path) -> None
         assert contents(root) == contents(two)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_an_apply_whose_server_ends_as_well_is_interrupted(
     revisions: Path, root: Path, tmp_path: Path
@@ -187,6 +188,7 @@ def test_what_git_started_ends_with_it(tmp_path: Path) -> None:
     assert subprocess.run(["git", "-C", project, "log"], capture_output=True, check=False).returncode != 0
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_terminal_that_closes_does_not_end_the_way_back(repo: Path) -> None:
     """The message about it cannot be written any more."""

@@ -167,7 +167,7 @@ def _json(file: Path) -> dict[str, Any]:
 def part(file: Path, name: str) -> dict[str, Any]:
     """One part of a processor, or empty. Raises ``TrbError`` UNSUPPORTED_MODEL."""
     try:
-        document = files.load_json(files.read(file))
+        document = files.load_json(files.read(file, files.LARGEST_DOCUMENT))
         return dict(document if file.name != FILES[1] else document.get(name) or {})
     except (OSError, *files.DAMAGED) as error:
         raise refused(file, f"is not readable JSON: {error}") from None

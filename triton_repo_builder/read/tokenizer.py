@@ -106,7 +106,7 @@ def _first_module(folder: Path) -> Path | None:
     """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
     try:
         listed = containment.within(folder, "modules.json")
-        module = files.load_json(files.read(listed))[0] if listed else {}
+        module = files.load_json(files.read(listed, files.LARGEST_DOCUMENT))[0] if listed else {}
         inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
         return None
@@ -361,7 +361,7 @@ def settings(folder: Path, name: str) -> Mapping[str, Any]:
     for place in places(folder):
         if file := containment.within(place, name):
             try:
-                document = files.load_json(files.read(file), halves=True)
+                document = files.load_json(files.read(file, files.LARGEST_DOCUMENT), halves=True)
             except (OSError, ValueError) as error:
                 raise TrbError(
                     Code.TOKENIZER_INVALID,

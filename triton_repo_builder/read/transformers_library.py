@@ -30,8 +30,8 @@ NAMES = re.compile(
 )
 """Keys of the other documents by which transformers opens files."""
 TOKENIZER = re.compile(r"\w*(Tokenizer|TokenizerFast|Backend)")
-LARGEST, LARGEST_DOCUMENT = 128 << 20, 16 << 20
-"""Bytes of a vocabulary, and of any other JSON document."""
+LARGEST = 128 << 20
+"""Bytes of a vocabulary."""
 COUNTS = ("extra_ids", "num_madeup_words", "offset")
 """Settings of tokenizers that are numbers of tokens to make."""
 MOST = 10_000
@@ -88,7 +88,7 @@ def _copy(folder: Path, target: Path) -> None:
             continue
         document = file.suffix == ".json" and file.name not in VOCABULARIES
         try:
-            content = files.read(found, LARGEST_DOCUMENT if document else LARGEST)
+            content = files.read(found, files.LARGEST_DOCUMENT if document else LARGEST)
         except OSError as error:
             raise files.unreadable(file, error) from None
         files.create(target / file.name, _without_names(content, file) if document else content)
@@ -117,7 +117,7 @@ def _check_counts(folder: Path) -> None:
     """``TrbError`` if tokenizer_config.json asks for more tokens than memory may hold."""
     file = containment.within(folder, "tokenizer_config.json")
     try:
-        stated = files.load_json(files.read(file), halves=True) if file else {}
+        stated = files.load_json(files.read(file, files.LARGEST_DOCUMENT), halves=True) if file else {}
     except (OSError, ValueError):
         return  # transformers says what is wrong
     for name in COUNTS:

@@ -37,7 +37,10 @@ def modules(source: Source) -> list[dict[str, Any]]:
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
         if file := containment.within(place, MODULES):
             try:
-                listed = [{**entry, "folder": place} for entry in files.load_json(files.read(file))]
+                listed = [
+                    {**entry, "folder": place}
+                    for entry in files.load_json(files.read(file, files.LARGEST_DOCUMENT))
+                ]
                 for entry in listed:
                     if "\0" in (path := str(entry.get("path", ""))):
                         raise ValueError("a path holds a null byte")
