@@ -9,10 +9,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from threading import Thread
 from typing import IO, TypeVar
 
-from triton_repo_builder import files, process
+from triton_repo_builder import deadline, files, process
 from triton_repo_builder.errors import Code, TrbError
 
 BLOCK = 1 << 20
@@ -63,28 +62,15 @@ def within(seconds: float, action: Callable[[], Result], where: str) -> Result:
 
     Time limits of sockets begin anew with each byte. An action that has not ended goes on in its thread.
     """
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(action())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
+    try:
+        return deadline.within(seconds, action)
+    except deadline.Exceeded:
         raise TrbError(
             Code.STORAGE_UNREACHABLE,
             f"has not answered in full within {seconds:g} s",
             where=where,
             remedy="check the network and the server there, then try again",
-        )
-    return results[0]
+        ) from None
 
 
 def receive(source: Iterable[bytes], target: Path, sha256: str, size: int, where: str) -> str:

@@ -22,6 +22,7 @@ LAYERS = (
         "transfer",
         "user_file",
         "containment",
+        "deadline",
     ),
     ("repository",),
     ("read",),

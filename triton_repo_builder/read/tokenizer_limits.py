@@ -9,9 +9,9 @@ import base64
 import json
 import string
 from collections.abc import Callable, Iterator, Mapping
-from threading import Thread
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
+from triton_repo_builder import deadline
 from triton_repo_builder.errors import Code, TrbError
 
 Result = TypeVar("Result")
@@ -37,27 +37,14 @@ def in_time(call: Callable[[], Result]) -> Result:
 
     The library cannot be interrupted, so it works in a thread of its own, which ends with this process.
     """
-    outcome: list[tuple[Result | None, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    worker = Thread(target=work, daemon=True)
-    worker.start()
-    worker.join(SECONDS)
-    if not outcome:
+    try:
+        return deadline.within(SECONDS, call)
+    except deadline.Exceeded:
         raise TrbError(
             Code.TOKENIZER_INVALID,
             f"the tokenizer works for more than {SECONDS:g} s on a short text",
             remedy="get its files again from the model's source: a pattern in it does not end",
-        )
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return cast("Result", result)
+        ) from None
 
 
 def check(document: Mapping[str, Any], load: Callable[[str], Any]) -> None:
