@@ -343,12 +343,9 @@ def test_a_file_of_empty_messages(tmp_path: Path) -> None:
     assert kind(done.stderr) is Code.NOT_ONNX
 
 
-def test_a_pattern_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library cannot be interrupted: it is given up after a time."""
-    monkeypatch.setattr(tokenizer_limits, "SECONDS", 2.0)
-    folder = tiny.embedder(tmp_path / "model")
+def split_by(folder: Path, pattern: str) -> Path:
+    """A tokenizer that splits texts by a pattern."""
     document = json.loads((folder / "tokenizer.json").read_bytes())
-    pattern = r"(?:([a-zA-Z ,.])|([a-zA-Z ,.])){16}\1\2(?<=[0-9])"
     document["pre_tokenizer"] = {
         "type": "Split",
         "pattern": {"Regex": pattern},
@@ -356,6 +353,26 @@ def test_a_pattern_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "invert": False,
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_a_pattern_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library cannot be interrupted: it is given up after a time."""
+    monkeypatch.setattr(tokenizer_limits, "SECONDS", 2.0)
+    folder = split_by(tiny.embedder(tmp_path / "model"), r"(?:([a-zA-Z ,.])|([a-zA-Z ,.])){16}\1\2(?<=[0-9])")
     done = call("build", "--model", folder, "--output", tmp_path / "out")
     assert kind(done.stderr) is Code.TOKENIZER_INVALID
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--golden", "--no-golden"])
+def test_a_pattern_that_is_given_up_says_one_thing(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The library panics, and prints a stack trace of it."""
+    folder = split_by(tiny.embedder(tmp_path / "model"), r"([a-z ]+)*\1*(?<=[0-9])")
+    done = call("build", "--model", folder, "--output", tmp_path / "out", option)
+    assert kind(done.stderr) is Code.TOKENIZER_INVALID
+    assert "retry-limit-in-match over" in done.stderr
+    assert "panicked" not in capfd.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -149,9 +149,9 @@ def encoded(task: TaskPlan, tokenizer: Any, example: Example, limit: int | None)
     """The original model's rows for one of the endpoint; None if they cannot be encoded."""
     try:
         return tokenizer_limits.in_time(lambda: (task.encode or rows_of_texts)(tokenizer, example, limit))
-    except (KeyboardInterrupt, SystemExit, MemoryError, TrbError):
+    except (MemoryError, TrbError):
         raise
-    except BaseException as error:  # a panic of the Rust library is not an Exception
+    except Exception as error:
         if task.encode is None:
             raise TrbError(
                 Code.TOKENIZER_INVALID,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from triton_repo_builder import deadline
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import transformers_library
 
 Result = TypeVar("Result")
 SECONDS = 30.0
@@ -35,10 +36,12 @@ Step = Callable[[str], str]
 def in_time(call: Callable[[], Result]) -> Result:
     """The result of a call into ``tokenizers``; ``TrbError`` after SECONDS, as a pattern may take for ever.
 
-    The library cannot be interrupted, so it works in a thread of its own, which ends with this process.
+    A panic is a ``ValueError``. The library cannot be interrupted, so it works in a thread of its own, which
+    ends with this process.
     """
     try:
-        return deadline.within(SECONDS, call)
+        with transformers_library.panics():
+            return deadline.within(SECONDS, call)
     except deadline.Exceeded:
         raise TrbError(
             Code.TOKENIZER_INVALID,

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -36,6 +37,7 @@ COUNTS = ("extra_ids", "num_madeup_words", "offset")
 """Settings of tokenizers that are numbers of tokens to make."""
 MOST = 10_000
 """The largest of them; T5 has 100."""
+STANDARD_ERROR = 2
 
 
 def load(module: str = "") -> Any:
@@ -133,13 +135,41 @@ def _check_counts(folder: Path) -> None:
 
 @contextmanager
 def panics() -> Iterator[None]:
-    """A panic of the Rust library ``tokenizers``, which is no ``Exception``, raised as ``ValueError``."""
+    """A panic of the Rust library ``tokenizers``, which is no ``Exception``, raised as ``ValueError``.
+
+    What the library prints of it, a stack trace even, is left out: standard error is held back meanwhile, of
+    the main thread alone, as it belongs to the whole process.
+    """
+    held = _hold_standard_error() if threading.current_thread() is threading.main_thread() else None
+    panicked = False
     try:
         yield
     except BaseException as error:
         if type(error).__name__ == "PanicException":
+            panicked = True
             raise ValueError(str(error)) from None
         raise
+    finally:
+        if held:
+            _release(*held, drop=panicked)
+
+
+def _hold_standard_error() -> tuple[int, int] | None:
+    """The descriptor that it had, and the memory that it has now; None if the process has none."""
+    try:
+        real, memory = os.dup(STANDARD_ERROR), os.memfd_create("stderr")
+    except OSError:
+        return None
+    os.dup2(memory, STANDARD_ERROR)
+    return real, memory
+
+
+def _release(real: int, memory: int, *, drop: bool) -> None:
+    os.dup2(real, STANDARD_ERROR)
+    with os.fdopen(memory, "rb") as held, os.fdopen(real, "wb") as out:
+        held.seek(0)
+        if not drop:
+            out.write(held.read())
 
 
 @contextmanager
