@@ -773,6 +773,14 @@ def test_what_a_killed_trb_left_half_written_is_not_committed(project: Path) -> 
     assert set(said["changed"]) == own  # type: ignore[call-overload]
 
 
+def test_what_a_killed_commit_left_of_git_s_files_goes(project: Path) -> None:
+    repo = project / "model_repository"
+    for name in (".gitattributes", ".gitignore"):
+        (repo / f".{name}.trb-0123456789abcdef").write_text("half")
+    commit(repo)
+    assert [*repo.glob(".*.trb-*")] == []
+
+
 @pytest.mark.parametrize("written", [(), ("HEAD",), ("HEAD", "commondir", "gitdir", "locked")])
 def test_a_work_tree_that_a_killed_git_had_made_by_half_is_removed(
     project: Path, written: tuple[str, ...]

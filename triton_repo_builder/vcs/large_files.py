@@ -238,7 +238,12 @@ def _has_block(file: Path) -> bool:
 
 
 def write_block(file: Path, lines: list[str]) -> None:
-    """Replace trb's lines in a file that may also have the user's; without any lines the file goes."""
+    """Replace trb's lines in a file that may also have the user's; without any lines the file goes.
+
+    Only one commit at a time writes it, so what a killed one left of it goes as well.
+    """
+    for unfinished in files.unfinished(file):
+        unfinished.unlink(missing_ok=True)
     old = os.fsdecode(files.read(file)) if file.is_file() else ""
     rest = _BLOCK.sub("", old)
     block = "\n".join((_BEGIN, *lines, _END)) + "\n" if lines else ""
