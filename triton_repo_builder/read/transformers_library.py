@@ -166,10 +166,11 @@ def _hold_standard_error() -> tuple[int, int] | None:
 
 def _release(real: int, memory: int, *, drop: bool) -> None:
     os.dup2(real, STANDARD_ERROR)
-    with os.fdopen(memory, "rb") as held, os.fdopen(real, "wb") as out:
+    os.close(real)
+    with os.fdopen(memory, "rb") as held:
         held.seek(0)
         if not drop:
-            out.write(held.read())
+            os.write(STANDARD_ERROR, held.read())
 
 
 @contextmanager
