@@ -25,7 +25,7 @@ ERRORS = {
 }
 """How the message has to name each cause."""
 _OF_GIT = re.compile(
-    r"git \S+ failed: .*(unable to|cannot|could ?n[o']t|failed to)|git could not write",
+    r"git \S+ failed: .*(unable to|cannot|could ?n[o']t|failed to)|git could not (write|read)",
     re.IGNORECASE | re.DOTALL,
 )
 """git does not always say why it could not write; what it could not write is enough."""

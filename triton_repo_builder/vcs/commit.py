@@ -214,14 +214,16 @@ def _explained(error: process.ProcessFailed, hook: str, path: Path, *, asked: bo
     if "empty commit message" in output or "could not read commit message" in output:
         return TrbError(
             Code.GIT_REFUSED,
-            "your prepare-commit-msg or commit-msg hook left an empty message, nothing was committed",
+            "git could not read the commit's message, nothing was committed: your prepare-commit-msg or "
+            "commit-msg hook left an empty message, or the disk failed",
             where=str(path),
-            remedy="correct the hook, or skip your hooks with --no-verify",
+            remedy="correct the hook, or skip your hooks with --no-verify; or make room on the disk",
         )
-    if "is not a valid object" in output:  # all that git says of an object that it could not write
+    # All that git says of an object that it could not write, or not read.
+    if "is not a valid object" in output or ("loose object" in output and "is corrupt" in output):
         return TrbError(
             Code.GIT_REFUSED,
-            "git could not write an object of the commit, no branch has moved",
+            "git could not write or read an object of the commit, no branch has moved",
             where=str(path),
             remedy="look for a full or failing disk under git's folder, and whether you may write there; "
             "then commit again",
