@@ -16,6 +16,7 @@ from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.selection import POLICY
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.text import cut
 
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')
@@ -117,7 +118,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     known = {item.name for item in fields(Policy)} - {"name", "steps"}
     place = f"{where} [policy.{name}]"
     if unknown := sorted(set(entry) - known):
-        raise _refused(place, f"unknown key '{unknown[0]}'", f"keys: {', '.join(sorted(known))}")
+        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(known))}")
     if not isinstance(entry.get("field"), str) or not _STEP.findall(entry["field"]):
         raise _refused(place, "field is missing", 'name a field of config.pbtxt: field = "max_batch_size"')
     if not set(entry) & {"required", "allowed", "forbidden", "minimum", "maximum", "pattern"}:
@@ -125,7 +126,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
             place, "it forbids nothing", "add required, allowed, forbidden, minimum, maximum or pattern"
         )
     if not _FIELD.fullmatch(entry["field"]):
-        message = f"field = {entry['field']!r} is not a path"
+        message = f"field = {cut(entry['field'])} is not a path"
         raise _refused(place, message, 'fields with dots between them: parameters."trb.model_sha256"')
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
     if steps[0] in _TEXTS and len(steps) > 2:
@@ -141,7 +142,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     for key, value in entry.items():
         kind, expected = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise _refused(place, f"{key} = {value!r}", f"{key} is {expected}")
+            raise _refused(place, f"{key} = {cut(value)}", f"{key} is {expected}")
     _check_limits(entry, place)
     _check_values(steps, entry, place)
     values: dict[str, Any] = {
@@ -195,9 +196,9 @@ def _check_values(steps: Sequence[str], entry: Mapping[str, Any], place: str) ->
         if isinstance(kind, tuple) and value not in kind:
             near = difflib.get_close_matches(str(value), kind, 1)
             remedy = f"did you mean '{near[0]}'?" if near else f"one of: {', '.join(kind)}"
-            raise _refused(place, f"'{entry['field']}' is never {value!r}", remedy)
+            raise _refused(place, f"'{entry['field']}' is never {cut(value)}", remedy)
         if isinstance(kind, type) and kind is not dict and not _is(kind, value):
-            raise _refused(place, f"'{entry['field']}' is never {value!r}", _WRITE[kind])
+            raise _refused(place, f"'{entry['field']}' is never {cut(value)}", _WRITE[kind])
 
 
 def _is(kind: type, value: Any) -> bool:
