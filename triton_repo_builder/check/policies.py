@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
+from triton_repo_builder import deadline
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding, Severity
@@ -24,6 +25,9 @@ _TEXTS = ("parameters", "metric_tags")
 """Maps whose values are texts: what is behind a key is its value."""
 LARGEST = 2**64
 """No field holds more; NaN and infinity are no limits either."""
+SECONDS = 1.0
+"""Time for one value and a pattern."""
+NO_END = "write a pattern without repetitions inside of repetitions"
 _NAME = re.compile(r"[\w.-]+")
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "required": (bool, "true or false"),
@@ -83,7 +87,7 @@ class Policy:
             return f"allowed: {', '.join(map(_shown, self.allowed))}"
         if value in self.forbidden:
             return "forbidden"
-        if self.pattern and not re.fullmatch(self.pattern, _text(value)):
+        if self.pattern and not self._matches(_text(value)):
             return f"it must match {self.pattern}"
         if self.minimum is None and self.maximum is None:
             return ""
@@ -95,6 +99,14 @@ class Policy:
         if self.minimum is not None and number < self.minimum:
             return f"at least {self.minimum:g}"
         return ""
+
+    def _matches(self, text: str) -> bool:
+        try:
+            with deadline.interrupted(SECONDS):
+                return re.fullmatch(self.pattern, text) is not None
+        except deadline.Exceeded:
+            message = f"pattern = {cut(self.pattern)} takes more than {SECONDS:g} s on {cut(text)}"
+            raise _refused(f"[policy.{self.name}]", message, NO_END) from None
 
     def _finding(self, context: ModelContext, path: FieldPath, message: str) -> Finding:
         return Finding.at(
@@ -149,9 +161,12 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
     try:
-        re.compile(str(entry.get("pattern", "")))
+        with deadline.interrupted(SECONDS):
+            re.compile(str(entry.get("pattern", "")))
         policy = Policy(name=name, steps=steps, **values)
-    except re.error as error:
+    except deadline.Exceeded:
+        raise _refused(place, f"pattern takes more than {SECONDS:g} s to read", NO_END) from None
+    except (re.error, RecursionError, OverflowError) as error:
         raise _refused(place, f"pattern is no regular expression: {error}", "correct it") from None
     if meant := backends.meant(policy.backend):
         raise _refused(place, f"no backend is named '{policy.backend}'", f'write backend = "{meant}"')
