@@ -18,7 +18,7 @@ backend: "python"
 max_batch_size: 1
 input { name: "X" data_type: TYPE_FP32 dims: [ 1 ] }
 output { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }
-parameters { key: "long" value: { string_value: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab" } }
+parameters { key: "long" value: { string_value: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab" } }
 """
 DOTTED = ".".join(["a"] * 30_000)
 NUMBER = "0x" + "f" * 9000
@@ -70,7 +70,9 @@ def test_a_pattern_of_a_policy_that_does_not_end(
     (tmp_path / "repo/m/1").mkdir(parents=True)
     (tmp_path / "repo/m/config.pbtxt").write_text(CONFIG)
     (tmp_path / "repo/m/1/model.py").write_text("class TritonPythonModel:\n    def execute(self, r): ...\n")
-    (tmp_path / "trb.toml").write_text(f"[check.policy.x]\nfield = 'parameters.long'\npattern = '{pattern}'\n")
+    (tmp_path / "trb.toml").write_text(
+        f"[check.policy.x]\nfield = 'parameters.long'\npattern = '{pattern}'\n"
+    )
     done = call("check", "repo")
     assert kind(done.stderr) is Code.USAGE
     assert f"error: {message}" in done.stderr

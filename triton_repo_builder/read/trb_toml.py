@@ -71,7 +71,9 @@ def _build_table(path: Path) -> dict[str, Any]:
         raise refused(f"is not valid TOML: {error}", "correct the file") from None
     unknown = [key for key in document if key not in ("build", "check")]  # check/settings.py reads that
     if unknown:
-        raise refused(f"unknown table {cut(unknown[0])}", "options of trb build go into a table called [build]")
+        raise refused(
+            f"unknown table {cut(unknown[0])}", "options of trb build go into a table called [build]"
+        )
     table = document.get("build", {})
     if not isinstance(table, dict):
         raise refused("[build] must be a table", "write [build] on a line of its own")
