@@ -291,3 +291,16 @@ def test_large_tensors_of_the_file_are_no_external_data(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx")
     assert skeleton.read(path).external_bytes
     assert reader.read_signature(path).external == ()
+
+
+def test_external_data_beside_data_of_its_own(tmp_path: Path) -> None:
+    path = external(tmp_path, location="../w")
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].dims[:] = [1024]
+    model.graph.initializer[0].raw_data = bytes(4096)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(TrbError, match=r"outside its folder: '\.\./w'"):
+        reader.read_signature(path)
+    model.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    path.write_bytes(model.SerializeToString())
+    assert reader.read_signature(path).external == ()
