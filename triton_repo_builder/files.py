@@ -27,6 +27,8 @@ LARGEST = 512 << 20
 """Bytes of a file that is read into memory: documents, tokenizers, warm-up data; weights never are."""
 LARGEST_DOCUMENT = 16 << 20
 """Bytes of a JSON document of settings, which takes fifty times as much memory once it is parsed."""
+LARGEST_TOML = 256 << 10
+"""Bytes of a trb.toml or a file of policies."""
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
 _CHUNK = 1 << 20
 _FOREIGN = frozenset({"__pycache__", ".git", ".ipynb_checkpoints", ".DS_Store"})
@@ -318,7 +320,11 @@ def is_folder(path: Path) -> bool:
 DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 """What code raises that reads a document of another shape than it expects."""
 DEEPEST = 100
-"""Levels of a JSON document; whoever nests deeper wants to exhaust the stack."""
+"""Levels of a JSON or TOML document; whoever nests deeper wants to exhaust the stack."""
+DOTS = 2 * DEEPEST
+"""Dots in a line of TOML."""
+BITS = 1024
+"""Bits of a whole number of TOML, which may be hexadecimal: Python prints no more than 4,300 digits."""
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -349,7 +355,13 @@ def _depth(document: Any) -> int:
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """Parse TOML. Raises ValueError."""
+    """Parse TOML. Raises ValueError, also if it is nested beyond ``DEEPEST``.
+
+    The parser keeps every beginning of a dotted key: memory grows with the square of its parts.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > DOTS:
+            raise ValueError(f"line {number} has more than {DOTS} dots")
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -358,4 +370,15 @@ def load_toml(text: str) -> dict[str, Any]:
         document: dict[str, Any] = tomllib.loads(text)
     except RecursionError:
         raise ValueError("lists or tables are nested too deeply") from None
+    if _depth(document) > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    if _bits(document) > BITS:
+        raise ValueError(f"a number has more than {BITS:,} bits")
     return document
+
+
+def _bits(value: Any) -> int:
+    """Bits of the largest whole number in a document."""
+    if isinstance(value, (dict, list)):
+        return max(map(_bits, value.values() if isinstance(value, dict) else value), default=0)
+    return value.bit_length() if isinstance(value, int) else 0

@@ -33,6 +33,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def cut(value: object, most: int = 80) -> str:
+    """``repr`` of a value of somebody's file, shortened."""
+    shown = repr(value)
+    return shown if len(shown) <= most else f"{shown[:most]}…"
+
+
 def some(names: Sequence[str], most: int = 20) -> str:
     """``a, b``; of many only the first ones, and how many more there are."""
     more = len(names) - most

@@ -327,10 +327,14 @@ def test_an_unknown_token_that_is_long(tmp_path: Path) -> None:
     assert "its model.unk_token is a text of 1,048,576 characters" in refused(folder, tmp_path / "out")
 
 
-def test_a_number_of_tokens_to_make(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_number_of_tokens_to_make(name: str, nested: bool, tmp_path: Path) -> None:
     folder = tiny.embedder(tmp_path / "m")
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_ids": 10**9}))
+    file = folder / name
+    stated = json.loads(file.read_text()) if file.is_file() else {}
+    asked = {"extra_ids": 10**9}
+    file.write_text(json.dumps(stated | ({"init_kwargs": [asked]} if nested else asked)))
     assert "its extra_ids is 1,000,000,000: at most 10,000 tokens" in refused(folder, tmp_path / "out")
 
 

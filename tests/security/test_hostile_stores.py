@@ -369,9 +369,39 @@ def test_a_layer_that_unpacks_too_well(
     assert (tmp_path / "pulled" / "m" / "1" / "x").stat().st_size == 32 << 20
 
 
-def test_a_layer_of_too_many_files(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def layers(server: Server, *each: bytes) -> None:
+    """One image of these layers."""
+    described = [{"digest": sha256(layer), "size": len(layer)} for layer in each]
+    server.acts |= {f"/v2/m/blobs/{sha256(layer)}": reply(layer) for layer in each}
+    server.acts["/v2/m/manifests/1"] = reply(json.dumps({"layers": described}).encode())
+
+
+def test_layers_that_unpack_too_well_together(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oci_layers, "ANYWAY", 40 << 20)
+    packed = [gzip.compress(tar(file(f"models/m/1/{number}", bytes(16 << 20)))) for number in range(3)]
+    layers(server, *packed[:2])
+    stores.pull(stores.parse(f"oci://{server.address}/m:1"), tmp_path / "two", lambda *facts: None)
+    layers(server, *packed)
+    error = pull_image(server, tmp_path)
+    assert error.code is Code.STORAGE_FAILED and "holds more than" in error.message
+
+
+def test_an_image_of_too_many_layers(server: Server, tmp_path: Path) -> None:
+    layer = tar(file("models/m/1/x"))
+    layers(server, *[layer] * 128)
+    assert "128 layers, at most 127" in pull_image(server, tmp_path).message
+    assert len(server.asked) == 1
+    layers(server, *[layer] * 127)
+    stores.pull(stores.parse(f"oci://{server.address}/m:1"), tmp_path / "pulled", lambda *facts: None)
+
+
+def test_layers_of_too_many_files(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oci_layers, "MEMBERS", 10)
     image(server, tar(*(file(f"models/m/1/{number}") for number in range(11))))
+    assert pull_image(server, tmp_path).code is Code.STORAGE_FAILED
+    layers(server, *(tar(*(file(f"models/m/{i}/{j}") for j in range(6))) for i in range(2)))
     assert pull_image(server, tmp_path).code is Code.STORAGE_FAILED
 
 

@@ -74,6 +74,26 @@ def test_weights_behind_a_link(golden: str, secret: Path, tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.parametrize("location", ["model.onnx", "./model.onnx", "same.onnx"])
+def test_weights_in_the_models_own_file(location: str, tmp_path: Path) -> None:
+    """ONNX Runtime would take the file's own bytes for numbers; in the repository it has another name."""
+    path = tmp_path / "model" / "model.onnx"
+    external(path, location)
+    (path.parent / "same.onnx").hardlink_to(path)
+    for golden in ("--golden", "--no-golden"):
+        error = build(path, tmp_path / "out", golden)
+        assert "which is the model itself [external-data]" in error
+    served = tmp_path / "repo"
+    tiny.put(tiny.tensor_model(tmp_path / "other.onnx"), served)
+    model = next(served.rglob("model.onnx"))
+    model.unlink()
+    shutil.copyfile(path, model)
+    (model.parent / "same.onnx").hardlink_to(model)
+    done = call("check", served)
+    assert done.returncode == 1
+    assert "which is the model itself [onnx-external-data]" in done.stdout
+
+
 def test_weights_behind_a_linked_folder(secret: Path, tmp_path: Path) -> None:
     model = tmp_path / "m" / "model.onnx"
     external(model, "d/secret")

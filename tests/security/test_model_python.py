@@ -213,3 +213,19 @@ def test_transformers_cannot_import_a_file_of_a_model(tmp_path: Path) -> None:
     assert not marker.exists()
     assert "[y/N]" not in done.stdout + done.stderr
     assert "AutoConfig True refused" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["special_tokens_map.json", "tokenizer_config.json", "generation_config.json"]
+)
+@pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file"])
+def test_a_document_too_deep_to_be_cleared_is_not_passed_on(name: str, key: str, tmp_path: Path) -> None:
+    """Its keys could name any file, whose lines would become the vocabulary."""
+    folder, deep = slow(tmp_path / "x"), "[" * 150 + "]" * 150
+    (folder / name).write_text(f'{{"{key}": "/etc/passwd", "x": {deep}}}')
+    done = run(COMMANDS["build"], folder, tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith(
+        f"error: {folder / name}: is not readable JSON: nested more than 100 levels"
+    )
+    assert not (tmp_path / "out").exists()

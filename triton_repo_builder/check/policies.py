@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
+from triton_repo_builder import deadline
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding, Severity
@@ -16,6 +17,7 @@ from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.selection import POLICY
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.text import cut
 
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')
@@ -23,6 +25,9 @@ _TEXTS = ("parameters", "metric_tags")
 """Maps whose values are texts: what is behind a key is its value."""
 LARGEST = 2**64
 """No field holds more; NaN and infinity are no limits either."""
+SECONDS = 1.0
+"""Time for one value and a pattern."""
+NO_END = "write a pattern without repetitions inside of repetitions"
 _NAME = re.compile(r"[\w.-]+")
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "required": (bool, "true or false"),
@@ -82,7 +87,7 @@ class Policy:
             return f"allowed: {', '.join(map(_shown, self.allowed))}"
         if value in self.forbidden:
             return "forbidden"
-        if self.pattern and not re.fullmatch(self.pattern, _text(value)):
+        if self.pattern and not self._matches(_text(value)):
             return f"it must match {self.pattern}"
         if self.minimum is None and self.maximum is None:
             return ""
@@ -94,6 +99,14 @@ class Policy:
         if self.minimum is not None and number < self.minimum:
             return f"at least {self.minimum:g}"
         return ""
+
+    def _matches(self, text: str) -> bool:
+        try:
+            with deadline.interrupted(SECONDS):
+                return re.fullmatch(self.pattern, text) is not None
+        except deadline.Exceeded:
+            message = f"pattern = {cut(self.pattern)} takes more than {SECONDS:g} s on {cut(text)}"
+            raise _refused(f"[policy.{self.name}]", message, NO_END) from None
 
     def _finding(self, context: ModelContext, path: FieldPath, message: str) -> Finding:
         return Finding.at(
@@ -117,7 +130,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     known = {item.name for item in fields(Policy)} - {"name", "steps"}
     place = f"{where} [policy.{name}]"
     if unknown := sorted(set(entry) - known):
-        raise _refused(place, f"unknown key '{unknown[0]}'", f"keys: {', '.join(sorted(known))}")
+        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(known))}")
     if not isinstance(entry.get("field"), str) or not _STEP.findall(entry["field"]):
         raise _refused(place, "field is missing", 'name a field of config.pbtxt: field = "max_batch_size"')
     if not set(entry) & {"required", "allowed", "forbidden", "minimum", "maximum", "pattern"}:
@@ -125,7 +138,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
             place, "it forbids nothing", "add required, allowed, forbidden, minimum, maximum or pattern"
         )
     if not _FIELD.fullmatch(entry["field"]):
-        message = f"field = {entry['field']!r} is not a path"
+        message = f"field = {cut(entry['field'])} is not a path"
         raise _refused(place, message, 'fields with dots between them: parameters."trb.model_sha256"')
     steps = tuple(quoted or plain for quoted, plain in _STEP.findall(entry["field"]))
     if steps[0] in _TEXTS and len(steps) > 2:
@@ -141,16 +154,19 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
     for key, value in entry.items():
         kind, expected = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise _refused(place, f"{key} = {value!r}", f"{key} is {expected}")
+            raise _refused(place, f"{key} = {cut(value)}", f"{key} is {expected}")
     _check_limits(entry, place)
     _check_values(steps, entry, place)
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
     try:
-        re.compile(str(entry.get("pattern", "")))
+        with deadline.interrupted(SECONDS):
+            re.compile(str(entry.get("pattern", "")))
         policy = Policy(name=name, steps=steps, **values)
-    except re.error as error:
+    except deadline.Exceeded:
+        raise _refused(place, f"pattern takes more than {SECONDS:g} s to read", NO_END) from None
+    except (re.error, RecursionError, OverflowError) as error:
         raise _refused(place, f"pattern is no regular expression: {error}", "correct it") from None
     if meant := backends.meant(policy.backend):
         raise _refused(place, f"no backend is named '{policy.backend}'", f'write backend = "{meant}"')
@@ -195,9 +211,9 @@ def _check_values(steps: Sequence[str], entry: Mapping[str, Any], place: str) ->
         if isinstance(kind, tuple) and value not in kind:
             near = difflib.get_close_matches(str(value), kind, 1)
             remedy = f"did you mean '{near[0]}'?" if near else f"one of: {', '.join(kind)}"
-            raise _refused(place, f"'{entry['field']}' is never {value!r}", remedy)
+            raise _refused(place, f"'{entry['field']}' is never {cut(value)}", remedy)
         if isinstance(kind, type) and kind is not dict and not _is(kind, value):
-            raise _refused(place, f"'{entry['field']}' is never {value!r}", _WRITE[kind])
+            raise _refused(place, f"'{entry['field']}' is never {cut(value)}", _WRITE[kind])
 
 
 def _is(kind: type, value: Any) -> bool:

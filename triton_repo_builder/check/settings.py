@@ -16,6 +16,7 @@ from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.selection import POLICY, Selection, unknown
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import is_file, load_toml
+from triton_repo_builder.text import cut
 
 KEYS = (
     "select",
@@ -53,13 +54,13 @@ def read(path: Path | None) -> Settings:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, 1)
             remedy = f"did you mean '{near[0]}'?" if near else f"keys: {', '.join(KEYS)}"
-            raise _refused(path, f"unknown key '{key}' in [check]", remedy)
+            raise _refused(path, f"unknown key {cut(key)} in [check]", remedy)
     models = table.get("models", {})
     if not isinstance(models, Mapping):
         raise _refused(path, "[check.models] must be a table", 'write "NAME" = ["CODE"]')
     for key in ("release", "baseline"):
         if not isinstance(table.get(key, ""), str):
-            raise _refused(path, f"{key} = {table[key]!r}", f'a text: {key} = "…"')
+            raise _refused(path, f"{key} = {cut(table[key])}", f'a text: {key} = "…"')
     if table.get("select") == []:
         raise _refused(path, "select is empty: nothing would be found", "leave it out to select all")
     listed = _listed(path)
@@ -89,7 +90,7 @@ def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
     for file in files:
         document = _load(file)
         if strange := sorted(set(document) - {"policy"}):
-            message = f"'{strange[0]}' does not belong into a file of policies"
+            message = f"{cut(strange[0])} does not belong into a file of policies"
             raise _refused(file, message, "write [policy.NAME]; a trb.toml is read with --config")
         found = policies.read(document, str(file))
         if not found:
@@ -150,7 +151,7 @@ def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, fol
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return load_toml(files.read_text(path))
+        return load_toml(files.read_text(path, limit=files.LARGEST_TOML))
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}", "check the path") from None
     except ValueError as error:
@@ -168,7 +169,7 @@ def _listed(path: Path) -> Callable[[str, Any], tuple[str, ...]]:
 
 def _gpus(path: Path, value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise _refused(path, f"gpus = {value!r}", "a number: 0 or more")
+        raise _refused(path, f"gpus = {cut(value)}", "a number: 0 or more")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,14 @@ OPEN_AXES = (8, 224)
 """Sizes to try, in this order, for axes that a model leaves open."""
 GOLDEN_RATIO = 2_654_435_769
 """Step modulo 2**32: the patterns of consecutive requests start far apart."""
+LARGEST = 1 << 27
+"""Bytes of the inputs of a request; a number counts as four or more, as smoke keeps each of them."""
+AXES = 32
+"""Axes of a tensor; numpy has no more."""
+
+
+class TooLarge(Exception):
+    """An input whose metadata state more than is made."""
 
 
 def takes_files(tensors: Iterable[Tensor]) -> bool:
@@ -46,18 +55,28 @@ def request(
     """The inputs of request ``number``, with ``size`` for every open axis.
 
     ``texts`` are those of the rows; by default one of ``TEXTS``. With ``files`` inputs that are named after
-    images or sounds get one of the package's. Raises KeyError for an unknown type.
+    images or sounds get one of the package's. Raises KeyError for an unknown type, and ``TooLarge``.
     """
     lines = texts or [TEXTS[number % len(TEXTS)]] * rows
     encoded = [text.encode() for text in lines]
     made: dict[str, Array] = {}
+    room = LARGEST
     for tensor in tensors:
-        if tensor.datatype == "BYTES":
-            known = [*resources.samples(tensor.name).values()] if files else []
-            given = [known[number % len(known)]] * len(lines) if known else encoded
-            made[tensor.name] = _strings(tensor, given, batched)
-        else:
-            made[tensor.name] = _numbers(tensor, number, size, len(lines), batched)
+        text = tensor.datatype == "BYTES"
+        known = [*resources.samples(tensor.name).values()] if text and files else []
+        given = [known[number % len(known)]] * len(lines) if known else encoded
+        # One text per row is the usual front of a text model; an open axis gets one text as well.
+        shape = tuple((1 if text else size) if dim < 0 else dim for dim in tensor.shape)
+        shape = (len(lines), *shape[1:]) if batched else shape
+        room -= math.prod(shape) * (
+            4 + max(map(len, given)) if text else max(4, BY_WIRE[tensor.datatype].size)
+        )
+        if room < 0 or len(shape) > AXES:
+            dims = " x ".join(map(str, shape))
+            raise TooLarge(
+                f"input {tensor.name} of {dims:.60} is more than is made: {LARGEST:,} bytes, {AXES} axes"
+            )
+        made[tensor.name] = _strings(shape, given, batched) if text else _numbers(tensor, number, shape)
     return made
 
 
@@ -77,20 +96,15 @@ def constants(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:
     ]
 
 
-def _strings(tensor: Tensor, values: Sequence[bytes], batched: bool) -> Array:
+def _strings(shape: tuple[int, ...], values: Sequence[bytes], batched: bool) -> Array:
     """A text or file for each row, repeated along the other axes."""
-    # One text per row is the usual front of a text model; an open axis gets one text as well.
-    shape = tuple(1 if dim < 0 else dim for dim in tensor.shape)
-    array = np.empty((len(values), *shape[1:]) if batched else shape, dtype=object)
+    array = np.empty(shape, dtype=object)
     for number, value in enumerate(values if batched else values[:1]):
         array[number if batched else ...] = value
     return array
 
 
-def _numbers(tensor: Tensor, number: int, size: int, rows: int, batched: bool) -> Array:
-    shape = tuple(size if dim < 0 else dim for dim in tensor.shape)
-    if batched:
-        shape = (rows, *shape[1:])
+def _numbers(tensor: Tensor, number: int, shape: tuple[int, ...]) -> Array:
     if "mask" in tensor.name.lower():
         return np.ones(shape, dtype=BY_WIRE[tensor.datatype].numpy)
     # Of integers a pattern has 0 and 1: valid tokens of any vocabulary.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from triton_repo_builder.client.sample_inputs import AXES
 from triton_repo_builder.codegen import snippets
 from triton_repo_builder.codegen.example import Example
 from triton_repo_builder.errors import Code, TrbError
@@ -29,6 +30,8 @@ def typed(example: Example, url: str) -> str:
     for tensor in (*endpoint.inputs, *endpoint.outputs):
         if tensor.datatype == "BF16":
             raise _unsupported(endpoint.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
+        if len(tensor.shape) > AXES:
+            raise _unsupported(endpoint.name, f"'{tensor.name}' has {len(tensor.shape):,} axes")
     if endpoint.decoupled:
         raise _unsupported(endpoint.name, example.obstacle)
     # Arguments that may be left out come last.

@@ -76,12 +76,19 @@ def curl_generate(base: str, endpoint: Endpoint, inputs: Sequence[Mapping[str, A
             return ""
     if any(tensor.datatype in NOT_IN_JSON for tensor in endpoint.outputs):
         return ""
+    if not _inline(inputs):
+        return ""
     body = {item["name"]: _values(item) for item in inputs}
     text = json.dumps(body, ensure_ascii=False)
     url = f"{base.rstrip('/')}/v2/models/{quote(endpoint.name)}/generate"
     return (
         f"curl -s {shlex.quote(url)} {AS_JSON} -d {shlex.quote(text)}" if len(text) <= example.INLINE else ""
     )
+
+
+def _inline(inputs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the values may fit a line: of what a config.pbtxt states there may be any number."""
+    return bool(sum(math.prod(item["shape"]) for item in inputs) <= example.INLINE)
 
 
 def _values(item: Mapping[str, Any]) -> Any:
@@ -109,21 +116,22 @@ def curl_file(url: str, made: Example) -> str:
 
 def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
     """One line of shell. ``data`` other than a list is the value of every element."""
-    full = [
-        item
-        if isinstance(item["data"], list)
-        else {**item, "data": [item["data"]] * math.prod(item["shape"])}
-        for item in inputs
-    ]
-    body: dict[str, Any] = {"inputs": full}
+    body: dict[str, Any] = {}
     save = ""
     if any(tensor.datatype in NOT_IN_JSON for tensor in outputs):
         body["outputs"] = [_binary(tensor) for tensor in outputs]
         save = " -o answer.bin"
-    text = json.dumps(body, ensure_ascii=False)
     line = f"curl -s{save} {shlex.quote(url)} {AS_JSON} -d "
-    if len(text) <= example.INLINE:
-        return line + shlex.quote(text)
+    if _inline(inputs):
+        full = [
+            item
+            if isinstance(item["data"], list)
+            else {**item, "data": [item["data"]] * math.prod(item["shape"])}
+            for item in inputs
+        ]
+        text = json.dumps({"inputs": full, **body}, ensure_ascii=False)
+        if len(text) <= example.INLINE:
+            return line + shlex.quote(text)
     parts = ", ".join(
         "{"
         + ", ".join(f"{json.dumps(key)}: {json.dumps(item[key])}" for key in ("name", "datatype", "shape"))

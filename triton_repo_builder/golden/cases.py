@@ -28,7 +28,7 @@ LARGE = 4096
 SAMPLES = 256
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 MOST = 1 << 26
-"""Elements of a tensor: one that a damaged file states is not made."""
+"""Elements of a tensor, and of the inputs of a row that are made together: a file may state any shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +274,8 @@ def _load_file(document: Mapping[str, Any]) -> CaseFile:
         alone=_number(stated["alone"]), batched=_number(stated["batched"]), reason=_text(stated["reason"])
     )
     for case in cases:
+        if sum(math.prod(tensor.shape) for tensor in case.inputs) > MOST:
+            raise ValueError(f"has inputs of more than {MOST:,} elements")
         for tensor in case.outputs:
             _check_keys(case, tensor)
     return CaseFile(

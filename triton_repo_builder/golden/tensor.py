@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,7 +41,10 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         )
         obstacle = ""
         if batching:
-            others = list(filter(None, (_unlike(model, source, size, seed) for seed in UNLIKE)))
+            # All rows are one batch, which is bounded as a row is.
+            room = cases.MOST // max(1, sum(math.prod(tensor.shape) for tensor in inputs[0].values()))
+            seeds = UNLIKE[: max(1, room - 1)]
+            others = list(filter(None, (_unlike(model, source, size, seed) for seed in seeds)))
             rows, singly = zip((inputs[0], recorded[0]), *(others or [(inputs[1], recorded[1])]), strict=True)
             obstacle = _obstacle(model, source, rows, singly)
         file = CaseFile(
@@ -57,14 +61,23 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
 
 
 def generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
-    """Patterned inputs of one row: open first axes 1, other open axes ``size``."""
-    tensors = {}
+    """Patterned inputs of one row: open first axes 1, other open axes ``size``.
+
+    Raises ValueError if they have more than ``cases.MOST`` elements.
+    """
+    tensors, room = {}, cases.MOST
     for position, spec in enumerate(specs):
         shape = tuple(
             dim if isinstance(dim, int) else 1 if axis == 0 else size
             for axis, dim in enumerate(spec.shape or ())
         )
-        small = int(np.prod(shape)) <= cases.LARGE // 16
+        room -= math.prod(shape)
+        if room < 0:
+            dims = " x ".join(map(str, shape))
+            raise ValueError(
+                f"input '{spec.name}' of {dims:.60} is too large: {cases.MOST:,} numbers are made"
+            )
+        small = math.prod(shape) <= cases.LARGE // 16
         wire = spec.dtype.wire
         whole = CaseTensor(name=spec.name, datatype=wire, shape=shape, pattern=1000 * seed + position)
         if small and wire != "FP16":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -24,6 +26,7 @@ from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.read.source import Given, Source
 
 NOTHING = Given()
+_DIGITS = re.compile("[0-9]{1,19}")
 
 
 def read_source(model: Path, given: Given = NOTHING) -> Source:
@@ -98,7 +101,8 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
 
 def signature(graph: Skeleton) -> ModelSignature:
     """Raises ``TrbError`` as ``read_signature`` for what is wrong inside the graph."""
-    model, path = load(graph), graph.path
+    inside = secrets.token_hex(16)  # a name for the file itself that its author could not state
+    model, path = load(graph, location=inside), graph.path
     if any(isinstance(text, bytes) for text in walk.names(model)):
         raise TrbError(
             Code.NOT_ONNX,
@@ -111,7 +115,7 @@ def signature(graph: Skeleton) -> ModelSignature:
     inputs = tuple(_spec(value) for value in model.graph.input if value.name not in initialized)
     outputs = tuple(_spec(value) for value in model.graph.output)
     named = {spec.name for spec in outputs}
-    external = tuple(_external(model, path))
+    external = tuple(_external(model, path, inside))
     return ModelSignature(
         inputs=inputs,
         outputs=outputs,
@@ -158,8 +162,15 @@ def read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     return dim.dim_param or None
 
 
-def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
-    """The files beside the model that hold its data, each looked at once.
+def _bytes(text: str) -> int:
+    """A number of bytes as ONNX Runtime reads it. Raises ValueError, TypeError."""
+    if not _DIGITS.fullmatch(text):
+        raise ValueError
+    return int(text)
+
+
+def _external(model: onnx.ModelProto, path: Path, inside: str) -> Iterable[ExternalFile]:
+    """The files beside the model that hold its data, each looked at once; large tensors of it are ``inside``.
 
     A location must be a plain relative path: ONNX Runtime opens nothing outside the model's folder.
     """
@@ -167,15 +178,15 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
     for tensor in walk.tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        if tensor.data_location != onnx.TensorProto.EXTERNAL or location == path.name:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or location == inside:
             continue
         try:
-            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
             location.encode()
-        except (ValueError, AttributeError):  # text that is not UTF-8 is bytes
+            end = sum(_bytes(entries.get(key, "0")) for key in ("offset", "length"))
+        except (ValueError, TypeError, AttributeError):  # text that is not UTF-8 is bytes
             raise TrbError(
                 Code.EXTERNAL_DATA,
-                f"the offset or length of '{tensor.name}' in '{location}' is not a number",
+                f"the offset or length of '{tensor.name}' in '{location}' is not a number of bytes",
                 where=str(path),
                 remedy="save the model again with its external data",
             ) from None
@@ -197,6 +208,13 @@ def _external(model: onnx.ModelProto, path: Path) -> Iterable[ExternalFile]:
                 f"its weights are in '{location}', which is not there",
                 where=str(path),
                 remedy=f"copy '{location}' beside the model, under that name",
+            )
+        if file.samefile(path):
+            raise TrbError(
+                Code.EXTERNAL_DATA,
+                f"its external data is said to be in '{location}', which is the model itself",
+                where=str(path),
+                remedy="save the model again, with its data inside or in a file beside it",
             )
         size = file.stat().st_size
         with files.opened(file) as stream:

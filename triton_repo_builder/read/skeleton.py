@@ -156,9 +156,15 @@ def _unmap(view: memoryview) -> None:
 
 
 def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
-    """Position of the tensor's data; None also for a repeated field, which protobuf itself must resolve."""
-    fields = [item for item in wire.fields(view, tensor.value, tensor.end) if item.number == TENSOR_RAW_DATA]
-    return fields[0] if len(fields) == 1 else None
+    """Position of the tensor's data; None also for a repeated field, which protobuf itself must resolve.
+
+    None if it states external data as well: ONNX Runtime may read these instead.
+    """
+    fields = list(wire.fields(view, tensor.value, tensor.end))
+    if any(item.number == TENSOR_EXTERNAL_DATA for item in fields):
+        return None
+    raw = [item for item in fields if item.number == TENSOR_RAW_DATA]
+    return raw[0] if len(raw) == 1 else None
 
 
 def _initializer(tensor: LargeTensor, location: str) -> bytes:

@@ -27,9 +27,9 @@ SUFFIXES = frozenset({".json", ".txt", ".model", ".codes", ".spm", ".vocab", ".t
 VOCABULARIES = frozenset({"tokenizer.json", "vocab.json", "merges.json", "source.json", "target.json"})
 """JSON documents whose keys are tokens."""
 NAMES = re.compile(
-    r".*_files?|vocab|merges|tokenizer_object|gguf_file|_?name_or_path|base_model_name_or_path"
+    r".*_files?|vocab|merges|tokenizer_object|gguf_file|_?name_or_path|base_model_name_or_path|init_inputs"
 )
-"""Keys of the other documents by which transformers opens files."""
+"""Keys of the other documents by which transformers opens files; init_inputs are arguments without names."""
 TOKENIZER = re.compile(r"\w*(Tokenizer|TokenizerFast|Backend)")
 LARGEST = 128 << 20
 """Bytes of a vocabulary."""
@@ -67,7 +67,6 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
     Raises ``TrbError`` for a link that leads out and a file that is too large, and what transformers raises.
     """
     folder = path if path.is_dir() else path.parent
-    _check_counts(folder)
     with tempfile.TemporaryDirectory(prefix="trb-model-") as scratch, _without_input(), panics():
         copy = Path(scratch) / "model"
         _copy(folder, copy)
@@ -100,37 +99,35 @@ def _without_names(content: bytes, file: Path) -> bytes:
     """A JSON document without the keys that name files; as it is if it is not an object."""
     try:
         document = files.load_json(content, halves=True)
-    except ValueError:
-        return content  # transformers says what is wrong
+    except ValueError as error:  # of what cannot be read no key can be taken away
+        raise _invalid(file, f"is not readable JSON: {error}") from None
+    _check_counts(document, file)
     if not isinstance(document, dict):
         return content
     stated = document.get("tokenizer_class")
     if isinstance(stated, str) and not TOKENIZER.fullmatch(stated):
-        raise TrbError(
-            Code.TOKENIZER_INVALID,
-            f"its tokenizer_class is '{stated[:60]}', which is not the name of a tokenizer",
-            where=str(file),
-            remedy="get the original file again from the model's source",
-        )
+        raise _invalid(file, f"its tokenizer_class is '{stated[:60]}', which is not the name of a tokenizer")
     return json.dumps({key: value for key, value in document.items() if not NAMES.fullmatch(key)}).encode()
 
 
-def _check_counts(folder: Path) -> None:
-    """``TrbError`` if tokenizer_config.json asks for more tokens than memory may hold."""
-    file = containment.within(folder, "tokenizer_config.json")
-    try:
-        stated = files.load_json(files.read(file, files.LARGEST_DOCUMENT), halves=True) if file else {}
-    except (OSError, ValueError):
-        return  # transformers says what is wrong
-    for name in COUNTS:
-        number = stated.get(name) if isinstance(stated, dict) else None
+def _check_counts(document: Any, file: Path) -> None:
+    """``TrbError`` if a document asks, at any level, for more tokens than memory may hold."""
+    inner = document.values() if isinstance(document, dict) else document
+    for value in inner if isinstance(document, (dict, list)) else ():
+        _check_counts(value, file)
+    for name in COUNTS if isinstance(document, dict) else ():
+        number = document.get(name)
         if isinstance(number, (int, float)) and number > MOST:
-            raise TrbError(
-                Code.TOKENIZER_INVALID,
-                f"its {name} is {number:,}: at most {MOST:,} tokens can be made so",
-                where=str(file),
-                remedy="get the original file again from the model's source",
-            )
+            raise _invalid(file, f"its {name} is {number:,}: at most {MOST:,} tokens can be made so")
+
+
+def _invalid(file: Path, message: str) -> TrbError:
+    return TrbError(
+        Code.TOKENIZER_INVALID,
+        message,
+        where=str(file),
+        remedy="get the original file again from the model's source",
+    )
 
 
 @contextmanager

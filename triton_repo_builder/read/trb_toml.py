@@ -13,6 +13,7 @@ from triton_repo_builder.files import load_toml
 from triton_repo_builder.read.option_checks import check
 from triton_repo_builder.read.option_values import InvalidValue
 from triton_repo_builder.read.options import OPTIONS, ORIGINS, BuildOptions, usage
+from triton_repo_builder.text import cut
 
 CODE = ("tokenizers_wheel", "pillow_wheel")
 """Options that name code which runs in the server."""
@@ -28,7 +29,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             near = difflib.get_close_matches(name, OPTIONS, 1)
             raise TrbError(
                 Code.USAGE,
-                f"unknown option '{key}' in [build]",
+                f"unknown option {cut(key)} in [build]",
                 where=str(path),
                 remedy=f"did you mean '{near[0]}'?" if near else "see 'trb build --help'",
             )
@@ -40,7 +41,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         except TypeError:
             raise TrbError(
                 Code.USAGE,
-                f"{key} = {value!r} is not valid",
+                f"{key} = {cut(value)} is not valid",
                 where=f"{path} [build]",
                 remedy=f"give it as {kind.expected}",
             ) from None
@@ -63,14 +64,16 @@ def _build_table(path: Path) -> dict[str, Any]:
         return TrbError(Code.USAGE, message, where=str(path), remedy=remedy)
 
     try:
-        document = load_toml(files.read_text(path))
+        document = load_toml(files.read_text(path, limit=files.LARGEST_TOML))
     except OSError as error:
         raise refused(f"cannot be read: {error.strerror}", "check the path given to --config") from None
     except ValueError as error:
         raise refused(f"is not valid TOML: {error}", "correct the file") from None
     unknown = [key for key in document if key not in ("build", "check")]  # check/settings.py reads that
     if unknown:
-        raise refused(f"unknown table '{unknown[0]}'", "options of trb build go into a table called [build]")
+        raise refused(
+            f"unknown table {cut(unknown[0])}", "options of trb build go into a table called [build]"
+        )
     table = document.get("build", {})
     if not isinstance(table, dict):
         raise refused("[build] must be a table", "write [build] on a line of its own")

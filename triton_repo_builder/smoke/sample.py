@@ -34,6 +34,8 @@ def record(grpc: GrpcClient, endpoint: Endpoint) -> tuple[cases.CaseFile | None,
                     endpoint.inputs, number, batched=bool(endpoint.max_batch_size), size=size, files=files
                 )
                 recorded.append(_case(f"made-{number + 1}", inputs, grpc.infer(endpoint.name, inputs)))
+        except sample_inputs.TooLarge as error:
+            return None, inputs, reason if inputs else f"smoke makes no such inputs ({error})"
         except RequestFailed as error:
             reason = f"the server does not answer inputs made from its metadata ({error})"
             continue

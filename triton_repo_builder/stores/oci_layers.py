@@ -28,12 +28,15 @@ MOST = 60
 """Layers of either kind; overlay file systems mount 127 or so at most."""
 BLOCK = 1 << 20
 _RECORD = 512
+LAYERS = 127
+"""Layers of an image that is pulled."""
 MEMBERS = 100_000
-"""Files and folders of a layer."""
+"""Files and folders of all layers of an image."""
 HEADER = 2 << 20
 """Bytes that are read at once: the content of a file in pieces, a header whole."""
 PACKED = 100
-"""How much larger a compressed layer may be, if it is more than ``ANYWAY`` bytes: weights hardly shrink."""
+"""How much larger than their blobs the layers of an image may be together, if that is more than ``ANYWAY``
+bytes: weights hardly shrink."""
 ANYWAY = 1 << 30
 _GZIP = b"\x1f\x8b"
 
@@ -50,6 +53,14 @@ class Layer:
     def blocks(self) -> Iterator[bytes]:
         """The stream, from its start."""
         return _stream(self.files)
+
+
+class Room:
+    """What may still be unpacked of an image whose layers have ``stated`` bytes together."""
+
+    def __init__(self, stated: int) -> None:
+        self.bytes = max(ANYWAY, PACKED * stated)
+        self.members = MEMBERS
 
 
 class Reader:
@@ -110,8 +121,10 @@ class _Tape:
             raise tarfile.ReadError(f"holds more than {self._most:,} bytes")
 
 
-def unpack(layer: Path, target: Path, where: str) -> None:
+def unpack(layer: Path, target: Path, where: str, room: Room) -> None:
     """Write the files of a layer that are under ``models/`` below ``target``, and nothing else.
+
+    ``room``, which the layers of an image share, shrinks by what it holds.
 
     Raises DIGEST_MISMATCH for a path outside, STORAGE_FAILED for what is not a plain tar stream, packed by
     gzip at most.
@@ -121,8 +134,9 @@ def unpack(layer: Path, target: Path, where: str) -> None:
             packed = plain.read(len(_GZIP)) == _GZIP
         size = layer.stat().st_size
         with gzip.open(layer) if packed else layer.open("rb") as stream:
-            tape = _Tape(stream, max(ANYWAY, PACKED * size) if packed else size)
-            _unpack(tape, target, where)
+            tape = _Tape(stream, room.bytes if packed else min(size, room.bytes))
+            _unpack(tape, target, where, room)
+            room.bytes -= tape.tell()
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError) as error:
         raise TrbError(
             Code.STORAGE_FAILED,
@@ -132,11 +146,12 @@ def unpack(layer: Path, target: Path, where: str) -> None:
         ) from None
 
 
-def _unpack(tape: Any, target: Path, where: str) -> None:
+def _unpack(tape: Any, target: Path, where: str, room: Room) -> None:
     with tarfile.open(fileobj=tape, mode="r:") as archive:
-        for number, member in enumerate(archive):
-            if number >= MEMBERS:
-                raise tarfile.ReadError(f"holds more than {MEMBERS:,} files")
+        for member in archive:
+            room.members -= 1
+            if room.members < 0:
+                raise tarfile.ReadError(f"holds more than {MEMBERS:,} files, with the layers before it")
             path = member.name.removeprefix("./").removeprefix("/")
             if not member.isreg() or not path.startswith(f"{ROOT}/"):
                 continue

@@ -180,10 +180,10 @@ class RegistryStore:
             digest, manifest = self._manifest()
             layers, stated = self._parts(manifest)
             total = sum(size for _, size in layers)
-            done = 0
+            done, room = 0, oci_layers.Room(total)
             for layer, size in layers:
                 progress(layer, done, total)
-                self._unpack(layer, size, target)
+                self._unpack(layer, size, target, room)
                 done += size
             progress("", total, total)
             local = collect(target)
@@ -295,6 +295,8 @@ class RegistryStore:
             raise self._no_manifest(error) from None
         if not all(DIGEST.fullmatch(digest) for digest, _ in layers):
             raise self._no_manifest(ValueError("a layer's digest is no sha256"))
+        if len(layers) > oci_layers.LAYERS:
+            raise self._no_manifest(ValueError(f"{len(layers):,} layers, at most {oci_layers.LAYERS}"))
         return layers, None if stated is None else str(stated)
 
     def _no_manifest(self, error: Exception) -> TrbError:
@@ -313,7 +315,7 @@ class RegistryStore:
             remedy=f"push first: trb push {self.location} REPO",
         )
 
-    def _unpack(self, digest: str, size: int, target: Path) -> None:
+    def _unpack(self, digest: str, size: int, target: Path, room: oci_layers.Room) -> None:
         """One layer: fetched whole, verified, then unpacked, and only its files under ``models/``."""
         with tempfile.TemporaryDirectory(prefix=".trb-", dir=target.parent) as scratch:
             layer = Path(scratch) / "layer"
@@ -325,4 +327,4 @@ class RegistryStore:
             )
             if actual != expected:
                 raise mismatch(where, f"sha256:{actual}", digest, REPAIR)
-            oci_layers.unpack(layer, target, where)
+            oci_layers.unpack(layer, target, where, room)

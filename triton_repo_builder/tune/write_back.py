@@ -119,7 +119,7 @@ def _ended(text: str, like: str) -> str:
 def _toml(config: Path) -> str:
     """The text of a trb.toml that ``trb build`` can read. Raises ``TrbError`` USAGE."""
     try:
-        text = files.read(config).decode("utf-8")
+        text = files.read(config, files.LARGEST_TOML).decode("utf-8")
         files.load_toml(text)
     except (OSError, ValueError) as error:
         remedy = "correct the file, or run tune in another folder"

@@ -156,6 +156,13 @@ def test_deep_sources_are_a_finding_at_most(source: str, tmp_path: Path) -> None
     assert {finding.code for finding in found} <= {"python-syntax"}
 
 
+def test_a_large_source_is_not_analysed(tmp_path: Path) -> None:
+    put(tmp_path, "m", f'backend: "python"\n{IO}', f"{MODEL}{'x = [1, 2, 3, 4]; ' * 15_000}\n")
+    (finding,) = check.check(repository.read(tmp_path), releases.default())
+    assert (finding.code, finding.severity) == ("python-syntax", "warning")
+    assert "trb check reads at most 262,144 of it" in finding.message
+
+
 @pytest.mark.parametrize("manifest", ["[" * 100_000, '{"a":' * 100_000, '{"files": 1}'])
 def test_a_broken_manifest_is_one_finding(manifest: str, tmp_path: Path) -> None:
     put(tmp_path, "m", f'backend: "python"\n{IO}max_batch_size: -1')

@@ -148,7 +148,27 @@ def test_a_location_is_one_file_however_it_is_written(tmp_path: Path) -> None:
             {"location": "w", "length": "much"},
             bytes(16),
             Code.EXTERNAL_DATA,
-            "the offset or length of 'W' in 'w' is not a number",
+            "the offset or length of 'W' in 'w' is not a number of bytes",
+        ),
+        *(
+            ({"location": "w", **entry}, bytes(16), Code.EXTERNAL_DATA, "is not a number of bytes")
+            for entry in (
+                {"offset": "-4"},
+                {"length": "-1"},
+                {"length": "4_0"},
+                {"offset": "\u0661"},
+                {"length": "9" * 30},
+            )
+        ),
+        *(
+            ({"location": place, **entry}, None, Code.EXTERNAL_DATA, message)
+            for place in ("m.onnx", "./m.onnx")
+            for entry, message in (
+                ({}, "is said to be in 'm.onnx', which is the model itself"),
+                ({"offset": "0", "length": "16"}, "which is the model itself"),
+                ({"offset": "-5"}, "is not a number of bytes"),
+                ({"length": "abc"}, "is not a number of bytes"),
+            )
         ),
         ({"location": "w"}, LFS + b"/v1", Code.LFS_POINTER, "this is a git-LFS pointer, not the weights"),
     ],
@@ -264,3 +284,23 @@ def test_the_difference_that_a_file_states(stated: str, rounding: float, tmp_pat
     read = reader.read_signature(tiny.text_model(tmp_path / "model.onnx"))
     assert replace(read, metadata={"trb.difference": stated}).rounding == rounding
     assert read.rounding == 0
+
+
+def test_large_tensors_of_the_file_are_no_external_data(tmp_path: Path) -> None:
+    """The skeleton says of them that they are in the file itself."""
+    path = tiny.text_model(tmp_path / "m.onnx")
+    assert skeleton.read(path).external_bytes
+    assert reader.read_signature(path).external == ()
+
+
+def test_external_data_beside_data_of_its_own(tmp_path: Path) -> None:
+    path = external(tmp_path, location="../w")
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].dims[:] = [1024]
+    model.graph.initializer[0].raw_data = bytes(4096)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(TrbError, match=r"outside its folder: '\.\./w'"):
+        reader.read_signature(path)
+    model.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    path.write_bytes(model.SerializeToString())
+    assert reader.read_signature(path).external == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding, rerank
-from triton_repo_builder.tasks.support import prompts
+from triton_repo_builder.tasks.support import prompts, saved_modules
 
 SAVED = {"prompts": {"query": "hello ", "passage": "the fox ", "document": ""}}
 
@@ -49,6 +50,33 @@ def test_which_prompt(default: str | None, asked: str | None, text: str, tmp_pat
     assert dict(found.encoding.parameters) == ({"prompt": text} if text else {})
     if text:
         assert found.notes == (f"prompt {text!r} goes before every text",)
+
+
+@pytest.mark.parametrize("default", ["query", None])
+def test_a_prompt_of_a_megabyte(default: str | None, tmp_path: Path) -> None:
+    saved = {"prompts": {"query": "x " * 500_000, "short": "y"}, "default_prompt_name": default}
+    folder = folder_of(tmp_path, saved)
+    with pytest.raises(
+        TrbError, match="the prompt 'query' has 1,000,000 characters: at most 100,000"
+    ) as caught:
+        read(folder)
+    assert caught.value.code is Code.TASK_UNCLEAR
+    with pytest.raises(TrbError, match="at most 100,000") as caught:
+        read(folder_of(tmp_path / "other", SAVED), "x: " * 50_000)
+    assert caught.value.code is Code.USAGE
+
+
+def test_many_prompts_are_one_short_note(tmp_path: Path) -> None:
+    (note,) = read(folder_of(tmp_path, {"prompts": {f"{i}{'x' * 900}": "a" for i in range(900)}})).notes
+    assert len(note) < 3000 and "and 880 more" in note
+
+
+def test_a_list_of_modules_without_measure(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, SAVED)
+    (folder / "modules.json").write_text(json.dumps([{"type": "Transformer", "path": ""}] * 1001))
+    with pytest.raises(TrbError, match="it has 1,001 entries, and may have 1,000") as caught:
+        saved_modules.modules(reader.read_source(folder))
+    assert caught.value.code is Code.TASK_UNCLEAR
 
 
 def test_prompts_of_which_none_is_the_default_are_told(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 import numpy as np
@@ -111,15 +112,35 @@ def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]
     batched, count = bool(target.endpoint.max_batch_size), len(texts)
     rounds = math.gcd(rows, count)
     starts = [(first + rows * number) % count for first in range(rounds) for number in range(count // rounds)]
-    return [
-        sample_inputs.request(
-            target.endpoint.needed,
-            start,
-            batched=batched,
-            texts=[texts[(start + number) % count] for number in range(rows)],
-        )
-        for start in starts
-    ]
+    rounds_of_texts = ([texts[(start + number) % count] for number in range(rows)] for start in starts)
+    return _made(
+        target,
+        (
+            partial(sample_inputs.request, target.endpoint.needed, start, batched=batched, texts=row)
+            for start, row in zip(starts, rounds_of_texts, strict=True)
+        ),
+    )
+
+
+def _made(target: Target, requests: Iterable[Callable[[], Inputs]]) -> list[Inputs]:
+    """The requests, as many as ``encode`` may have room for. Raises ``TrbError`` if one is too large."""
+    made: list[Inputs] = []
+    size = 0
+    try:
+        for request in requests:
+            made.append(request())
+            size += sum(array.nbytes for array in made[-1].values())
+            if size > 8 * ROOM:
+                break
+    except sample_inputs.TooLarge as error:
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            str(error),
+            where=target.name,
+            remedy="state smaller dims in its config.pbtxt, lower --rows or --lengths, or choose another "
+            "endpoint with --endpoint",
+        ) from None
+    return made
 
 
 def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
@@ -140,15 +161,13 @@ def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[I
     batched = bool(target.endpoint.max_batch_size)
     sizes = (length,) if length else sample_inputs.OPEN_AXES
     for size in sizes:
-        requests: list[Inputs] = [
-            sample_inputs.request(
-                target.endpoint.needed, number, batched=batched, size=size, rows=rows, files=True
-            )
-            for number in range(MADE)
-        ]
+        make = partial(
+            sample_inputs.request, target.endpoint.needed, batched=batched, size=size, rows=rows, files=True
+        )
+        requests = _made(target, (partial(make, number) for number in range(MADE)))
         if size == sizes[-1] or _accepted(target, requests[0]):
             break
-    return requests, f"{MADE} inputs made from the metadata, open axes {size}"
+    return requests, f"{len(requests)} inputs made from the metadata, open axes {size}"
 
 
 def _golden(file: cases.CaseFile, rows: int, batched: bool) -> list[Inputs]:

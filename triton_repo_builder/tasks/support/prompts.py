@@ -20,8 +20,11 @@ from triton_repo_builder.tasks.task import (
     TaskPlan,
     rows_of_texts,
 )
+from triton_repo_builder.text import cut, some
 
 FILE = "config_sentence_transformers.json"
+LONGEST = 100_000
+"""Characters of a prompt: it is tokenized and sent with every text."""
 NOT_FOUND = f"no {FILE} was found beside the model"
 MODEL_FOLDER = "the original with --from-model FOLDER"
 
@@ -53,11 +56,16 @@ def read(source: Source, options: BuildOptions) -> Prompt:
     saved = source.settings(FILE)
     listed = _listed(source, saved)
     option = options.prompt
+    _check_length(source, listed, option)
     if option is not None:
         if option in listed:
             return Prompt(text=listed[option], notes=_note(listed[option]))
         if option.replace("_", "").replace("-", "").isalnum():
-            names = f"use one of {', '.join(listed)}" if listed else f"take {FILE} from {MODEL_FOLDER}"
+            names = (
+                f"use one of {some([f'{name:.60}' for name in listed])}"
+                if listed
+                else f"take {FILE} from {MODEL_FOLDER}"
+            )
             raise usage(
                 "prompt",
                 f"{FILE} lists no prompt '{option}'" if saved else f"'{option}' is a name, and {NOT_FOUND}",
@@ -66,13 +74,13 @@ def read(source: Source, options: BuildOptions) -> Prompt:
         return Prompt(text=option, notes=_note(option))
     default = _default(source, saved)
     if default is None:
-        named = ", ".join(name for name, text in listed.items() if text)
+        named = some([f"{name:.60}" for name, text in listed.items() if text])
         note = f"the prompts {named} of {FILE} are not used: none is the default, --prompt NAME takes one"
         return Prompt(notes=(note,) if named else ())
     if default not in listed:
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"default_prompt_name is '{default}', and prompts has no such entry",
+            f"default_prompt_name is '{default:.60}', and prompts has no such entry",
             where=str(source.folder / FILE),
             remedy="correct the file, or give --prompt (--prompt '' for none)",
         )
@@ -120,6 +128,20 @@ def _listed(source: Source, saved: Mapping[str, Any]) -> Mapping[str, str]:
     )
 
 
+def _check_length(source: Source, listed: Mapping[str, str], option: str | None) -> None:
+    if option is not None and len(option) > LONGEST:
+        message = f"is a text of {len(option):,} characters: at most {LONGEST:,} are read"
+        raise usage("prompt", message, "shorten it")
+    for name, text in listed.items():
+        if len(text) > LONGEST:
+            raise TrbError(
+                Code.TASK_UNCLEAR,
+                f"the prompt {cut(name)} has {len(text):,} characters: at most {LONGEST:,} are read",
+                where=str(source.folder / FILE),
+                remedy="get the original file again from the model's source",
+            )
+
+
 def _default(source: Source, saved: Mapping[str, Any]) -> str | None:
     default = saved.get("default_prompt_name")
     if default is None or isinstance(default, str):
@@ -133,4 +155,4 @@ def _default(source: Source, saved: Mapping[str, Any]) -> str | None:
 
 
 def _note(text: str) -> tuple[str, ...]:
-    return (f"prompt {text!r} goes before every text",) if text else ()
+    return (f"prompt {cut(text, 1000)} goes before every text",) if text else ()

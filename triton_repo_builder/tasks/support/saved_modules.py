@@ -18,6 +18,8 @@ from triton_repo_builder.tasks.support import dense, prompts
 from triton_repo_builder.tasks.support.dense import Dense
 
 MODULES, POOLING = "modules.json", "1_Pooling/"
+MOST = 1000
+"""Entries of modules.json."""
 ORDER = ("Pooling", "Dense", "Normalize")
 """How the head applies sentence-transformers' modules."""
 
@@ -37,10 +39,10 @@ def modules(source: Source) -> list[dict[str, Any]]:
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
         if file := containment.within(place, MODULES):
             try:
-                listed = [
-                    {**entry, "folder": place}
-                    for entry in files.load_json(files.read(file, files.LARGEST_DOCUMENT))
-                ]
+                entries = files.load_json(files.read(file, files.LARGEST_DOCUMENT))
+                if len(entries) > MOST:
+                    raise ValueError(f"it has {len(entries):,} entries, and may have {MOST:,}")
+                listed = [{**entry, "folder": place} for entry in entries]
                 for entry in listed:
                     if "\0" in (path := str(entry.get("path", ""))):
                         raise ValueError("a path holds a null byte")
