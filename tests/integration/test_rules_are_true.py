@@ -30,7 +30,6 @@ OTHER_WORDS = (
     "onnx-external-data",
     "onnx-graph",
     "onnx-library",
-    "onnx-shape-open",
     "onnx-unreadable",
     "python-import",
 )

@@ -208,8 +208,6 @@ _ONNX = _group(
      "cast at the graph's edge"),
     ("error", "onnx-shape", "`dims` do not fit the graph's shape.",
      "copy the dims from the graph, without the first one if max_batch_size is above 0"),
-    ("warning", "onnx-shape-open", "A size that only ONNX Runtime can infer: its operator is not ONNX's.",
-     "state the shape in the graph, or copy what onnxruntime's get_outputs() prints"),
     ("error", "onnx-scalar", "A scalar tensor with other dims than [1].",
      "write dims: [ 1 ] and max_batch_size: 0"),
     ("warning", "onnx-scalar-batch", "A scalar tensor on a model that batches.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,15 @@ LONGEST = 100
 """Characters of a file's name in a message."""
 
 
-def _read(path: Path) -> ModelSignature:
-    """The signature with its outputs as ONNX Runtime sees them: narrowed by shape inference."""
+def _read(path: Path, release: Release) -> ModelSignature:
+    """The signature with its outputs as ONNX Runtime sees them."""
     # These import onnx; a repository of Python models never needs it.
     from triton_repo_builder.graph import reader, shape_inference
 
     graph = skeleton.read(path)
-    return refine(reader.signature(graph), shape_inference.output_shapes(graph))
+    signature = reader.signature(graph)
+    shapes = shape_inference.output_shapes(graph, signature, release)
+    return replace(refine(signature, shapes.sizes), exact_outputs=shapes.exact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class RepositoryContext:
         """The signature of an ONNX file, or why it cannot be read."""
         if path not in self._graphs:
             try:
-                self._graphs[path] = _read(path)
+                self._graphs[path] = _read(path, self.release)
             except TrbError as error:
                 self._graphs[path] = error
         return self._graphs[path]

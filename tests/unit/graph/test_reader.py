@@ -12,8 +12,7 @@ from onnx import helper, numpy_helper
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import LFS_POINTER as LFS
-from triton_repo_builder.graph import reader, shape_inference
-from triton_repo_builder.read import skeleton
+from triton_repo_builder.graph import reader
 
 
 def signature(tmp_path: Path, content: bytes) -> Any:
@@ -214,18 +213,6 @@ def test_weights_of_a_subgraph_and_of_a_constant_count_too(tmp_path: Path) -> No
 
 
 # --- what the graph implies --------------------------------------------------------------------------
-
-
-def test_shapes_are_inferred_where_onnx_can(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(
-        t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
-    )
-    assert shape_inference.output_shapes(skeleton.read(path)) == {"Y": ("n", 3)}
-    path.write_bytes(
-        t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
-    )
-    assert shape_inference.output_shapes(skeleton.read(path)) == {}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Sessions:
         """Start it unless it runs: what it imports takes a moment."""
         if self._connection is None:
             self._memory = memory()
-            module = "triton_repo_builder.golden.sessions"
+            module = "triton_repo_builder.graph.sessions"
             self._child, self._connection = process.spawn_python(module, str(self._memory))
         return self._connection
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.golden import memory
+from triton_repo_builder.graph import memory
 
 _SESSIONS: dict[int, Any] = {}
 PDEATHSIG = 1
