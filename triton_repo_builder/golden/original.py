@@ -14,7 +14,7 @@ from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden.cases import Case, CaseFile, Tolerance
 from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
-from triton_repo_builder.graph import isolated
+from triton_repo_builder.graph import control, isolated
 from triton_repo_builder.graph.session import Session
 from triton_repo_builder.graph.session import load as load_session
 from triton_repo_builder.read.source import Source
@@ -23,11 +23,16 @@ _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
-def scales_by_batch(source: Source) -> str:
+def rows_interact(source: Source) -> str:
     """Why the graph itself shows that rows change each other's answers; empty if it does not."""
-    if not source.signature.quantised:
-        return ""
-    return "it quantises activations at run time, by the largest number of all rows in a batch"
+    if source.signature.quantised:
+        return "it quantises activations at run time, by the largest number of all rows in a batch"
+    return control.decides(source.skeleton) or draws(source)
+
+
+def draws(source: Source) -> str:
+    """Which random operator the graph has; empty without one."""
+    return control.draws(source.skeleton)
 
 
 @dataclass(frozen=True)
