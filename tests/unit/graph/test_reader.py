@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import LFS_POINTER as LFS
 from triton_repo_builder.graph import reader
+from triton_repo_builder.read import skeleton
 
 
 def signature(tmp_path: Path, content: bytes) -> Any:
