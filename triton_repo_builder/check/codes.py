@@ -55,7 +55,7 @@ _LAYOUT = _group(
     ("error", "platform-unknown", "No backend follows from `backend`, `platform` or the files.",
      'set backend: "onnxruntime" or "python", or platform: "ensemble"'),
     ("error", "platform-backend-pair", "`platform` belongs to another backend.",
-     "drop platform"),
+     "keep the one of the two that fits the model's file"),
     ("error", "backend-unknown", "A name that is not a backend.",
      "use the backend's own name"),
     ("warning", "backend-custom", "A backend that the stock image does not have.",

@@ -279,10 +279,9 @@ def _fix(
     texts = {path: fixes.exact(path) for path in _texts(read)}
 
     def judged(changed: Mapping[str, str]) -> list[Finding]:
-        findings = check.check(read.with_texts(changed), release, image=settings.image, only=only)
-        return settings.selection.of(findings, read)
+        return check.check(read.with_texts(changed), release, image=settings.image, only=only)
 
-    changed = fixes.correct(texts, judged)
+    changed = fixes.correct(texts, judged, lambda findings: settings.selection.of(findings, read))
     for path, text in changed.items():
         shown = fixes.diff(path, texts[path], text)
         if sys.stdout.isatty():

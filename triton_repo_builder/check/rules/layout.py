@@ -71,7 +71,9 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
         yield context.finding("platform-unknown", message, "platform", remedy=remedy)
     elif platform and _family(backend) and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
-        yield context.finding("platform-backend-pair", message, "platform")
+        spare = _spare(context, PLATFORMS.get(platform, ""))
+        remedy = f"drop {spare}: the model's file is not of it" if spare else ""
+        yield context.finding("platform-backend-pair", message, spare or "platform", remedy=remedy)
     elif context.image.backends and context.backend not in context.image.backends:
         message = f"backend '{context.backend}' is not among those of the image"
         yield context.finding("backend-unknown", message, "backend", remedy=_of_the_image(context))
@@ -98,6 +100,18 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
             "backend-custom", message, "backend", remedy=f"did you mean {near[0]}?" if near else ""
         )
     yield from _runtime(context)
+
+
+def _spare(context: ModelContext, of_platform: str) -> str:
+    """Which of ``platform`` and ``backend`` does not fit the versions' files; empty if they do not say."""
+    suffixes = {Path(name).suffix: backend for name, backend in backends.FILES.items()}
+    folders = [context.model.path / str(version) for version in context.selected]
+    names = [entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()]
+    named = context.config.default_model_filename
+    fitting = {suffixes.get(Path(name).suffix, "") for name in ([named] if named else names)}
+    if (context.config.backend in fitting) == (of_platform in fitting):
+        return ""
+    return "platform" if context.config.backend in fitting else "backend"
 
 
 def _is_path(backend: str) -> bool:
