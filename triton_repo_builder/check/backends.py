@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
 
@@ -73,10 +75,24 @@ def backend_of(model: Model) -> str:
 
 def filename_of(model: Model, backend: str) -> str | None:
     """The file a version directory must hold; None if the backend needs none or is unknown."""
-    named = model.config.default_model_filename
-    if named or model.config.has("cc_model_filenames"):
-        return named or None
+    if named := model.config.default_model_filename:
+        return named
     if backend == "tensorflow":
         graphdef = model.config.platform == "tensorflow_graphdef"
         return "model.graphdef" if graphdef else "model.savedmodel"
-    return next((name for name, owner in FILES.items() if owner == backend), None)
+    usual = next((name for name, owner in FILES.items() if owner == backend), None)
+    folders = [model.path / str(version) for version in model.selected]
+    if by_capability(model, backend) and not any(usual and (folder / usual).exists() for folder in folders):
+        return None
+    return usual
+
+
+def by_capability(model: Model, backend: str) -> Mapping[str, str]:
+    """The files by compute capability (``7.5``) that an instance on a GPU prefers to the usual one.
+
+    BackendModelInstance of the backend library; the Python backend does not read them, nor does the CPU.
+    """
+    kinds = {group.get("kind", "KIND_AUTO") for group in model.config.messages("instance_group")}
+    on_gpu = not kinds or bool(kinds & {"KIND_AUTO", "KIND_GPU"})
+    stated: Mapping[str, str] = model.config.raw.get("cc_model_filenames", {})
+    return stated if on_gpu and backend != "python" else {}

@@ -12,6 +12,7 @@ from triton_repo_builder import files
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.files import is_folder
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
@@ -49,7 +50,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         )
     yield from _backend(context)
     if not context.relocated:
-        for part in (_versions, _files, _labels):
+        for part in (_versions, _files, _by_capability, _labels):
             yield from readable(context.model.path, functools.partial(part, context))
     yield from _pointers(context)
 
@@ -241,6 +242,21 @@ def _files(context: ModelContext) -> Iterator[Finding]:
         )
         remedy = f'write default_model_filename: "{beside[0]}", or rename it to {file.name}' if beside else ""
         yield report("model-file-missing", str(file), message, remedy=remedy)
+
+
+def _by_capability(context: ModelContext) -> Iterator[Finding]:
+    """Files for some GPUs: a server without such a GPU does not look for them."""
+    for key, name in backends.by_capability(context.model, context.backend).items():
+        place = ("cc_model_filenames", Key(key))
+        if not re.fullmatch(r"\d+\.\d+", key):
+            message = f"cc_model_filenames: '{key}' is not a compute capability, so no GPU takes '{name}'"
+            remedy = 'write it with a point: key: "7.5"'
+            yield context.finding("model-filename", message, *place, remedy=remedy, severity="warning")
+        for version in context.selected:
+            file = context.join(str(version), name)
+            if not file.exists():
+                message = f"failed to stat file {file}, on a GPU of compute capability {key}"
+                yield context.finding("model-file-missing", message, *place, severity="warning")
 
 
 def _python_name(context: ModelContext) -> str:

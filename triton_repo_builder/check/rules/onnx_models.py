@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import ModelContext, report
+from triton_repo_builder.check.context import ModelContext, relative, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules import onnx_options, onnx_tensors
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
+
+_LIBRARY = ("model_operations", "op_library_filename")
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -65,12 +67,14 @@ def _nodes(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator
             yield report("onnx-graph", str(file), fault)
     yield from _kernels(context, file)
     for library in libraries:
-        if not Path(library).exists():
+        if message := relative(library, library=True):
+            remedy = "write the absolute path that it has in the image"
+            yield context.finding("onnx-library", message, *_LIBRARY, severity="warning", remedy=remedy)
+        elif not Path(library).exists():
             message = (
                 f"Failed to load library {library} with error: {library}: cannot open shared object file"
             )
-            where, severity = ("model_operations", "op_library_filename"), context.absent(library)
-            yield context.finding("onnx-library", message, *where, severity=severity)
+            yield context.finding("onnx-library", message, *_LIBRARY, severity=context.absent(library))
 
 
 def _kernels(context: ModelContext, file: Path) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from triton_repo_builder import files
-from triton_repo_builder.check.context import ModelContext, c_string, report
+from triton_repo_builder.check import environment
+from triton_repo_builder.check.context import ModelContext, c_string, relative, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
@@ -26,16 +26,6 @@ _SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,|\{(?:[-+]?\d+|[A-Za-z])\.\.|^
 
 Braces make several words of one, ``{1..3}`` too; a ``#`` that begins a word makes the rest a comment.
 """
-_ARCHIVES = (
-    b"\x1f\x8b",
-    b"BZh",
-    b"\xfd7zXZ",
-    b"\x28\xb5\x2f\xfd",
-    b"\x04\x22\x4d\x18",
-    b"PK",
-    b"7z\xbc\xaf",
-    b"\x1f\x9d",
-)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -43,6 +33,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if context.backend != "python" or context.ensemble:
         return
     yield from _shell(context)
+    yield from _other_files(context)
     yield from _parameters(context)
     if context.relocated:
         return
@@ -83,6 +74,28 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
             yield report("python-name", where or context.at(*path), message)
 
 
+def _other_files(context: ModelContext) -> Iterator[Finding]:
+    """Bash takes a path with ``*``, ``?`` or ``[`` for a pattern, and puts what it matches in its place.
+
+    Seen on 24.10: ``m[1]`` beside ``m1`` serves the file of ``m1``; ``m*`` beside ``mx`` hangs the server.
+    """
+    name = context.config.default_model_filename or "model.py"
+    if not {*"*?["} & {*context.name, *name}:
+        return
+    root = context.model.path.parent
+    for version in context.selected:
+        pattern = f"{context.name}/{version}/{name.removeprefix('/')}"
+        paths = root.glob(re.sub(r"\*+", "*", pattern.replace("[^", "[!")))
+        matches = {str(path.relative_to(root)) for path in paths}
+        if others := sorted(matches - {pattern}):
+            message = (
+                f"the Python backend hands '{pattern}' to a shell, which takes it for a pattern: it also "
+                f"matches {others[0]}, so another model's file is served or the whole server hangs"
+            )
+            yield report("python-name", str(context.model.path), message)
+            return
+
+
 def _parameters(context: ModelContext) -> Iterator[Finding]:
     parameters = context.config.parameters
     cpu_only = parameters.get(CPU_ONLY, "no")
@@ -98,7 +111,10 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
     at: tuple[str | int, ...] = ("parameters", Key(ENVIRONMENT))
     if "://" in path:
         return
-    if not c_string(path) or not file.exists():
+    if not path.startswith(MODEL_DIRECTORY) and (message := relative(path)):
+        remedy = f'put it into the model\'s folder and write "{MODEL_DIRECTORY}/{file.name}"'
+        yield context.finding("python-environment", message, *at, remedy=remedy, severity="warning")
+    elif not c_string(path) or not file.exists():
         message = f"Failed to get the canonical path for {file}."
         severity = "error" if path.startswith(MODEL_DIRECTORY) else context.absent(path)
         elsewhere = (
@@ -106,21 +122,16 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
         )
         remedy = elsewhere if severity == "warning" else ""
         yield context.finding("python-environment", message, *at, remedy=remedy, severity=severity)
-    elif file.is_file() and not _is_archive(file):
-        message = f"{file} is not an archive: the server cannot unpack it"
-        yield context.finding("python-environment", message, *at)
+    elif file.is_file():
+        message, remedy = environment.fault(file)
+        if message:
+            yield context.finding("python-environment", message, *at, remedy=remedy)
     elif file.is_dir() and not (file / "bin" / "activate").exists():
         message = (
             f"Path {file}/bin/activate does not exist. The Python environment should contain an 'activate' "
             "script."
         )
         yield context.finding("python-environment", message, *at)
-
-
-def _is_archive(file: Path) -> bool:
-    with files.opened(file) as stream:
-        head = stream.read(512)
-    return head.startswith(_ARCHIVES) or head[257:262] == b"ustar"
 
 
 def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
