@@ -12,7 +12,7 @@ from triton_repo_builder.check.context import ModelContext, c_string, relative, 
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
-from triton_repo_builder.check.rules import helpers, python_calls, python_parameters
+from triton_repo_builder.check.rules import helpers, python_calls, python_config, python_parameters
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 _SINCE = {"tomllib": (3, 11)}
@@ -153,6 +153,7 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
     else:
         yield from python_parameters.check(context, file, source)
+    yield from python_config.check(context, file, source)
     yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
