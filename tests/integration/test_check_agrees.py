@@ -305,8 +305,9 @@ class Bench:
             self._restart()
             return self._judge(name, folder)
         finally:
-            # A server that has refused a state may die, or hang, at the next load.
-            if name.startswith("sequence-state"):
+            # A server that has refused a state may die, or hang, at the next load; one that could not unpack
+            # an archive unpacks no other.
+            if name.startswith(("sequence-state", "python-environment-no-archive", "python-environment-zip")):
                 self._restart()
 
     def _restart(self) -> None:
