@@ -25,6 +25,7 @@ from triton_repo_builder.check.rules import (
     sequences,
     syntax,
     tensors,
+    unparsed,
     warmup,
 )
 from triton_repo_builder.errors import Code, TrbError
@@ -124,6 +125,7 @@ def _all(
 def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     if model.error is not None:
         yield syntax.finding(model)
+        yield from readable(model.path, lambda: unparsed.check(repo, model))
     elif (model.path / CONFIG).is_dir():
         message = "config.pbtxt is a folder: the server dies when it reads it as a file"
         yield report("config-folder", str(model.path / CONFIG), message)

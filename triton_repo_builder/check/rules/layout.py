@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder import files as file_system
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
@@ -53,6 +53,12 @@ def check(context: ModelContext) -> Iterator[Finding]:
         for part in (_versions, _files, _by_capability, _labels):
             yield from readable(context.model.path, functools.partial(part, context))
     yield from _pointers(context)
+
+
+def files(context: ModelContext) -> Iterator[Finding]:
+    """What holds of the directory without a configuration."""
+    for part in (_versions, _pointers):
+        yield from readable(context.model.path, functools.partial(part, context))
 
 
 def _backend(context: ModelContext) -> Iterator[Finding]:
@@ -311,6 +317,6 @@ def _pointers(context: ModelContext) -> Iterator[Finding]:
     """Any file may be in LFS, a tokenizer as well as a model."""
     for file in sorted(context.model.path.rglob("*")):
         if file.is_file() and file.stat().st_size < 1024:
-            with files.opened(file) as stream:
+            with file_system.opened(file) as stream:
                 if stream.read(len(LFS)) == LFS:
                     yield report("lfs-pointer", str(file), "this is a git-LFS pointer, not the file itself")

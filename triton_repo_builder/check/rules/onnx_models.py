@@ -23,7 +23,13 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if context.config.decoupled:
         message = "decoupled on an ONNX model: it answers once, and HTTP refuses every request (501)"
         yield context.finding("onnx-decoupled", message, "model_transaction_policy")
-    if context.relocated:
+    if not context.relocated:
+        yield from files(context)
+
+
+def files(context: ModelContext) -> Iterator[Finding]:
+    """Each selected version's graph; against a config.pbtxt if there is one that parses."""
+    if context.backend != "onnxruntime" or context.ensemble:
         return
     for version in context.selected:
         file = context.file(version)
@@ -32,8 +38,9 @@ def check(context: ModelContext) -> Iterator[Finding]:
         graph = context.repo.graph(file)
         if isinstance(graph, ModelSignature):
             yield from _age(context, file, graph)
-            yield from onnx_tensors.check(context, graph)
-            yield from _nodes(context, file, graph)
+            if context.model.error is None:
+                yield from onnx_tensors.check(context, graph)
+                yield from _nodes(context, file, graph)
         elif graph.code is not Code.LFS_POINTER:
             yield _unreadable(file, graph)
 

@@ -136,24 +136,21 @@ def _accelerators(context: ModelContext) -> Iterator[Finding]:
         severity: Severity = "error" if role == "cpu" or "KIND_GPU" in kinds else "warning"
         for index, item in enumerate(accelerators.get(field, [])):
             name = str(item.get("name", ""))
-            message = "" if name in known else f"unknown Execution Accelerator '{name}' is requested"
             near = difflib.get_close_matches(name.lower(), known, 1)
             remedy = (
                 f"did you mean {near[0]}?" if near else f"{role.upper()} accelerators: {', '.join(known)}"
             )
-            if name == "tensorrt":
-                message, remedy = _tensorrt(item.get("parameters", {}))
-            if message:
-                where = context.at(*path, index, "name")
+            unknown = [(f"unknown Execution Accelerator '{name}' is requested", remedy)] * (name not in known)
+            where = context.at(*path, index, "name")
+            for message, remedy in _tensorrt(item.get("parameters", {})) if name == "tensorrt" else unknown:
                 yield report("onnx-accelerator", where, message, remedy=remedy, severity=severity)
 
 
-def _tensorrt(parameters: Mapping[str, Any]) -> tuple[str, str]:
+def _tensorrt(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in parameters.items():
         if key not in TENSORRT:
             near = difflib.get_close_matches(key, sorted(TENSORRT), 1)
             message = f"unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
-            return message, f"did you mean {near[0]}?" if near else "drop it"
+            yield message, f"did you mean {near[0]}?" if near else "drop it"
         if key == "precision_mode" and value not in ("FP16", "FP32", "INT8"):
-            return f"unsupported precision mode '{value}' is requested", "FP32, FP16 or INT8"
-    return "", ""
+            yield f"unsupported precision mode '{value}' is requested", "FP32, FP16 or INT8"

@@ -33,7 +33,6 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
         yield report(
             "python-completion", Place(file, node.lineno, node.col_offset + 1), f"ValueError: {message}"
         )
-        break  # it raises there
     yield from _gone(file, source)
     execute = source.method("execute")
     if execute is None or any(

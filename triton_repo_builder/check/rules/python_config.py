@@ -52,7 +52,7 @@ class _Uses:
         }
         self._values = Values(source.tree, self._arguments)
         self._context = context
-        self._complete = not source.completes
+        self._complete = not source.completes and context.model.error is None
         # What else gets the mapping may put something else into it.
         read = [
             node.value for node in inner if isinstance(node, ast.Subscript | ast.Attribute) and _loads(node)

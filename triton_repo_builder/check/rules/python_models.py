@@ -37,13 +37,21 @@ def check(context: ModelContext) -> Iterator[Finding]:
     yield from _parameters(context)
     if context.relocated:
         return
+    absent: dict[str, Place] = {}
     for version in context.selected:
         file = context.file(version)
         if file is not None and file.is_dir():
             message = f"ModuleNotFoundError: No module named '{file.parent.name}.{file.stem}': it is a folder"
             yield report("model-file-missing", str(file), message, remedy="put the file itself there")
         elif file is not None and file.is_file():
-            yield from _file(context, file)
+            yield from _file(context, file, absent)
+    stated = context.config.parameters if context.model.error is None else context.model.text or ""
+    # One finding for all of them: one image, or one environment, brings them.
+    if absent and ENVIRONMENT not in stated:
+        image = "image" if context.image.modules else f"stock image of {context.release.name}"
+        names = ", ".join(f"'{name}'" for name in absent)
+        what = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
+        yield report("python-import", next(iter(absent.values())), f"{what} not in the {image}")
 
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
@@ -134,7 +142,8 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
         yield context.finding("python-environment", message, *at)
 
 
-def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
+def _file(context: ModelContext, file: Path, absent: dict[str, Place]) -> Iterator[Finding]:
+    """The findings on one model.py; ``absent`` gets the modules that the image lacks."""
     source = context.repo.python(file)
     if source.tree is None:
         severity: Severity = "warning" if _older(context) or source.deep else "error"
@@ -142,22 +151,20 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         yield report("python-syntax", where, source.error, severity=severity)
         return
     sources = _local(context, file, source)
-    if not source.binds_class:
-        if helpers.names_class(file, sources):
-            return
+    if not source.binds_class and not helpers.names_class(file, sources):
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
-        return
     ending = source.ending()
     if ending and not (ending.unbound and helpers.gives_builtins(sources)):
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
-    else:
+    if context.model.error is None:
         yield from python_parameters.check(context, file, source)
     yield from python_config.check(context, file, source)
     yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
-    yield from _imports(context, file, source, sources)
+    yield from _imports(context, file, sources)
+    _absent(context, file, sources, absent)
 
 
 def _class(
@@ -169,7 +176,7 @@ def _class(
         message = f"{CLASS} has no execute: the model loads and every request fails"
         yield report("python-execute-missing", Place(file, source.model.lineno), message)
     declared = context.config.inputs and context.config.outputs
-    if not declared and not source.completes:
+    if not declared and not source.completes and context.model.error is None:
         message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"
         yield context.finding("python-io-missing", message)
 
@@ -188,10 +195,8 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
             yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
 
 
-def _imports(
-    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
-) -> Iterator[Finding]:
-    """Modules that neither the image nor the model brings; those under ``try`` are optional."""
+def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
+    """Modules beside the model's file: that they parse, and have what is taken out of them."""
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
@@ -199,24 +204,25 @@ def _imports(
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
         yield from _relative(context, module, inner, certain=module in needed)
     yield from helpers.check(file, sources)
-    if ENVIRONMENT in context.config.parameters:
-        return
+
+
+def _absent(
+    context: ModelContext, file: Path, sources: Mapping[Path, PythonSource], absent: dict[str, Place]
+) -> None:
+    """Add the modules that neither the image nor the model brings; those under ``try`` are optional."""
     provided = (
         _standard(context.release.python) | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
     )
-    seen: set[str] = set()
     for module, inner in sources.items():
         for name, line in inner.imports():
             if (
                 name[0] == "."
                 or name in provided
-                or name in seen
-                or _travels(context, file.parent, source, name)
+                or name in absent
+                or _travels(context, file.parent, sources[file], name)
             ):
                 continue
-            seen.add(name)
-            image = "image" if context.image.modules else f"stock image of {context.release.name}"
-            yield report("python-import", Place(module, line), f"module '{name}' is not in the {image}")
+            absent[name] = Place(module, line)
 
 
 def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:

@@ -17,7 +17,7 @@ _PARAMETERS = "parameters"
 
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
-    """The first look-up in ``initialize`` that fails for want of the parameter."""
+    """The look-ups in ``initialize`` that fail for want of the parameter, the first of each."""
     method, completion = source.method("initialize"), source.method(OF_CLASS)
     if (
         source.tree is None
@@ -30,17 +30,18 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
     if not looked_up:
         return
     values = Values(source.tree, method.args.args[1].arg)
+    absent: set[str] = set()
     for node in looked_up:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if (
             isinstance(key, str)
-            and key not in context.config.parameters
+            and key not in {*context.config.parameters, *absent}
             and values.are_parameters(node.value)
         ):
             remedy = f'add it to config.pbtxt: parameters {{ key: "{key}" value {{ string_value: "…" }} }}'
             where = Place(file, node.lineno, node.col_offset + 1)
+            absent.add(key)
             yield report("python-raises", where, f"KeyError: {key!r}", remedy=remedy)
-            return
 
 
 def _names_parameters(method: ast.FunctionDef) -> bool:
