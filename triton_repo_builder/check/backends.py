@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model
-from triton_repo_builder.repository.config import PLATFORMS
+from triton_repo_builder.repository.config import CONFIG, PLATFORMS
+from triton_repo_builder.repository.model import VERSION
 
 FILES = {
     "model.graphdef": "tensorflow",
@@ -34,6 +40,41 @@ MISSPELT = {
     "torch": 'backend: "pytorch"',
     "trt": 'backend: "tensorrt"',
 }
+
+
+def refuse_model(place: Path) -> None:
+    """Raise ``TrbError`` for a model's folder, or what is in it: its repository is the folder above."""
+    here = Path(os.path.normpath(place.absolute()))
+    model = next((way for way in (here, *here.parents[:2]) if _is_model(way)), None)
+    if model is None or any(_is_model(entry) for entry in _folders(here)):
+        return
+    # A folder of another kind may hold a repository beside a stray config.pbtxt.
+    inner = here.relative_to(model).parts[:1]
+    if inner and here.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
+        return
+    above = str(model.parent) if place.is_absolute() else os.path.relpath(model.parent)
+    raise TrbError(
+        Code.REPOSITORY_UNREADABLE,
+        f"belongs to the model '{model.name}', and is not a repository",
+        where=str(place),
+        remedy=f"name the folder above the model's: trb check {shlex.quote(above)}",
+    )
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder has what a model has: a configuration, or a version with a model file."""
+    versions = [entry for entry in _folders(folder) if VERSION.fullmatch(entry.name)]
+    with suppress(OSError):
+        return (folder / CONFIG).is_file() or any(
+            (entry / name).exists() for entry in versions for name in FILES
+        )
+    return False
+
+
+def _folders(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return [entry for entry in folder.iterdir() if entry.is_dir()]
+    return []
 
 
 def gone(backend: str, release: str) -> str:

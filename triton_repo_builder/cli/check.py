@@ -222,8 +222,10 @@ def _split(given: tuple[str, ...]) -> tuple[str, ...]:
 def _opened(place: str) -> Iterator[Repository]:
     """A folder, or a repository in a store for as long as it is checked."""
     from triton_repo_builder import repository
+    from triton_repo_builder.check import backends
 
     if "://" not in place:
+        backends.refuse_model(Path(place))
         console.recovered(Path(place), write=False, whole=True)
         yield repository.read(Path(place), lenient=True)
         return
