@@ -262,7 +262,9 @@ REFUSED_OTHERWISE = [
 ]
 ONLY_WARNED = ("batch-strategy", "python-environment", "python-import")
 """An absolute path, a module: they may be there where the server is."""
-GOOD_ONES = [name for name in ACCEPTED_ONES if not name.startswith(("onnx-", "relocated", "name-"))]
+GOOD_ONES = [
+    name for name in ACCEPTED_ONES if not name.startswith(("onnx-", "relocated", "name-", "parameters-"))
+]
 """An agent is a library, which the server of the tests has none of; the ONNX ones need the C++ backend, and a
 name that a URL must encode cannot be loaded by its name: HTTP does not decode it."""
 

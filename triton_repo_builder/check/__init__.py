@@ -12,6 +12,7 @@ from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.rules import (
+    backend_parameters,
     batching,
     ensemble_flow,
     ensemble_steps,
@@ -49,6 +50,7 @@ RULES: dict[str, Rule] = {
     "tensors": tensors.check,
     "warmup": warmup.check,
     "onnx_models": onnx_models.check,
+    "backend_parameters": backend_parameters.check,
     "python_models": python_models.check,
     "ensembles": ensembles.check,
     "ensemble_steps": ensemble_steps.check,

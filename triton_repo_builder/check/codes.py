@@ -218,6 +218,13 @@ _ONNX = _group(
      "the graph must take a flat [-1] tensor and lengths ('trb build' makes one), or drop the flag"),
 )  # fmt: skip
 
+_BACKENDS = _group(
+    "Other backends",
+    ("error", "backend-option",
+     "A parameter of a TensorRT, OpenVINO or PyTorch model with a value that its backend refuses.",
+     "correct the parameter's value"),
+)  # fmt: skip
+
 _PYTHON = _group(
     "Python models",
     ("error", "python-syntax", "`model.py` does not parse as the release's Python.",
@@ -316,8 +323,8 @@ _LIVE = _group(
 )  # fmt: skip
 
 CODES: dict[str, Code] = {
-    **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_PYTHON, **_ENSEMBLES, **_MANIFEST,
-    **_LIVE,
+    **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_BACKENDS, **_PYTHON,
+    **_ENSEMBLES, **_MANIFEST, **_LIVE,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.check.rules.backend_parameters import BOOLEANS
 
 KNOWN = frozenset(
     [
@@ -100,7 +101,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
                 "onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}"
             )
     for key in _BOOLEANS:
-        if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
+        if parameters.get(key, "0").lower() not in BOOLEANS:
             message = f"failed to convert '{parameters[key]}' to boolean"
             yield context.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
     shrinkage = parameters.get("memory.enable_memory_arena_shrinkage")
@@ -116,7 +117,7 @@ def _ignored(context: ModelContext) -> Iterator[Finding]:
     for key in context.config.parameters:
         if key in KNOWN:
             continue
-        near = _ORT.get(key) or next(iter(difflib.get_close_matches(key, sorted(KNOWN), 1, 0.85)), "")
+        near = _ORT.get(key) or next(iter(difflib.get_close_matches(key.lower(), sorted(KNOWN), 1, 0.85)), "")
         if near:
             message = f"the onnxruntime backend does not know the parameter {key}, and ignores it"
             yield context.finding(
