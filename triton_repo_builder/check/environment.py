@@ -16,6 +16,8 @@ from triton_repo_builder import files
 
 LONGEST = 2**28
 """Unpacked bytes that are looked at, about a second; conda-pack may put the script behind them."""
+MOST = 50_000
+"""Members that are looked at; a large environment has some tens of thousands."""
 ACTIVATE = "bin/activate"
 _UNREAD = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\x1f\x9d")
 """Compressions that the server knows and Python's library does not: zstd, lz4, compress."""
@@ -48,20 +50,21 @@ def fault(file: Path) -> tuple[str, str]:
             return "", ""
         opened = _opened(stream, head)
         beginning = _Beginning(opened)
-        names: set[str] = set()
+        count, inner = 0, ""
         try:
             for name in _names(beginning):
-                names.add(name)
-                if name == ACTIVATE:
+                count += 1
+                if name == ACTIVATE or count > MOST:
                     return "", ""
+                if name.endswith(f"/{ACTIVATE}"):
+                    inner = name.removesuffix(f"/{ACTIVATE}")
         except _DAMAGED:
-            if not names and beginning.left:
+            if not count and beginning.left:
                 return f"{file} is not an archive: the server cannot unpack it", ""
             return "", ""  # cut off, here or in the file
     message = (
         f"Path {file}: {ACTIVATE} does not exist. The Python environment should contain an 'activate' script."
     )
-    inner = next((name.removesuffix(f"/{ACTIVATE}") for name in names if name.endswith(f"/{ACTIVATE}")), "")
     remedy = f"pack what is in {inner}/, not the folder: tar -C {inner} -czf {file.name} ." if inner else ""
     return message, remedy
 

@@ -63,6 +63,14 @@ def test_what_is_not_to_be_seen_is_no_fault(tmp_path: Path, content: bytes) -> N
     assert environment.fault(file) == ("", "")
 
 
+def test_no_more_members_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "env"
+    file.write_bytes(archive("a", "b", "c"))
+    assert "bin/activate does not exist" in environment.fault(file)[0]
+    monkeypatch.setattr(environment, "MOST", 2)
+    assert environment.fault(file) == ("", "")
+
+
 def test_no_more_than_the_limit_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "LONGEST", 20_000)
     file = tmp_path / "env"
