@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
 import lzma
 import posixpath
+import shlex
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -43,6 +45,12 @@ def fault(file: Path) -> tuple[str, str]:
 
     The server's libarchive reads tar only, in any compression: a zip is no archive for it.
     """
+    status = file.stat()  # Many models may have one archive.
+    return _fault(file, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _fault(file: Path, _changed: int, _size: int) -> tuple[str, str]:
     with files.opened(file) as stream:
         head = stream.read(512)
         stream.seek(0)
@@ -65,7 +73,11 @@ def fault(file: Path) -> tuple[str, str]:
     message = (
         f"Path {file}: {ACTIVATE} does not exist. The Python environment should contain an 'activate' script."
     )
-    remedy = f"pack what is in {inner}/, not the folder: tar -C {inner} -czf {file.name} ." if inner else ""
+    remedy = (
+        f"pack what is in {inner}/, not the folder: tar -C {shlex.quote(inner)} -czf {shlex.quote(file.name)} ."
+        if inner
+        else ""
+    )
     return message, remedy
 
 

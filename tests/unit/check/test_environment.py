@@ -17,6 +17,11 @@ from triton_repo_builder.check import environment
 PLAIN = "bin/activate"
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    environment._fault.cache_clear()
+
+
 def archive(*names: str, size: int = 1) -> bytes:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
@@ -68,6 +73,7 @@ def test_no_more_members_than_the_limit(tmp_path: Path, monkeypatch: pytest.Monk
     file.write_bytes(archive("a", "b", "c"))
     assert "bin/activate does not exist" in environment.fault(file)[0]
     monkeypatch.setattr(environment, "MOST", 2)
+    environment._fault.cache_clear()
     assert environment.fault(file) == ("", "")
 
 
