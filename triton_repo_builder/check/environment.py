@@ -73,11 +73,8 @@ def _fault(file: Path, _changed: int, _size: int) -> tuple[str, str]:
     message = (
         f"Path {file}: {ACTIVATE} does not exist. The Python environment should contain an 'activate' script."
     )
-    remedy = (
-        f"pack what is in {inner}/, not the folder: tar -C {shlex.quote(inner)} -czf {shlex.quote(file.name)} ."
-        if inner
-        else ""
-    )
+    command = f"tar -C {shlex.quote(inner)} -czf {shlex.quote(file.name)} ."
+    remedy = f"pack what is in {inner}/, not the folder: {command}" if inner else ""
     return message, remedy
 
 
