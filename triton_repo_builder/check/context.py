@@ -192,9 +192,9 @@ class ModelContext:
         return Path(c_string(joined))
 
     def absent(self, path: str) -> Severity:
-        """How bad it is that a path leads nowhere: an absolute one may be there where the server is."""
+        """How bad it is that a path leads nowhere: it may lead somewhere where the server is."""
         here = str(self.repo.repository.path.absolute())
-        return "error" if not path.startswith("/") or path.startswith(f"{here}/") else "warning"
+        return "error" if not c_string(path) or path.startswith(f"{here}/") else "warning"
 
     @cached_property
     def selected(self) -> tuple[int, ...]:
@@ -245,6 +245,18 @@ class ModelContext:
     ) -> Finding:
         """A finding at a field of config.pbtxt."""
         return report(code, self.at(*path), message, remedy=remedy, severity=severity)
+
+
+def relative(path: str, *, library: bool = False) -> str:
+    """What is wrong with a path that the server does not take from the model's folder; empty if absolute.
+
+    Whether such a file is here says nothing: the server has a working directory of its own.
+    """
+    if path.startswith("/") or not c_string(path):
+        return ""
+    searched = library and "/" not in path  # by the loader of libraries
+    folders = "the server's library path" if searched else "the server's working directory"
+    return f"'{path}' is looked for in {folders}, not in the model's folder"
 
 
 def c_string(text: str) -> str:
