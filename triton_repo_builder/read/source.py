@@ -21,6 +21,9 @@ from triton_repo_builder.read.tokenizer import TokenizerSpec
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
+COMMIT = re.compile(r"[0-9a-f]{40}")
+CACHED = "models--"
+"""What the folder of a model in Hugging Face's cache begins with."""
 COMPARED = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "dim", "n_layers"),
     *("d_model", "num_layers", "n_embd", "n_layer"),
@@ -335,5 +338,18 @@ def default_name(path: Path) -> str:
     # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
     stem, folder = path.stem, path.parent.resolve()
     if stem == "model":
-        stem = folder.parent.name if folder.name == "onnx" else folder.name
+        place = without_commits((folder.parent if folder.name == "onnx" else folder).parts)
+        stem = place[-1].rsplit("--", 1)[-1] if place[-1].startswith(CACHED) else place[-1]
     return clean_name(stem)
+
+
+def without_commits(parts: Sequence[str]) -> Sequence[str]:
+    """The parts of a path without the folders of commits, as Hugging Face's cache has them:
+    ``models--ORGANISATION--NAME/snapshots/COMMIT``."""
+    kept: list[str] = []
+    for part in parts:
+        if not COMMIT.fullmatch(part):
+            kept.append(part)
+        elif kept and kept[-1] == "snapshots":
+            kept.pop()
+    return kept
