@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -127,7 +128,7 @@ class Source:
         listed = ", ".join(self.others)
         chosen = (f"{several}{listed})",) if self.others else ()
         named = (
-            f"input '{own}' is taken for {usual} (--input {usual}={own})"
+            f"input '{own}' is taken for {usual} (--input {shlex.quote(f'{usual}={own}')})"
             for own, usual in sorted(self.skeleton.renamed.items())
         )
         return (*chosen, *named)
