@@ -13,7 +13,7 @@ from typing import Any
 from triton_repo_builder import containment, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
-from triton_repo_builder.read import image_processor, tokenizer, tokenizer_template
+from triton_repo_builder.read import foreign, image_processor, tokenizer, tokenizer_template
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
@@ -242,18 +242,14 @@ def model_file(path: Path, name: str | None = None) -> Path:
             return _named(file)
     found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
     if not found:
-        raise TrbError(
-            Code.NOT_FOUND,
-            "no .onnx file in this folder",
-            where=str(path),
-            remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
-        )
+        raise foreign.nothing(path)
+    foreign.refuse_encoder_decoder(path, found)
     if len(found) > 1:
         raise TrbError(
             Code.NOT_FOUND,
             f"several ONNX files: {_listed(found, path)}",
             where=str(path),
-            remedy=f"name one, e.g. --file {_likely(found).relative_to(path)}",
+            remedy=f"name one, e.g. --file {shlex.quote(str(_likely(found).relative_to(path)))}",
         )
     return _named(containment.within(path, str(found[0].relative_to(path))) or found[0])
 
@@ -340,6 +336,8 @@ def default_name(path: Path) -> str:
     stem, folder = path.stem, path.parent.resolve()
     if stem == "model":
         place = without_commits((folder.parent if folder.name == "onnx" else folder).parts)
+        if place[-1].isdecimal() and len(place) > 2:  # a version: NAME/1/model.onnx
+            place = place[:-1]
         stem = place[-1].rsplit("--", 1)[-1] if place[-1].startswith(CACHED) else place[-1]
     return clean_name(stem)
 

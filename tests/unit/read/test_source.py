@@ -72,6 +72,7 @@ def test_any_text_can_be_cleaned(text: str) -> None:
         (f"models--BAAI--bge-m3/snapshots/{'5' * 40}/fp16/model.onnx", "fp16"),
         (f"e5/{'5' * 40}/model.onnx", "e5"),
         ("a--b/model.onnx", "a--b"),
+        ("minilm/1/model.onnx", "minilm"),
         ("Ärger.onnx", "Arger"),
         ("😀.onnx", "model"),
     ],
