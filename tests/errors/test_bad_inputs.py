@@ -453,6 +453,32 @@ def unknown_operator(folder: Path) -> list[str]:
     return ["--model", str(folder / "m.onnx")]
 
 
+def _of_domain(domain: str, *options: str) -> Case:
+    def write(folder: Path) -> list[str]:
+        nodes = [t.node("Op", ["X"], ["Y"], domain=domain)]
+        tensors = [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 2])]
+        (folder / "m.onnx").write_bytes(t.model(nodes, *tensors, domains=[domain]))
+        return ["--model", str(folder / "m.onnx"), *options]
+
+    return write
+
+
+for _domain, _library, _file in (
+    ("ai.onnx.contrib", "the library of onnxruntime-extensions", "libortextensions.so"),
+    ("my.ops", "a library of their own", "LIBRARY.so"),
+):
+    for _options in ((), ("--no-golden",), ("--task", "tensor")):
+        case(
+            " ".join(("operators-of", _domain, *_options)),
+            Code.UNSUPPORTED_MODEL,
+            f"{{folder}}/m.onnx: its operators {_domain}:Op need {_library}, which trb does not put into a "
+            "repository",
+            "export the model without them (a tokenizer or image steps in the graph: trb adds them), or "
+            f'write its config.pbtxt by hand with model_operations {{ op_library_filename: "/opt/{_file}" }}, '
+            "the path in the server",
+        )(_of_domain(_domain, *_options))
+
+
 # --- tokenizers --------------------------------------------------------------------------------------
 
 

@@ -139,7 +139,7 @@ def nothing(folder: Path) -> TrbError:
 
 
 def refuse_encoder_decoder(folder: Path, models: Sequence[Path]) -> None:
-    """``TrbError`` UNSUPPORTED_MODEL if a folder's ONNX files are the parts of one model that writes texts."""
+    """``TrbError`` UNSUPPORTED_MODEL if a folder's ONNX files are parts of one model that generates text."""
     encoders = [file for file in models if "encoder" in _words(file)]
     decoders = [file for file in models if "decoder" in _words(file)]
     config = _config(folder) or _config(models[0].parent) or _config(models[0].parent.parent)
