@@ -379,7 +379,7 @@ def bfloat16(folder: Path) -> list[str]:
     "sequence-output",
     Code.UNSUPPORTED_TYPE,
     "{folder}/m.onnx: output 'Y' is a sequence; Triton carries only tensors",
-    "export without it (skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False)",
+    "export the model with plain tensor outputs",
 )
 def sequence(folder: Path) -> list[str]:
     nodes = [t.node("SequenceConstruct", ["X"], ["Y"])]
@@ -474,7 +474,8 @@ for _domain, _library, _file in (
             f"{{folder}}/m.onnx: its operators {_domain}:Op need {_library}, which trb does not put into a "
             "repository",
             "export the model without them (a tokenizer or image steps in the graph: trb adds them), or "
-            f'write its config.pbtxt by hand with model_operations {{ op_library_filename: "/opt/{_file}" }}, '
+            f"write its config.pbtxt by hand with "
+            f'model_operations {{ op_library_filename: "/opt/{_file}" }}, '
             "the path in the server",
         )(_of_domain(_domain, *_options))
 

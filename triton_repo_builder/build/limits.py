@@ -52,7 +52,7 @@ def check_operators(source: Source, release: Release) -> None:
 
 
 def check_libraries(source: Source, release: Release) -> None:
-    """``TrbError`` UNSUPPORTED_MODEL if ONNX Runtime would have to load a library for some of the operators."""
+    """``TrbError`` UNSUPPORTED_MODEL if ONNX Runtime needs a library for some of the operators."""
     missing = operators.of_libraries(source.skeleton, release)
     if not missing:
         return
