@@ -81,7 +81,7 @@ class ModelSignature:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """``metadata_props``: what the exporter says of the model."""
     half_precision: bool = False
-    """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
+    """Whether it computes with floats of 16 bits anywhere: its answers move more with the order of a sum."""
 
     @cached_property
     def input_symbols(self) -> frozenset[str]:

@@ -264,3 +264,21 @@ def test_the_difference_that_a_file_states(stated: str, rounding: float, tmp_pat
     read = reader.read_signature(tiny.text_model(tmp_path / "model.onnx"))
     assert replace(read, metadata={"trb.difference": stated}).rounding == rounding
     assert read.rounding == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "after", "half"),
+    [
+        (t.FLOAT, t.FLOAT, t.FLOAT, False),
+        (t.FP16, t.FLOAT, t.FLOAT, True),
+        (t.FLOAT, t.FLOAT, t.FP16, True),
+        (t.FLOAT, t.FP16, t.FLOAT, True),
+    ],
+)
+def test_floats_of_16_bits_are_found_at_the_edges_and_inside(
+    before: int, inside: int, after: int, half: bool, tmp_path: Path
+) -> None:
+    nodes = [t.node("Cast", ["X"], ["inside"], to=inside), t.node("Cast", ["inside"], ["Y"], to=after)]
+    tensors = [t.tensor("X", ["n", 2], before)], [t.tensor("Y", ["n", 2], after)]
+    (tmp_path / "m.onnx").write_bytes(t.model(nodes, *tensors))
+    assert reader.read_signature(tmp_path / "m.onnx").half_precision is half
