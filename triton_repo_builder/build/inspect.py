@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import releases, tasks
+from triton_repo_builder.build import limits
 from triton_repo_builder.errors import TrbError
 from triton_repo_builder.graph import reader, soundness
 from triton_repo_builder.read import slow_tokenizer, tokenizer
@@ -40,6 +41,7 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
     problem: TrbError | None = None
     task, reason = "tensor", ""
     try:
+        limits.check_libraries(src, releases.default())
         module, reason = tasks.choose(src, None)
         task = module.NAME
         tasks.tensor.check_types(src)

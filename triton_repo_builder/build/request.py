@@ -56,6 +56,7 @@ def requested(
     name = stated_name or source.check_name(source.default_name(read.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     limits.check_release(read, release)
+    limits.check_libraries(read, release)
     machine = machine or hardware.here()
     if not defaults.on_gpu(options, machine):
         limits.check_operators(read, release)

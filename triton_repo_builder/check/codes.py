@@ -191,7 +191,8 @@ _ONNX = _group(
     ("warning", "onnx-decoupled", "`decoupled` on an ONNX model.",
      "drop model_transaction_policy"),
     ("error", "onnx-kind", "A graph input or output that is a sequence or a map.",
-     "export tensors only (skl2onnx, onnxmltools: without ZipMap)"),
+     "export tensors only (skl2onnx, onnxmltools: without ZipMap; else trb build --model FILE prints a line "
+     "that takes it out)"),
     ("error", "onnx-batch-axis", "Batching is on and the graph fixes the first axis of a tensor.",
      "export with a dynamic first axis on every tensor, or set max_batch_size: 0 and write full dims"),
     ("warning", "onnx-completed", "The server completes the config in a way that may surprise.",

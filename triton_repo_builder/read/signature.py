@@ -82,7 +82,7 @@ class ModelSignature:
     exact_outputs: bool = False
     """Whether the shapes of the outputs are those that ONNX Runtime has, an unknown one as well."""
     half_precision: bool = False
-    """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
+    """Whether it computes with floats of 16 bits anywhere: its answers move more with the order of a sum."""
 
     @property
     def opset(self) -> int:

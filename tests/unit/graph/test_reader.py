@@ -292,3 +292,21 @@ def test_external_data_beside_data_of_its_own(tmp_path: Path) -> None:
     model.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
     path.write_bytes(model.SerializeToString())
     assert reader.read_signature(path).external == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "after", "half"),
+    [
+        (t.FLOAT, t.FLOAT, t.FLOAT, False),
+        (t.FP16, t.FLOAT, t.FLOAT, True),
+        (t.FLOAT, t.FLOAT, t.FP16, True),
+        (t.FLOAT, t.FP16, t.FLOAT, True),
+    ],
+)
+def test_floats_of_16_bits_are_found_at_the_edges_and_inside(
+    before: int, inside: int, after: int, half: bool, tmp_path: Path
+) -> None:
+    nodes = [t.node("Cast", ["X"], ["inside"], to=inside), t.node("Cast", ["inside"], ["Y"], to=after)]
+    tensors = [t.tensor("X", ["n", 2], before)], [t.tensor("Y", ["n", 2], after)]
+    (tmp_path / "m.onnx").write_bytes(t.model(nodes, *tensors))
+    assert reader.read_signature(tmp_path / "m.onnx").half_precision is half
