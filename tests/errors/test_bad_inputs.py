@@ -54,6 +54,7 @@ FOREIGN = {
         ": it looks like a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)",
     ),
     "safetensors": (SAFETENSORS, ": it looks like a safetensors file, weights without a graph"),
+    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(99), ": it looks like a GGUF file, weights for llama.cpp"),
     "html": (b"<!DOCTYPE html>\n<html>", ": it looks like an HTML or XML page, perhaps a failed download"),
     "json": (b'{"error": "not found"}', ": it looks like a JSON file"),
     "pickle": (b"\x80\x02}q\x00." * 9, ": it looks like a Python pickle"),
@@ -76,9 +77,7 @@ for _name, (_content, _looks) in FOREIGN.items():
 
 CONVERTED = {
     "ort": (b"\x18\x00\x00\x00ORTM" + bytes(99), "a model in ONNX Runtime's own format (.ort)"),
-    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(99), "a GGUF file of llama.cpp"),
     "engine": (b"ftrt" + bytes(99), "a TensorRT engine"),
-    "tflite": (b"\x1c\x00\x00\x00TFL3" + bytes(99), "a TensorFlow Lite model"),
 }
 for _name, (_content, _looks) in CONVERTED.items():
     case(
@@ -87,6 +86,15 @@ for _name, (_content, _looks) in CONVERTED.items():
         f"{{folder}}/m.onnx: this is not an ONNX model: it looks like {_looks}",
         "name the .onnx file that it was made from: it cannot be made an ONNX model again",
     )(_foreign(_content))
+
+
+case(
+    "tflite",
+    Code.NOT_ONNX,
+    "{folder}/m.onnx: this is not an ONNX model: it looks like a TensorFlow Lite model",
+    "convert it: pip install tf2onnx && python -m tf2onnx.convert --tflite {folder}/m.onnx --output "
+    "{folder}/m.tf.onnx",
+)(_foreign(b"\x1c\x00\x00\x00TFL3" + bytes(99)))
 
 
 @case(
@@ -140,6 +148,18 @@ def weights_of_a_model(folder: Path) -> list[str]:
     (folder / "ner" / "config.json").write_text('{"architectures": ["BertForTokenClassification"]}')
     (folder / "ner" / "model.safetensors").write_bytes(SAFETENSORS)
     return model(folder / "ner")
+
+
+@case(
+    "weights-with-a-damaged-config",
+    Code.NOT_FOUND,
+    "{folder}: no .onnx file in this folder; m.gguf looks like a GGUF file, weights for llama.cpp",
+    "export it: optimum-cli export onnx --model {folder} --task feature-extraction in-onnx",
+)
+def weights_with_a_damaged_config(folder: Path) -> list[str]:
+    (folder / "config.json").write_text('{"architectures": 5}')
+    (folder / "m.gguf").write_bytes(b"GGUF")
+    return model(folder)
 
 
 @case(

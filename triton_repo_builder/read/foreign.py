@@ -15,7 +15,7 @@ HEAD = 512
 """Bytes of a file that tell what it is."""
 LISTED = 50
 """Most files of a folder that are looked at."""
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 OPTIMUM = "optimum-cli export onnx --model NAME FOLDER"
 TASKS = (
     ("ForSequenceClassification", "text-classification"),
@@ -39,7 +39,8 @@ def _export(path: Path) -> str:
     config = _config(folder)
     if not config:
         return f"export the model to ONNX first, e.g. {OPTIMUM}"
-    names = [str(name) for name in config.get("architectures") or ()]
+    stated = config.get("architectures")
+    names = [str(name) for name in stated] if isinstance(stated, list) else []
     task = next((task for end, task in TASKS if any(name.endswith(end) for name in names)), "")
     if task == TASKS[0][1] and str(config.get("model_type")).startswith(SPEECH):
         task = "audio-classification"
@@ -73,6 +74,12 @@ def _original(path: Path) -> str:
     return "name the .onnx file that it was made from: it cannot be made an ONNX model again"
 
 
+def _convert(path: Path) -> str:
+    output = shlex.quote(str(path.with_suffix(".tf.onnx")))
+    convert = f"python -m tf2onnx.convert --tflite {shlex.quote(str(path))} --output {output}"
+    return f"convert it: pip install tf2onnx && {convert}"
+
+
 def _own(path: Path) -> str:
     return "export it from its own library, which writes ONNX: model.save_model('model.onnx', format='onnx')"
 
@@ -86,9 +93,9 @@ KINDS: tuple[tuple[int, bytes, str, Remedy], ...] = (
     (8, b'{"', "a safetensors file, weights without a graph", _export),
     (0, b"\x89HDF", "an HDF5 file, perhaps a Keras model", _export),
     (0, b"\x80\x02", "a Python pickle", _export),
-    (0, b"GGUF", "a GGUF file of llama.cpp", _original),
+    (0, b"GGUF", "a GGUF file, weights for llama.cpp", _export),
     (0, b"ftrt", "a TensorRT engine", _original),
-    (4, b"TFL3", "a TensorFlow Lite model", _original),
+    (4, b"TFL3", "a TensorFlow Lite model", _convert),
     (0, b"CBM1", "a model in CatBoost's own format", _own),
     (0, b"<", "an HTML or XML page, perhaps a failed download", _export),
     (0, b"{", "a JSON file", _export),
@@ -123,7 +130,7 @@ def nothing(folder: Path) -> TrbError:
         shown = f"{deeper[0].relative_to(folder)}" + (f" and {len(deeper) - 1} more" if deeper[1:] else "")
         message, remedy = f"{message}, but {shown} below it", f"name one, e.g. --model {place}"
         return TrbError(Code.NOT_FOUND, message, where=str(folder), remedy=remedy)
-    for file in sorted(folder.iterdir())[:LISTED]:
+    for file in sorted(folder.glob("*"))[:LISTED]:  # empty if it may not be read
         if not files.is_file(file) or not containment.is_within(folder, file):
             continue
         try:
@@ -142,11 +149,10 @@ def refuse_encoder_decoder(folder: Path, models: Sequence[Path]) -> None:
     """``TrbError`` UNSUPPORTED_MODEL if a folder's ONNX files are parts of one model that generates text."""
     encoders = [file for file in models if "encoder" in _words(file)]
     decoders = [file for file in models if "decoder" in _words(file)]
-    config = _config(folder) or _config(models[0].parent) or _config(models[0].parent.parent)
-    generates = config.get("is_encoder_decoder") or any(
-        file.stem.startswith("decoder_model") for file in decoders
-    )
-    if not decoders or not generates:
+    inner = models[0].parent
+    config = _config(folder) or (_config(inner.resolve().parent) if inner.name == "onnx" else {})
+    optimum = any(file.stem.startswith("decoder_model") for file in decoders)
+    if not decoders or not (optimum or config.get("is_encoder_decoder")):
         return
     kind = "an encoder and a decoder" if encoders else "a decoder"
     named = f" ({config['model_type']})" if isinstance(config.get("model_type"), str) else ""
