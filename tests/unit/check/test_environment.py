@@ -51,7 +51,9 @@ def test_the_folder_itself_was_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\3\4", b"text", gzip.compress(b"text"), b"BZhnone", gzip.compress(archive("a"))[:20]]
+    "content",
+    [b"", b"PK\3\4", b"text", gzip.compress(b"text"), b"BZhnone", gzip.compress(archive("a"))[:20]],
+    ids=["empty", "zip", "text", "compressed-text", "bzip2-damaged", "cut-off"],
 )
 def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "env"
@@ -60,7 +62,9 @@ def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x28\xb5\x2f\xfd", gzip.compress(archive("lib/x", "y", size=9999))[:-30]]
+    "content",
+    [b"\x28\xb5\x2f\xfd", gzip.compress(archive("lib/x", "y", size=9999))[:-30]],
+    ids=["zstd", "cut-off"],
 )
 def test_what_is_not_to_be_seen_is_no_fault(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "env"
