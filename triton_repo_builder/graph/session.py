@@ -55,13 +55,14 @@ def load(
     threads: int = 0,
     lean: bool = True,
     instead: onnx.ModelProto | None = None,
+    seconds: float = 0,
 ) -> Session:
     """ONNX Runtime on the user's own file, on the CPU. Raises ``isolated.Failed``; ``TrbError`` at a limit.
 
     It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, with
     the weights as external data in the user's file: it maps them, and without prepacking it needs no memory
     of its own for them; ``lean`` off: as a server runs it, with memory. ``threads``: 0 for all cores.
-    ``instead``: the file's graph with changes.
+    ``instead``: the file's graph with changes. ``seconds`` that it may take; 0: as long as a run.
     """
     entries: dict[str, str] = {}
     model: str | bytes = str(graph.path.absolute())
@@ -78,5 +79,7 @@ def load(
         entries[_FOLDER] = str(real.parent)
     where, longest = str(graph.path), isolated.longest(signature.bytes)
     number = next(_NUMBERS)
-    inputs, outputs = isolated.ask("open", number, model, threads, entries, longest=longest, where=where)
+    inputs, outputs = isolated.ask(
+        "open", number, model, threads, entries, longest=seconds or longest, where=where
+    )
     return Session(number=number, inputs=inputs, outputs=outputs, longest=longest, where=where)

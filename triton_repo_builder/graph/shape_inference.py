@@ -24,6 +24,8 @@ ROOM, SHARE = 100 << 20, 20
 """Bytes that an inference may take, and bytes for each of the graph: it has no large weights."""
 _LIMITING = Lock()
 """The limit is one of the process."""
+SECONDS = 60.0
+"""For loading a graph that is only asked for its shapes."""
 LARGEST_SIZE = 1 << 24
 """A fixed size above this is a mistake, for which ONNX takes gigabytes to follow the values of shapes."""
 _ERROR = re.compile(
@@ -81,9 +83,9 @@ def output_shapes(
     model = reader.load(graph)
     try:
         if hidden.hide(model, release):
-            opened = session.load(graph, signature, instead=model)
+            opened = session.load(graph, signature, instead=model, seconds=SECONDS)
         elif opened is None:
-            opened = session.load(graph, signature)
+            opened = session.load(graph, signature, seconds=SECONDS)
     except (isolated.Failed, TrbError):
         return Shapes(_implied(model), exact=False)
     # It gives no sizes both for a scalar and for an unknown shape.
