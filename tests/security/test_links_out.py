@@ -79,3 +79,38 @@ def test_the_trb_toml_of_the_current_folder(clone: Path, line: str) -> None:
     assert kind(done.stderr) in (Code.OUTSIDE_FOLDER, Code.USAGE)
     assert "--config trb.toml" in done.stderr
     assert tiny.tree(clone.parent) == before
+
+
+@pytest.mark.parametrize("place", ["sentiment_model/config.pbtxt", "sentiment_tokenizer/1/model.py"])
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "junit"])
+def test_a_check_shows_nothing_of_what_a_link_leads_to(clone: Path, place: str, form: str) -> None:
+    (clone.parent / "victim" / "id_rsa").write_text("hunter2 = = 'hunter2'\n")
+    file = clone / "model_repository" / place
+    file.unlink()
+    file.symlink_to(clone.parent / "victim" / "id_rsa")
+    done = call("check", "--format", form, cwd=clone)
+    assert "its content is not shown" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'baseline = "../victim/id_rsa"',
+        'policies = ["../victim/id_rsa"]',
+        'modules = ["../victim/id_rsa"]',
+        'baseline = "link"',
+    ],
+)
+def test_a_check_table_reaches_out_of_no_folder(clone: Path, line: str) -> None:
+    (clone / "link").symlink_to("../victim/id_rsa")
+    (clone / "trb.toml").write_text(f"[check]\n{line}\n")
+    done = call("check", cwd=clone)
+    assert kind(done.stderr) is Code.OUTSIDE_FOLDER
+    assert "use --config trb.toml if you trust that file" in done.stderr
+    assert "outside-folder" not in call("check", "--config", "trb.toml", cwd=clone).stderr
+
+
+def test_a_trb_toml_that_is_a_link(clone: Path) -> None:
+    (clone / "trb.toml").symlink_to("../victim/id_rsa")
+    assert kind(call("check", cwd=clone).stderr) is Code.OUTSIDE_FOLDER

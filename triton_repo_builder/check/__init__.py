@@ -84,7 +84,7 @@ def check(
         by_manifest = finding.code.startswith("manifest-") and MANIFEST in (only or ())
         return only is None or by_manifest or finding.entry(repository.path) in only
 
-    return arrange(filter(counts, placed))
+    return arrange(finding.without_outside(repository.path) for finding in placed if counts(finding))
 
 
 def refuse_errors(

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from triton_repo_builder import containment
+
 Severity = Literal["error", "warning"]
 
 
@@ -60,6 +62,19 @@ class Finding:
             column=place.column,
             message=message,
             remedy=remedy,
+        )
+
+    def without_outside(self, root: Path) -> Finding:
+        """The finding without what a file says that a link has led to, out of the repository."""
+        if not self.file or containment.is_within(root, Path(self.file)):
+            return self
+        return replace(
+            self,
+            where=self.file,
+            message="what this leads to, out of the repository, is wrong: its content is not shown",
+            remedy="put a copy there and check again",
+            line=0,
+            column=0,
         )
 
     def found_in(self, root: Path, models: Collection[str]) -> Finding:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder import containment, files
 from triton_repo_builder.check import installed, policies, requirements
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
@@ -43,10 +43,15 @@ class Settings:
     policies: tuple[Policy, ...] = ()
 
 
-def read(path: Path | None) -> Settings:
-    """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE."""
+def read(path: Path | None, *, named: bool = True) -> Settings:
+    """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE.
+
+    One that the user has not ``named`` may be a stranger's: OUTSIDE_FOLDER if it reaches out of its folder.
+    """
     if path is None:
         return Settings()
+    if not named:
+        _refuse_outside(path, [path])
     table = _load(path).get("check", {})
     if not isinstance(table, Mapping):
         raise _refused(path, "[check] must be a table", "write [check] on a line of its own")
@@ -65,6 +70,10 @@ def read(path: Path | None) -> Settings:
         raise _refused(path, "select is empty: nothing would be found", "leave it out to select all")
     listed = _listed(path)
     files = [path.parent / name for name in listed("policies", table.get("policies", []))]
+    modules = listed("modules", table.get("modules", []))
+    if not named:
+        baseline = [path.parent / str(table["baseline"])] if "baseline" in table else []
+        _refuse_outside(path, [*files, *(path.parent / name for name in modules), *baseline])
     return Settings(
         selection=select(
             listed("select", table.get("select", ["*"])),
@@ -74,7 +83,7 @@ def read(path: Path | None) -> Settings:
         ),
         image=image(
             listed("backends", table.get("backends", [])),
-            listed("modules", table.get("modules", [])),
+            modules,
             _gpus(path, table.get("gpus")),
             path.parent,
         ),
@@ -82,6 +91,17 @@ def read(path: Path | None) -> Settings:
         baseline=path.parent / str(table["baseline"]) if "baseline" in table else None,
         policies=(*policies.read(table, str(path)), *read_policies(files)),
     )
+
+
+def _refuse_outside(path: Path, places: Iterable[Path]) -> None:
+    for place in places:
+        if not containment.is_within(path.parent, place):
+            raise TrbError(
+                Code.OUTSIDE_FOLDER,
+                f"{path} names a place outside of its folder",
+                where=str(place),
+                remedy=f"use --config {path} if you trust that file",
+            )
 
 
 def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:

@@ -192,7 +192,7 @@ def _settings(
     from triton_repo_builder.check import settings
 
     file = config or (CONFIG if CONFIG.exists() else None)
-    read = settings.read(file)
+    read = settings.read(file, named=config is not None)
     flags = settings.select(_split(select) or read.selection.select, _split(ignore))
     image = settings.image(_split(backends), _split(modules), gpus)
     rules = (*read.policies, *settings.read_policies(policies))

@@ -18,6 +18,8 @@ SECONDS, MEMORY = "TRB_MODEL_SECONDS", "TRB_MODEL_MEMORY"
 BASE, BYTES_PER_SECOND = 300.0, 4 << 20
 """The longest run of a model without weights, and the weights for which a second is added."""
 LEAST = 1 << 30
+SMALLEST = 0.5
+"""GiB that may be set."""
 MOST = 1e6
 """Largest value of either variable: the operating system waits for some weeks at most."""
 MEMINFO = Path("/proc/meminfo")
@@ -136,6 +138,12 @@ def longest(size: int) -> float:
 def memory() -> int:
     """Bytes that the process may use: what is free now. Raises ``TrbError`` USAGE."""
     if stated := _set(MEMORY):
+        if stated < SMALLEST:
+            raise TrbError(
+                Code.USAGE,
+                f"{MEMORY} is {stated:g} GiB, and ONNX Runtime itself needs {SMALLEST:g}",
+                remedy=f"raise or unset {MEMORY}",
+            )
         return int(stated * (1 << 30))
     free = re.search(r"MemAvailable:\s+(\d+) kB", MEMINFO.read_text()) if MEMINFO.is_file() else None
     limits = [int(free[1]) << 10] if free else []

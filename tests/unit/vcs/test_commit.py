@@ -13,5 +13,5 @@ def test_what_git_could_not_write_is_named_where_git_does_not() -> None:
     failed = ProcessFailed(["git", "commit"], 128, "", said)
     error = commit._explained(failed, "", Path("model_repository"), asked=False)
     assert error.code is Code.GIT_REFUSED
-    assert "could not write an object" in error.message
+    assert "could not write or read an object" in error.message
     assert "full" in error.remedy
